@@ -1,0 +1,30 @@
+"""Online multi-modal hashing: short binary codes learned from a stream.
+
+``OASIS`` learns, ``LabelSpace`` says what class names mean. Names are loaded when first used, so
+that ``import oasis`` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from oasis.labels import LabelSpace as LabelSpace
+    from oasis.model import OASIS as OASIS
+
+_OWNERS = {"OASIS": "oasis.model", "LabelSpace": "oasis.labels"}
+
+__all__ = ["OASIS", "LabelSpace", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OWNERS:
+        return getattr(import_module(_OWNERS[name]), name)
+    raise AttributeError(f"module 'oasis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
