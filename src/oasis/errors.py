@@ -3,7 +3,7 @@
 ::
 
     OasisError
-    ├── InputError (ValueError)         what was passed cannot be used: shape, type, NaN, labels, ids
+    ├── InputError (ValueError)         what was passed cannot be used: shape, type, NaN, ids
     │   └── UnknownWordError            a class name has no vector in the label space
     ├── NotFittedError                  the model has learned nothing yet
     ├── DataError                       a data file is missing, or does not hold what it should

@@ -144,7 +144,8 @@ def check_finite(matrix: Matrix, name: str) -> None:
             row, column = (int(i) for i in bad[0])
             value = values[row, column]
         raise InputError(
-            f"modality {name!r} holds {value} at row {row}, column {column}; expected finite numbers"
+            f"modality {name!r} holds {value} at row {row}, column {column}; "
+            "expected finite numbers"
         )
 
 
@@ -179,11 +180,7 @@ def check_labels(y: Labels, n_samples: int) -> list[tuple[str, ...]]:
 
 def _as_matrix(values: Any, name: str) -> Matrix:
     if sp.issparse(values):
-        if values.ndim != 2:
-            raise InputError(f"modality {name!r} must be two-dimensional, got shape {values.shape}")
-        matrix = sp.csr_array(values)
-        _check_numeric(matrix.dtype, name)
-        return matrix.astype(_float_type(matrix.dtype), copy=False)
+        return _as_csr(values, name)
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -193,7 +190,16 @@ def _as_matrix(values: Any, name: str) -> Matrix:
         raise InputError(
             f"modality {name!r} must have shape (n_samples, n_features), got {array.shape}"
         )
-    return np.ascontiguousarray(array, dtype=_float_type(array.dtype))
+    if _float_type(array.dtype) is np.float32:
+        return np.ascontiguousarray(array, dtype=np.float32)
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _as_csr(values: Any, name: str) -> sp.csr_array:
+    if values.ndim != 2:
+        raise InputError(f"modality {name!r} must be two-dimensional, got shape {values.shape}")
+    _check_numeric(values.dtype, name)
+    return sp.csr_array(values.astype(_float_type(values.dtype), copy=False))
 
 
 def _check_numeric(dtype: np.dtype[Any], name: str) -> None:
@@ -212,3 +218,25 @@ def _n_rows(matrix: Matrix) -> int:
 
 def _kind(value: object) -> str:
     return f"{type(value).__name__} {value!r}" if isinstance(value, str) else type(value).__name__
+
+
+def unit_rows(matrix: Matrix) -> Matrix:
+    """Return a copy with every row scaled to unit length; a row of zeros stays so."""
+    scale = inverse_norms(matrix)
+    if isinstance(matrix, sp.csr_array):
+        data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
+        return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    return matrix * scale[:, None]
+
+
+def inverse_norms(matrix: Matrix) -> Dense:
+    """Return one over the length of each row, in the precision of the matrix; 0 for a zero row."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if isinstance(matrix, sp.csr_array):
+            squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+        else:
+            squares = np.vecdot(matrix, matrix)
+            if not np.isfinite(squares).all():  # finite features whose squares overflow
+                squares = np.vecdot(matrix.astype(np.float64), matrix)
+        tiny = np.finfo(matrix.dtype).tiny
+        return np.where(squares > tiny, squares**-0.5, 0).astype(matrix.dtype, copy=False)

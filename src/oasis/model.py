@@ -1,0 +1,314 @@
+"""OASIS: online enhanced semantic hashing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import Codes, check_n_bits, pack
+from oasis.errors import FormatError, InputError, NotFittedError
+from oasis.hasher import (
+    Chunk,
+    Labels,
+    Matrix,
+    OnlineHasher,
+    check_chunk,
+    check_features,
+    check_finite,
+    inverse_norms,
+    unit_rows,
+)
+from oasis.labels import LabelSpace
+from oasis.ridge import Ridge
+from oasis.state import State, read_model, write_model
+from oasis.updates import Sums, Weights, iterate
+
+
+class OASIS(OnlineHasher):
+    """Learn binary codes from a stream of multi-modal chunks whose classes nobody announced.
+
+    Stored codes never change, an update needs the features of the new chunk only, and classes may
+    arrive in any round. ``OASIS()`` is the best configuration known; `OASIS.paper` is the method
+    as published, nothing added.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8.
+    labels : optional
+        What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
+        word2vec or GloVe file, or a `LabelSpace` that blends them. None: a blend of WordLlama's
+        words with an axis of its own for each class.
+    alpha, beta, gamma, theta, delta : float
+        Weights of the loss: similarity, semantics, features, and the two ridges.
+    n_iter : int
+        Iterations a round.
+    normalize : bool
+        Scale each sample's features to unit length, modality by modality, so that ``delta`` means
+        the same on every data set.
+    unlabelled : {"encode", "learn"}
+        "encode" leaves unlabelled samples out of every sum and codes them by the hash function as
+        it stands after the round. "learn" treats them as the formulas do, with a zero
+        representation.
+    random_state : int, numpy Generator or None
+        Seed of the random start of every round.
+
+    Attributes
+    ----------
+    codes_ : (n, n_bits / 8) uint8
+        The last chunk's codes, to be stored as they are.
+    classes_ : tuple of str
+        Class names in order of arrival.
+    n_seen_ : int
+        Samples seen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> image, text = rng.random((4, 20)), rng.random((4, 10))
+    >>> model = OASIS(n_bits=16, random_state=0)
+    >>> model = model.partial_fit(
+    ...     {"image": image, "text": text}, [["sky"], ["sky", "sea"], ["cat"], ["cat"]]
+    ... )
+    >>> model.classes_, model.codes_.shape
+    (('sky', 'sea', 'cat'), (4, 2))
+    >>> model.encode({"text": text[:1]}).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] | None = None,
+        alpha: float = 10.0,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        theta: float = 1.0,
+        delta: float = 1.0,
+        n_iter: int = 3,
+        normalize: bool = True,
+        unlabelled: Literal["encode", "learn"] = "encode",
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.labels = labels
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.theta = theta
+        self.delta = delta
+        self.n_iter = n_iter
+        self.normalize = normalize
+        self.unlabelled = unlabelled
+        self.random_state = random_state
+
+    @classmethod
+    def paper(
+        cls,
+        n_bits: int = 64,
+        labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] = "wordllama",
+        **parameters: Any,
+    ) -> Self:
+        """Return the method as published: features as they are, every sample in the sums."""
+        return cls(n_bits, labels, normalize=False, unlabelled="learn", **parameters)
+
+    @property
+    def classes_(self) -> tuple[str, ...]:
+        return self._learned().labels.names
+
+    @property
+    def n_seen_(self) -> int:
+        return self._learned().n_seen
+
+    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+        """Learn from one chunk; afterwards ``codes_`` holds its codes.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+            Every modality of the first chunk, in every chunk. A sample that lacks a modality has
+            a row of zeros there, which adds nothing to any sum.
+        y : one iterable of class names per sample
+            Empty or None: unlabelled.
+
+        Everything is checked before anything is changed: a refused chunk leaves the model as it
+        was. Costs, beyond one ``syrk`` and one Cholesky factorisation of the widest modality,
+        O(n (f + d) r) per iteration; small chunks avoid the factorisation.
+        """
+        old: State | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        chunk = check_chunk(X, y, old.widths if old else None)
+        state, codes = self._learn(old or self._start(chunk), chunk)
+        self.state_, self.codes_ = state, codes
+        return self
+
+    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
+        state = self._learned()
+        return self._project(state, check_features(X, state.widths))
+
+    def project_words(self, names: Iterable[str]) -> npt.NDArray[np.float32]:
+        """Return the projections of class names, seen or never seen, (n, n_bits) float32.
+
+        The projection of a name with the unit vector g is ``g (sum G'V)``: what a sample with this
+        label alone would be pulled towards. The label space must have words.
+        """
+        state = self._learned()
+        return (state.labels.query_vectors(names) @ state.sums.GV).astype(np.float32)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to one safetensors file, atomically.
+
+        Everything that the next round uses is in it, so a loaded model goes on exactly as this
+        one would. No pickle is involved.
+        """
+        write_model(Path(path), self._parameters(), self._learned(), self.codes_)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        words : optional
+            Where the word source is now, if it was a file that has moved. It is needed only when
+            new classes arrive, and must be the same file by checksum.
+        """
+        parameters, state, codes = read_model(Path(path), words)
+        try:
+            model = cls(**parameters)
+            model._check_parameters(state)
+        except (TypeError, InputError) as error:
+            raise FormatError(f"{path} is damaged: {error}") from error
+        model.labels = state.labels
+        model.state_, model.codes_ = state, codes
+        return model
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return the JSON-able constructor arguments; what ``labels`` means is saved apart."""
+        parameters = {
+            key: value
+            for key, value in self.get_params(deep=False).items()
+            if key not in ("labels", "random_state")
+        }
+        seed = self.random_state
+        parameters["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
+        return parameters
+
+    def _learned(self) -> State:
+        state: State | None = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
+        return state
+
+    def _check_parameters(self, state: State | None) -> None:
+        n_bits = check_n_bits(self.n_bits)
+        for name, least, strict in (
+            ("alpha", 0, False),
+            ("beta", 0, False),
+            ("gamma", 0, False),
+            ("theta", 0, True),
+            ("delta", 0, True),
+        ):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float, np.number)) and math.isfinite(value)
+            if not number or value < least or (strict and value == least):
+                bound = "positive" if strict else "at least 0"
+                raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
+        if not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
+            raise InputError(f"n_iter must be a positive integer, got {self.n_iter!r}")
+        if self.unlabelled not in ("encode", "learn"):
+            raise InputError(f"unlabelled must be 'encode' or 'learn', got {self.unlabelled!r}")
+        if state is None:
+            return
+        for name, value, learned in (
+            ("n_bits", n_bits, len(state.sums.VV)),
+            ("delta", self.delta, next(iter(state.ridges.values())).delta),
+        ):
+            if value != learned:
+                raise InputError(
+                    f"{name} is fixed once a model has learned: it is {learned}, got {value}"
+                )
+
+    def _start(self, chunk: Chunk) -> State:
+        ridges = {
+            name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.delta))
+            for name, matrix in chunk.X.items()
+        }
+        seed = self.random_state
+        if isinstance(seed, np.random.Generator):
+            seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
+        labels = LabelSpace.of(self.labels)
+        return State(labels, Sums.zero(self.n_bits), ridges, 0, dict(np.random.PCG64(seed).state))
+
+    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
+        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+        rows = np.arange(chunk.n_samples)
+        if self.unlabelled == "encode":
+            rows = np.flatnonzero([bool(names) for names in chunk.labels])
+        whole = len(rows) == chunk.n_samples
+        codes = np.zeros((chunk.n_samples, self.n_bits // 8), dtype=np.uint8)
+        if len(rows):
+            X = chunk.X if whole else {name: matrix[rows] for name, matrix in chunk.X.items()}
+            learned, B = self._learn_rows(state, X, [chunk.labels[row] for row in rows])
+            codes[rows] = pack(B)
+        else:
+            learned = state
+        if not whole:
+            rest = np.setdiff1d(np.arange(chunk.n_samples), rows)
+            X = {name: matrix[rest] for name, matrix in chunk.X.items()}
+            codes[rest] = pack(self._project(learned, X))
+        return replace(learned, n_seen=state.n_seen + chunk.n_samples), codes
+
+    def _learn_rows(
+        self, state: State, X: dict[str, Matrix], label_sets: list[tuple[str, ...]]
+    ) -> tuple[State, npt.NDArray[np.float64]]:
+        labels = state.labels.grown(name for names in label_sets for name in names)
+        G = labels.represent(label_sets)  # (n, f)
+        sums = state.sums.widened(G.shape[1])
+        rng = state.rng()
+        if self.normalize:
+            X = {name: unit_rows(matrix) for name, matrix in X.items()}
+        rounds = {name: state.ridges[name].round(matrix) for name, matrix in X.items()}
+
+        def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            return np.asarray(sum(each.predict(B) for each in rounds.values()))
+
+        weights = Weights(self.alpha, self.beta, self.gamma, self.theta)
+        *_, last = iterate(sums, G, predict, weights, self.n_iter, rng)
+        learned = State(
+            labels,
+            sums.plus(last.B, G, last.V),
+            {name: each.finish(last.B) for name, each in rounds.items()},
+            state.n_seen,
+            dict(rng.bit_generator.state),
+        )
+        return learned, last.B
+
+    def _project(self, state: State, X: dict[str, Matrix]) -> npt.NDArray[np.float32]:
+        total: npt.NDArray[Any] | None = None
+        with np.errstate(all="ignore"):
+            for name, matrix in X.items():
+                part = _times(matrix, state.ridges[name])
+                if self.normalize:
+                    part *= inverse_norms(matrix)[:, None]
+                total = part if total is None else total + part
+            if total is None or not np.isfinite(total).all():
+                for name, matrix in X.items():
+                    check_finite(matrix, name)
+                raise InputError("the projections overflow: features this large cannot be used")
+            return total.astype(np.float32, copy=False)
+
+
+def _times(matrix: Matrix, ridge: Ridge) -> npt.NDArray[Any]:
+    W = ridge.W32 if matrix.dtype == np.float32 else ridge.W
+    product: npt.NDArray[Any] = matrix @ W.T
+    return product

@@ -1,0 +1,321 @@
+"""OASIS against the literal formulas, and its life: save, load, refuse, go on."""
+
+import contextlib
+import json
+import struct
+
+import hasher_checks
+import literal
+import numpy as np
+import pytest
+import toy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oasis.codes import pack, unpack
+from oasis.errors import FormatError, InputError, NewerVersionError, NotFittedError
+from oasis.labels import LabelSpace
+from oasis.model import OASIS
+
+VECTORS = toy.class_vectors()
+
+
+def paper(seed=0, **options):
+    return OASIS.paper(hasher_checks.N_BITS, labels=VECTORS, random_state=seed, **options)
+
+
+def orthogonal(seed=0):
+    return OASIS(hasher_checks.N_BITS, labels="orthogonal", random_state=seed)
+
+
+def blended(seed=0):
+    return OASIS(
+        hasher_checks.N_BITS, labels=LabelSpace(words=VECTORS, axes=0.5), random_state=seed
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "make"),
+    hasher_checks.cases(
+        paper=(paper, set()), orthogonal=(orthogonal, set()), blended=(blended, set())
+    ),
+)
+def test_conformance(check, make):
+    check(make)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("sizes", [(40, 60, 30), (200, 17, 90)])
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.5, "beta": 3.0, "gamma": 20.0, "delta": 0.1}])
+def test_paper_equals_the_literal_formulas(sizes, options, seed):
+    r = 8
+    vectors = toy.class_vectors(10, width=16, seed=seed)
+    model = OASIS.paper(r, labels=vectors, random_state=seed, **options)
+    slow = literal.LiteralOASIS(r, vectors, seed=seed, **options)
+    for number, n in enumerate(sizes):
+        # classes keep arriving: 8, then 9, then 10
+        X, y = toy.chunk(n, [seed, number], classes=toy.NAMES[: 8 + number])
+        expected = slow.partial_fit(X, y)
+        model.partial_fit(X, y)
+        assert np.array_equal(unpack(model.codes_), expected)
+        for name, W in slow.W.items():
+            assert np.allclose(model.state_.ridges[name].W, W, rtol=1e-7, atol=1e-9)
+    query = toy.chunk(50, [seed, 99])[0]
+    projections = sum(query[name] @ slow.W[name].T for name in query)
+    assert np.allclose(model.project(query), projections, rtol=1e-4, atol=1e-5)
+    sums = model.state_.sums
+    assert sums.n == model.n_seen_ == sum(sizes)
+    assert np.allclose(sums.BG, slow.B.T @ slow.G, atol=1e-8)
+    assert np.allclose(sums.GV, slow.G.T @ slow.V, atol=1e-7)
+    assert np.allclose(sums.VV, slow.V.T @ slow.V, atol=1e-7)
+    for name, ridge in model.state_.ridges.items():
+        assert np.allclose(ridge.gram(), slow.X[name].T @ slow.X[name], atol=1e-8)
+        assert np.allclose(ridge.BX, slow.B.T @ slow.X[name], atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [paper, orthogonal, blended])
+def test_float32_features_give_the_codes_of_float64_ones(make):
+    single, double = make(3), make(3)
+    for number in range(4):
+        X, y = toy.chunk(120, number, dtype=np.float32, bare=0.1)
+        double.partial_fit({name: values.astype(np.float64) for name, values in X.items()}, y)
+        single.partial_fit(X, y)
+        assert np.array_equal(single.codes_, double.codes_)
+    X, _ = toy.chunk(200, 99, dtype=np.float32)
+    assert np.array_equal(single.encode(X), double.encode(X))
+
+
+def test_gram_and_count_of_one_round_equal_those_of_two():
+    X, y = toy.chunk(90)
+    once = paper().partial_fit(X, y)
+    twice = paper()
+    for rows in (slice(0, 50), slice(50, 90)):
+        twice.partial_fit({name: values[rows] for name, values in X.items()}, y[rows])
+    assert once.n_seen_ == twice.n_seen_ == 90
+    for name, ridge in once.state_.ridges.items():
+        assert np.allclose(ridge.gram(), twice.state_.ridges[name].gram(), rtol=1e-12)
+
+
+def test_classes_are_kept_in_order_of_arrival_and_compared_exactly():
+    model = orthogonal()
+    X, _ = toy.chunk(3)
+    model.partial_fit(X, [["sky"], ["Sky", "sea"], []])
+    model.partial_fit(X, [["sea"], ["cat"], None])
+    assert model.classes_ == ("sky", "Sky", "sea", "cat")
+    assert model.n_seen_ == 6
+
+
+def test_new_classes_may_arrive_in_any_round_and_are_found():
+    model = orthogonal()
+    for number, classes in enumerate((toy.NAMES[:3], toy.NAMES[:6], toy.NAMES[6:])):
+        X, y = toy.chunk(150, number, classes=classes)
+        model.partial_fit(X, y)
+    assert set(model.classes_) == set(toy.NAMES)
+    query, labels = toy.chunk(200, 99, classes=toy.NAMES[6:])
+    distance = (unpack(model.encode(query)) != unpack(model.codes_)[:, None]).sum(axis=2)
+    nearest = distance.argmin(axis=0)
+    shared = [bool(set(labels[j]) & set(y[i])) for j, i in enumerate(nearest)]
+    assert np.mean(shared) > 0.9
+
+
+def test_unlabelled_rows_are_left_out_of_every_sum_and_encoded():
+    X, y = toy.chunk(60, bare=0.4)
+    labelled = np.array([bool(names) for names in y])
+    assert 5 < labelled.sum() < 55
+    model = orthogonal().partial_fit(X, y)
+    alone = orthogonal().partial_fit(
+        {name: values[labelled] for name, values in X.items()}, [names for names in y if names]
+    )
+    assert np.array_equal(model.codes_[labelled], alone.codes_)
+    rest = {name: values[~labelled] for name, values in X.items()}
+    assert np.array_equal(model.codes_[~labelled], alone.encode(rest))
+    assert hasher_checks.fingerprint(model.state_.ridges) == hasher_checks.fingerprint(
+        alone.state_.ridges
+    )
+    assert model.n_seen_ == 60 and model.state_.sums.n == labelled.sum()
+
+
+def test_paper_learns_unlabelled_rows_with_a_zero_representation():
+    X, y = toy.chunk(60, bare=0.4)
+    model = paper().partial_fit(X, y)
+    assert model.state_.sums.n == 60
+    everything = X["image"].T @ X["image"]
+    assert np.allclose(model.state_.ridges["image"].gram(), everything)
+
+
+def test_a_row_without_a_modality_adds_nothing_to_its_sums():
+    X, y = toy.chunk(60)
+    X["text"][::2] = 0
+    model = orthogonal().partial_fit(X, y)
+    kept = X["text"][1::2] / np.linalg.norm(X["text"][1::2], axis=1, keepdims=True)
+    assert np.allclose(model.state_.ridges["text"].gram(), kept.T @ kept)
+
+
+@pytest.mark.parametrize("make", [paper, orthogonal, blended])
+@pytest.mark.parametrize("sizes", [(40, 40), (40, 2, 1), (1, 1), (3, 200)])
+def test_a_loaded_model_goes_on_exactly_as_the_saved_one(make, sizes, tmp_path):
+    model = make(4)
+    widths = {"image": 48, "text": 40}  # wide enough for small chunks to take the small path
+    for number, n in enumerate(sizes):
+        model.partial_fit(*toy.chunk(n, number, widths=widths, sparse=("text",)))
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    loaded = OASIS.load(path)
+    query = toy.chunk(30, 99, widths=widths)[0]
+    assert hasher_checks.fingerprint(loaded.codes_) == hasher_checks.fingerprint(model.codes_)
+    assert loaded.classes_ == model.classes_ and loaded.n_seen_ == model.n_seen_
+    assert np.array_equal(loaded.project(query), model.project(query))
+    for number, n in enumerate((1, 50, 3)):
+        X, y = toy.chunk(n, 100 + number, widths=widths)
+        model.partial_fit(X, y)
+        loaded.partial_fit(X, y)
+        assert np.array_equal(loaded.codes_, model.codes_)
+        assert np.array_equal(loaded.project(query), model.project(query))
+    again = tmp_path / "again.safetensors"
+    model.save(path)
+    loaded.save(again)
+    # bit for bit, save for what tells a given mapping from a loaded label space
+    assert hasher_checks.fingerprint(loaded.state_.sums) == hasher_checks.fingerprint(
+        model.state_.sums
+    )
+    assert hasher_checks.fingerprint(loaded.state_.generator) == hasher_checks.fingerprint(
+        model.state_.generator
+    )
+
+
+def test_project_words_pulls_towards_the_codes_of_the_class():
+    model = blended()
+    X, y = toy.chunk(300)
+    model.partial_fit(X, y)
+    signs = unpack(model.codes_)
+    for name in VECTORS:
+        scores = signs @ model.project_words([name])[0]
+        has = np.array([name in names for names in y])
+        assert scores[has].mean() > scores[~has].mean()
+    assert model.project_words(["sky", "cat"]).dtype == np.float32
+
+
+def test_project_words_needs_words():
+    model = orthogonal().partial_fit(*toy.chunk(30))
+    with pytest.raises(InputError, match="word"):
+        model.project_words(["zebra"])
+    with pytest.raises(NotFittedError):
+        orthogonal().project_words(["zebra"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_bits": 12}, "n_bits must be a positive multiple of 8, got 12"),
+        ({"n_bits": 0}, "got 0"),
+        ({"n_bits": "64"}, "got '64'"),
+        ({"alpha": -1}, "alpha must be a finite number, at least 0, got -1"),
+        ({"delta": 0}, "delta must be a finite number, positive, got 0"),
+        ({"theta": float("nan")}, "theta must be a finite number"),
+        ({"n_iter": 0}, "n_iter must be a positive integer"),
+        ({"unlabelled": "drop"}, "unlabelled must be 'encode' or 'learn', got 'drop'"),
+    ],
+)
+def test_bad_parameters_are_refused_on_the_first_chunk(options, message):
+    with pytest.raises(InputError, match=message):
+        OASIS(**{"labels": "orthogonal"} | options).partial_fit(*toy.chunk(30))
+
+
+def test_n_bits_and_delta_are_fixed_once_learned():
+    model = orthogonal().partial_fit(*toy.chunk(30))
+    for name, value in (("n_bits", 32), ("delta", 2.0)):
+        with pytest.raises(InputError, match=f"{name} is fixed once a model has learned"):
+            model.set_params(**{name: value}).partial_fit(*toy.chunk(30, 1))
+        model.set_params(n_bits=hasher_checks.N_BITS, delta=1.0)
+    model.partial_fit(*toy.chunk(30, 1))
+
+
+def test_an_unknown_class_is_refused_and_changes_nothing():
+    model = paper().partial_fit(*toy.chunk(30))
+    before = hasher_checks.fingerprint(model)
+    X, _ = toy.chunk(2, 1)
+    with pytest.raises(InputError, match="unicorn"):
+        model.partial_fit(X, [["sky"], ["unicorn"]])
+    assert hasher_checks.fingerprint(model) == before
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "model.safetensors"
+    orthogonal().partial_fit(*toy.chunk(30)).save(path)
+    return path
+
+
+def rewrite_header(path, change):
+    """Rewrite the metadata of a safetensors file in place."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    change(header["__metadata__"])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def test_a_newer_file_is_refused(saved):
+    rewrite_header(saved, lambda metadata: metadata.update(version="2"))
+    with pytest.raises(NewerVersionError, match="format version 2, this oasis reads up to 1"):
+        OASIS.load(saved)
+
+
+def test_a_foreign_file_is_refused(saved, tmp_path):
+    rewrite_header(saved, lambda metadata: metadata.update(format="other"))
+    with pytest.raises(FormatError, match=r"not one that OASIS\.save wrote"):
+        OASIS.load(saved)
+    text = tmp_path / "text"
+    text.write_text("hello")
+    with pytest.raises(FormatError, match="not a model file"):
+        OASIS.load(text)
+    with pytest.raises(FormatError, match="no model file"):
+        OASIS.load(tmp_path / "absent")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_truncated_or_rewritten_file_is_one_clear_error(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("m") / "model"
+    orthogonal().partial_fit(*toy.chunk(20)).save(path)
+    whole = path.read_bytes()
+    if data.draw(st.booleans()):
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        with pytest.raises(FormatError):
+            OASIS.load(path)
+        return
+    # a changed header either still makes sense or is refused; nothing else may come out
+    (length,) = struct.unpack("<Q", whole[:8])
+    position = data.draw(st.integers(8, 8 + length - 1))
+    path.write_bytes(
+        whole[:position] + bytes([data.draw(st.integers(0, 255))]) + whole[position + 1 :]
+    )
+    with contextlib.suppress(FormatError):
+        OASIS.load(path)
+
+
+def test_saving_over_a_file_is_atomic(saved, monkeypatch):
+    before = saved.read_bytes()
+    model = OASIS.load(saved)
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_pack_of_the_sign_is_the_query_code():
+    model = paper().partial_fit(*toy.chunk(50))
+    X, _ = toy.chunk(20, 9)
+    assert np.array_equal(model.encode(X), pack(model.project(X)))
+
+
+def test_default_label_space_has_words():
+    model = OASIS(16, random_state=0).partial_fit(*toy.chunk(60))
+    assert model.project_words(["zebra crossing"]).shape == (1, 16)
