@@ -166,6 +166,18 @@ def test_rows_are_unit_or_zero_and_depend_on_the_set_alone(
         assert same_bits(G[i : i + 1], space.represent([row]))
 
 
+@pytest.mark.parametrize("width", [1, 2, 255, 300, 9001])
+def test_rows_do_not_depend_on_other_rows_at_any_width(width: int) -> None:
+    vectors = dict(zip("abc", np.random.default_rng(width).normal(size=(3, width)), strict=True))
+    space = LabelSpace(vectors, axes=0.5).grown(["a"]).grown(["b", "c"])
+    together = LabelSpace(vectors, axes=0.5).grown(["a", "b", "c"])
+    sets = [["a"], ["b"], ["a", "c"], ["a", "b", "c"]]
+    G = together.represent(sets)
+    assert same_bits(space.represent(sets), G)
+    for i, labels in enumerate(sets):
+        assert same_bits(space.represent([labels]), G[[i]])
+
+
 def test_represent_takes_arrays_and_generators() -> None:
     space = LabelSpace(VECTORS).grown(NAMES)
     expected = space.represent([["sky", "sea"], ["sun"]])
@@ -177,8 +189,12 @@ def test_represent_takes_arrays_and_generators() -> None:
 def test_represent_does_not_need_a_dense_indicator() -> None:
     # 20,000 x 100,000 would be 16 GB
     space = LabelSpace.from_state(
-        {"axes": 0.0, "names": [f"c{i}" for i in range(100_000)], "source": None},
-        {"rows": np.ones((100_000, 2))},
+        {
+            "axes": 0.0,
+            "names": [f"c{i}" for i in range(100_000)],
+            "source": {"kind": "given", "names": ["word"]},
+        },
+        {"rows": np.ones((100_000, 2)), "given": np.ones((1, 2))},
     )
     G = space.represent([[f"c{i}", "c7"] for i in range(20_000)])
     np.testing.assert_allclose(G, np.sqrt(0.5))
@@ -333,6 +349,8 @@ def test_state_arrays_cannot_change_the_space() -> None:
         ({"names": None}, "damaged"),
         ({"source": {"kind": "telepathy"}}, "telepathy"),
         ({"source": {"kind": "file"}}, "path"),
+        ({"source": None}, "no words, but axes of weight 0.5"),
+        ({"source": None, "axes": 1.0}, "of 7 values, expected 0"),
         ({"source": {"kind": "given", "names": ["sky"]}}, "damaged"),
     ],
 )

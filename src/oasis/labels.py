@@ -213,7 +213,7 @@ class LabelSpace:
         if self.axes > 0:
             samples = np.repeat(np.arange(n_samples), np.diff(indptr))
             G[samples, width + L.indices] = np.sqrt(self.axes)
-        lengths = np.sqrt(np.einsum("ij,ij->i", self._rows, self._rows) + self.axes)
+        lengths = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
         return _to_unit(G, floor=_CANCEL * (L @ lengths))
 
     def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
@@ -318,10 +318,14 @@ class LabelSpace:
             )
         if not np.isfinite(rows).all():
             raise FormatError("the vectors of the label space hold NaN or infinity")
-        if source is not None and names and source.width not in (0, rows.shape[1]):
+        if source is None and axes < 1:
+            raise FormatError(f"the label space has no words, but axes of weight {axes}, not 1")
+        # a source that is not loaded does not know its width
+        expected = 0 if source is None else source.width or rows.shape[1]
+        if names and rows.shape[1] != expected:
             raise FormatError(
-                f"the classes of the label space have vectors of {rows.shape[1]} values, its words "
-                f"of {source.width}"
+                f"the classes of the label space have word vectors of {rows.shape[1]} values, "
+                f"expected {expected}"
             )
         return cls._made(source, axes, names, rows)
 
@@ -362,7 +366,8 @@ def _check_names(names: Any) -> list[str]:
 
 def _to_unit(rows: npt.NDArray[np.float64], floor: Any = 0.0) -> npt.NDArray[np.float64]:
     """Scale rows to unit length, in place; those not longer than ``floor`` become zero."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    # vecdot, as its rounding does not depend on the number of rows (einsum's does if they are long)
+    lengths = np.sqrt(np.vecdot(rows, rows))
     short = lengths <= floor
     rows[short] = 0
     rows /= np.where(short, 1, lengths)[:, None]

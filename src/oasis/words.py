@@ -235,7 +235,7 @@ def source_of(words: Any) -> WordSource:
         if not path.expanduser().is_file():
             raise DataError(
                 f"there is no file {str(words)!r}; words come from a mapping of names to vectors, "
-                "'wordllama', or a word2vec or GloVe file"
+                "'wordllama', or a word2vec or GloVe file (for axes alone: words=None, axes=1)"
             )
         return FileWords(path)
     raise InputError(
