@@ -72,10 +72,12 @@ def _measure(name: str, work: _Workload) -> list[dict[str, Any]]:
 
     def plain_distances(query: int) -> npt.NDArray[Any]:
         xor = words ^ work.query_codes[query].view(np.uint64)[0]
-        return np.bitwise_count(xor).astype(np.int64)
+        distances: npt.NDArray[Any] = np.bitwise_count(xor).astype(np.int64)
+        return distances
 
     def plain_scores(query: int) -> npt.NDArray[Any]:
-        return -(signs @ projections[query])
+        scores: npt.NDArray[Any] = signs @ projections[query]
+        return -scores
 
     def plain(keys: Callable[[int], npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         values = []

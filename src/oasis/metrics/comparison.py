@@ -2,23 +2,27 @@
 
 Where ties are left open only the joint histogram of (distance, similar or not) is needed, one pass
 over the base without a sort. Where the older item goes first, distances are small whole numbers and
-a radix sort orders them. Either way memory is a few arrays over the base, never queries times base.
+a counting sort orders them. Either way memory is a few arrays over the base, never queries times
+base.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from oasis.codes import check_codes
 from oasis.errors import InputError
 from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
 from oasis.metrics.relevance import LabelSets, check_label_pair
 from oasis.metrics.ties import Floats
+
+_Value = TypeVar("_Value", np.bool_, np.float64)
 
 _QUERY_BLOCK = 1024
 # the words of one block, their XOR and the popcounts stay in the second-level cache
@@ -119,15 +123,23 @@ class Comparison:
                         gains[i] += np.bincount(keys, gain[block], minlength=width)
             yield GainGroups(rows, counts, gains, ideal)
 
-    def stable_order(self, row: int) -> Rows:
-        """Return the base rows, (n_base,), nearest to one query first, older first among ties."""
+    def ranked(self, row: int, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+        """Return the base items' values, (n_base,), from the item nearest to one query to the
+        farthest, older items first among those at equal distance.
+        """
+        distances = np.empty(self.n_base, dtype=np.int32)
         key_type = np.min_scalar_type(self.n_bits)
-        keys = np.empty(self.n_base, dtype=key_type)
         query = _row(self.queries, row)
         for block in _blocks(self.n_base):
-            keys[block] = _distances(self.base, query, block, key_type)
-        # NumPy sorts integers of 8 and 16 bits by radix when asked for a stable sort
-        return np.argsort(keys, kind="stable")
+            distances[block] = _distances(self.base, query, block, key_type)
+        # from coordinates to compressed rows is a counting sort, in the order given within each
+        # row; it moves the values along and beats argsort and take
+        by_distance = sp.coo_array(
+            (values, (distances, np.arange(self.n_base, dtype=np.int32))),
+            shape=(self.n_bits + 1, self.n_base),
+        )
+        by_distance.has_canonical_format = True  # one entry per item: nothing to sum
+        return by_distance.tocsr().data
 
     def _query_blocks(self) -> Iterator[tuple[slice, LabelSets]]:
         for rows in _blocks(self.n_queries, _QUERY_BLOCK):

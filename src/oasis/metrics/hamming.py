@@ -62,7 +62,7 @@ def average_precision(
     Notes
     -----
     Cost: for each query one pass over the base (over its distinct pairs of code and label set,
-    where items repeat), and for "stable" a radix sort. Memory: a few arrays over the base.
+    where items repeat), and for "stable" a counting sort. Memory: a few arrays over the base.
 
     Examples
     --------
@@ -250,7 +250,7 @@ def ndcg_at_k(
             gains = gain_of_shared[shared]
             ideal[rows] = np.sort(gains)[::-1][:n_places] @ discounts
             for row in rows:
-                gain[row] = gains[comparison.stable_order(int(row))[:n_places]] @ discounts
+                gain[row] = comparison.ranked(int(row), gains)[:n_places] @ discounts
     return np.divide(gain, ideal, out=np.zeros_like(gain), where=ideal > 0.0)
 
 
@@ -331,11 +331,12 @@ def _average_precision(comparison: Comparison, ties: Ties, topk: int | None) -> 
         for part in comparison.tie_groups():
             result[part.rows] = expected_average_precision(part.counts, part.hits, harmonic, topk)
     else:
+        reciprocals = 1.0 / np.arange(1, comparison.n_base + 1)
         for rows in comparison.query_labels.groups():
             similar = comparison.base_labels.similar_to(comparison.query_labels, int(rows[0]))
             for row in rows:
-                order = comparison.stable_order(int(row))
-                result[row] = order_average_precision(similar[order], topk)
+                ranked = comparison.ranked(int(row), similar)
+                result[row] = order_average_precision(ranked, reciprocals, topk)
     return result
 
 
@@ -367,7 +368,7 @@ def _hits_at_k(
             similar = comparison.base_labels.similar_to(comparison.query_labels, int(rows[0]))
             n_similar[rows] = np.count_nonzero(similar)
             for row in rows:
-                found = np.flatnonzero(similar[comparison.stable_order(int(row))])
+                found = np.flatnonzero(comparison.ranked(int(row), similar))
                 hits[row] = np.searchsorted(found, places)
     return hits, n_similar, places
 

@@ -5,17 +5,30 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from oasis.metrics.ties import Floats
 
-def order_average_precision(similar: npt.NDArray[np.bool_], topk: int | None = None) -> float:
+
+def order_average_precision(
+    similar: npt.NDArray[np.bool_], reciprocals: Floats, topk: int | None = None
+) -> float:
     """Return the average precision of one query whose ranking is similar or not, best first.
 
-    Only the first ``topk`` places count, and the sum is divided by min(R, topk).
+    Parameters
+    ----------
+    similar : (n_base,) bool
+    reciprocals : (n_base,)
+        1, 1/2, 1/3, ..., made once for all queries.
+    topk : int, optional
+        Only the first ``topk`` places count, and the sum is divided by min(R, topk).
 
     >>> import numpy as np
-    >>> order_average_precision(np.array([True, False, True]))
+    >>> order_average_precision(np.array([True, False, True]), 1 / np.arange(1, 4))
     0.8333333333333333
     """
-    ranks = np.flatnonzero(similar[:topk]) + 1
     n_similar = int(np.count_nonzero(similar))
     best = n_similar if topk is None else min(n_similar, topk)
-    return float((np.arange(1, len(ranks) + 1) / ranks).sum()) / best if best else 0.0
+    if best == 0:
+        return 0.0
+    precisions = reciprocals[:topk].compress(similar[:topk])
+    precisions *= np.arange(1, len(precisions) + 1)
+    return float(precisions.sum()) / best
