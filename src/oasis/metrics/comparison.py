@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -135,11 +136,15 @@ class Comparison:
         # from coordinates to compressed rows is a counting sort, in the order given within each
         # row; it moves the values along and beats argsort and take
         by_distance = sp.coo_array(
-            (values, (distances, np.arange(self.n_base, dtype=np.int32))),
+            (values, (distances, self._arrivals)),
             shape=(self.n_bits + 1, self.n_base),
         )
         by_distance.has_canonical_format = True  # one entry per item: nothing to sum
         return by_distance.tocsr().data
+
+    @cached_property
+    def _arrivals(self) -> npt.NDArray[np.int32]:
+        return np.arange(self.n_base, dtype=np.int32)
 
     def _query_blocks(self) -> Iterator[tuple[slice, LabelSets]]:
         for rows in _blocks(self.n_queries, _QUERY_BLOCK):

@@ -30,5 +30,5 @@ def order_average_precision(
     if best == 0:
         return 0.0
     precisions = reciprocals[:topk].compress(similar[:topk])
-    precisions *= np.arange(1, len(precisions) + 1)
+    precisions *= np.arange(1.0, len(precisions) + 1.0)
     return float(precisions.sum()) / best
