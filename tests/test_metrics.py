@@ -212,6 +212,16 @@ def test_ndcg_computed_by_hand() -> None:
     assert result == pytest.approx([(1 / math.log2(2) + 3 / math.log2(4)) / ideal])
 
 
+@pytest.mark.parametrize("ties", ["expected", "stable"])
+def test_ndcg_of_very_many_labels_is_finite(ties: str) -> None:
+    codes = np.array([[0], [1]], dtype=np.uint8)
+    labels = np.ones((2, 1100), dtype=bool)
+    labels[0, 1000:] = False
+    result = ndcg_at_k(codes[:1], codes, labels[1:], labels, 2, ties)
+    # the gain of the first item is 2^-100 of the other's
+    assert result == pytest.approx([(1 / math.log2(3)) / (1 / math.log2(2))])
+
+
 def test_chance_is_the_printed_formula() -> None:
     base = np.zeros((50, 1), dtype=int)
     base[:7] = 1
@@ -492,6 +502,7 @@ def test_several_k_give_a_column_each() -> None:
         for ties in ("expected", "stable"):
             several = measure(*problem.arrays, [1, 7, 80], ties=ties)
             assert several.shape == (6, 3)
+            assert measure(*problem.arrays, np.array([], dtype=int), ties=ties).shape == (6, 0)
             for column, k in enumerate([1, 7, 80]):
                 one = measure(*problem.arrays, k, ties=ties)
                 np.testing.assert_array_equal(several[:, column], one)
@@ -644,7 +655,7 @@ def test_bad_input_is_refused(change: dict[str, object], message: str) -> None:
 
 
 @pytest.mark.parametrize("measure", [precision_at_k, recall_at_k, ndcg_at_k])
-@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True])
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True, [2, 0], [[1]]])
 def test_bad_k_is_refused(measure: Callable[..., object], k: object) -> None:
     with pytest.raises(InputError, match="k must be a whole number of at least 1"):
         measure(CODES, CODES, LABELS, LABELS, k)

@@ -42,7 +42,7 @@ class TieGroups(NamedTuple):
 
 class GainGroups(NamedTuple):
     """The same with gains: their sum at each distance, and how often each number of labels is
-    shared, (b, n_classes + 1), most labels first."""
+    shared, (b, most labels of any query + 1), most first."""
 
     rows: slice
     counts: Floats
@@ -99,7 +99,7 @@ class Comparison:
 
         Parameters
         ----------
-        gain_of_shared : (n_classes + 1,)
+        gain_of_shared : (most labels of any query + 1,)
             The gain of an item that shares so many labels with the query.
         """
         base = _MergedBase.of(self)

@@ -8,7 +8,7 @@ All take the same four arrays: ``query_codes`` (n_queries, n_bits / 8) and ``bas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,8 @@ def per_class_average_precision(
     """MAP of each class on its own: the queries that have it, the base items that have it.
 
     Unlike in `average_precision`, sharing another label does not make an item similar here, so
-    that a rare class is not hidden behind the frequent ones that accompany it.
+    that a rare class is not hidden behind the frequent ones that accompany it. For the mean of
+    the ordinary figure over the queries of a class, index `average_precision` by that class.
 
     Returns
     -------
@@ -177,7 +178,7 @@ def precision_at_k(
     array([[1. , 0.5]])
     """
     hits, _, places = _hits_at_k(query_codes, base_codes, query_labels, base_labels, k, ties)
-    return (hits / places).reshape(-1, *np.shape(k))
+    return (hits / places).reshape(len(hits), *np.shape(k))
 
 
 def recall_at_k(
@@ -202,7 +203,7 @@ def recall_at_k(
     hits, n_similar, _ = _hits_at_k(query_codes, base_codes, query_labels, base_labels, k, ties)
     total = np.broadcast_to(n_similar[:, None], hits.shape)
     recall = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0.0)
-    return recall.reshape(-1, *np.shape(k))
+    return recall.reshape(len(hits), *np.shape(k))
 
 
 def ndcg_at_k(
@@ -237,7 +238,9 @@ def ndcg_at_k(
     n_places = min(places, comparison.n_base)
     discounts = 1.0 / np.log2(np.arange(2, n_places + 2))
     discount_sums = np.concatenate([[0.0], np.cumsum(discounts)])
-    gain_of_shared = np.exp2(np.arange(comparison.base_labels.n_classes + 1)) - 1.0
+    most = comparison.query_labels.max_labels()
+    # 2^m - 1 on a scale on which no number of labels overflows; the ratio is the same
+    gain_of_shared = np.exp2(np.arange(-most, 1.0)) - np.exp2(-float(most))
     gain, ideal = np.zeros(comparison.n_queries), np.zeros(comparison.n_queries)
     if ties == "expected":
         for part in comparison.gain_groups(gain_of_shared):
@@ -331,12 +334,12 @@ def _average_precision(comparison: Comparison, ties: Ties, topk: int | None) -> 
         for part in comparison.tie_groups():
             result[part.rows] = expected_average_precision(part.counts, part.hits, harmonic, topk)
     else:
-        reciprocals = 1.0 / np.arange(1, comparison.n_base + 1)
+        places = np.arange(1.0, comparison.n_base + 1.0)
         for rows in comparison.query_labels.groups():
             similar = comparison.base_labels.similar_to(comparison.query_labels, int(rows[0]))
             for row in rows:
                 ranked = comparison.ranked(int(row), similar)
-                result[row] = order_average_precision(ranked, reciprocals, topk)
+                result[row] = order_average_precision(ranked, places, topk)
     return result
 
 
@@ -350,7 +353,7 @@ def _hits_at_k(
 ) -> tuple[Floats, Floats, npt.NDArray[np.intp]]:
     """Return the similar items among the first k, (n_queries, n_k), all of them, and the k."""
     ties = check_ties(ties)
-    several = k if isinstance(k, (Sequence, np.ndarray)) else [k]
+    several = [k] if np.ndim(k) == 0 else list(cast("Sequence[int]", k))
     places = np.array([check_places(one, "k") for one in several], dtype=np.intp)
     comparison = check_comparison(query_codes, base_codes, query_labels, base_labels)
     hits = np.zeros((comparison.n_queries, len(places)))

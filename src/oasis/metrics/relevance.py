@@ -40,6 +40,13 @@ class LabelSets:
         """Return the label sets of some of the samples."""
         return LabelSets(take_rows(self.columns, rows), self.n_classes)
 
+    def max_labels(self) -> int:
+        """Return how many labels the sample with the most labels has."""
+        n_labels = np.zeros(len(self), dtype=np.intp)
+        for column in self.columns:
+            n_labels += np.bitwise_count(column)
+        return int(n_labels.max(initial=0))
+
     def similar_to(self, other: LabelSets, row: int) -> npt.NDArray[np.bool_]:
         """Return for each sample, (n,), whether it shares a label with sample ``row`` of other."""
         similar = np.zeros(len(self), dtype=np.bool_)

@@ -175,7 +175,7 @@ def _average_precision(
 ) -> Floats:
     result = np.zeros(len(queries))
     harmonic = harmonic_numbers(len(base))
-    reciprocals = 1.0 / np.arange(1, len(base) + 1)
+    places = np.arange(1.0, len(base) + 1.0)
     n_columns = len(base) if columns is None else None
     done = 0
     for block in blocks:
@@ -204,7 +204,7 @@ def _average_precision(
                 else:
                     item_ranks = ranks if columns is None else ranks[columns]
                     order = np.argsort(_narrow(item_ranks), kind="stable")
-                    value = order_average_precision(similar[order], reciprocals, topk)
+                    value = order_average_precision(similar[order], places, topk)
                 result[done + row] = value
         done += len(scores)
     if done != len(queries):
