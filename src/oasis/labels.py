@@ -113,7 +113,7 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal")
         <LabelSpace words=None axes=1.0, 0 classes>
         >>> LabelSpace.of(None)
-        <LabelSpace words='wordllama' axes=0.5, 0 classes>
+        <LabelSpace words='wordllama' axes=0.8, 0 classes>
         """
         if isinstance(labels, LabelSpace):
             return labels
