@@ -6,11 +6,23 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from oasis.errors import DataError, InputError
 from oasis.items.folder import folder_rows
 from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject
-from oasis.items.rows import Row, csv_rows, jsonl_rows, open_file, parquet_rows
+from oasis.items.rows import (
+    Row,
+    csv_rows,
+    jsonl_rows,
+    open_file,
+    parquet_rows,
+    refine_csv,
+    refine_parquet,
+)
+
+_Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""What a format does to a row once its id is known, so that a refusal can name it."""
 
 
 def read_items(
@@ -41,7 +53,7 @@ def read_items(
     Raises
     ------
     DataError
-        The file is missing, unreadable or lacks a column that is needed.
+        The file is missing (at once), or is unreadable or lacks a column (with the first item).
     InputError
         ``strict`` and a row has to be rejected.
 
@@ -112,9 +124,10 @@ def read_csv(
     mark = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
     open_file(path).close()
     return _read(
-        lambda: csv_rows(path, fields, separator, mark),
+        lambda: csv_rows(path, fields, mark),
         ItemBuilder(fields, path.parent, allow_outside),
         strict,
+        lambda values: refine_csv(values, fields, separator),
     )
 
 
@@ -134,7 +147,10 @@ def read_parquet(
     path, fields = Path(path), fields or Fields()
     open_file(path).close()
     return _read(
-        lambda: parquet_rows(path, fields), ItemBuilder(fields, path.parent, allow_outside), strict
+        lambda: parquet_rows(path, fields),
+        ItemBuilder(fields, path.parent, allow_outside),
+        strict,
+        lambda values: refine_parquet(values, fields),
     )
 
 
@@ -159,14 +175,17 @@ def read_folder(
 
 
 def _read(
-    rows: Callable[[], Iterator[Row]], builder: ItemBuilder, strict: bool
+    rows: Callable[[], Iterator[Row]],
+    builder: ItemBuilder,
+    strict: bool,
+    refine: _Refine = dict,
 ) -> Iterator[Item | Reject]:
     if not strict:
-        return _convert(rows(), builder)
-    for _ in _only_items(_convert(rows(), builder)):
+        return _convert(rows(), builder, refine)
+    for _ in _only_items(_convert(rows(), builder, refine)):
         pass
     # the second pass looks again, because the file may have changed meanwhile
-    return _only_items(_convert(rows(), builder))
+    return _only_items(_convert(rows(), builder, refine))
 
 
 def _only_items(results: Iterable[Item | Reject]) -> Iterator[Item]:
@@ -176,7 +195,7 @@ def _only_items(results: Iterable[Item | Reject]) -> Iterator[Item]:
         yield result
 
 
-def _convert(rows: Iterator[Row], builder: ItemBuilder) -> Iterator[Item | Reject]:
+def _convert(rows: Iterator[Row], builder: ItemBuilder, refine: _Refine) -> Iterator[Item | Reject]:
     seen = _Seen()
     for where, values in rows:
         key: str | int | None = None
@@ -184,7 +203,7 @@ def _convert(rows: Iterator[Row], builder: ItemBuilder) -> Iterator[Item | Rejec
             if isinstance(values, str):
                 raise Refused(values)
             key = builder.id(values)
-            item = builder.item(where, key, values)
+            item = builder.item(where, key, refine(values))
             if not seen.add(key):
                 raise Refused(f"the id {key!r} occurs earlier in the same file")
         except Refused as refusal:

@@ -51,7 +51,7 @@ def jsonl_rows(path: Path) -> Iterator[Row]:
                 yield f"{path.name}:{lines.number}", values
 
 
-def csv_rows(path: Path, fields: Fields, separator: str, delimiter: str) -> Iterator[Row]:
+def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
     """Yield the rows of a CSV file; where a row spans lines, its first one is stated."""
     with open_file(path) as file:
         lines = _Lines(file)
@@ -67,7 +67,7 @@ def csv_rows(path: Path, fields: Fields, separator: str, delimiter: str) -> Iter
             try:
                 cells = next(reader)
                 if cells:
-                    yield where, _csv_values(header or [], cells, fields, separator)
+                    yield where, _csv_values(header or [], cells)
             except StopIteration:
                 return
             except csv.Error as error:
@@ -81,14 +81,16 @@ def _decode(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape")
 
 
-def _csv_values(
-    header: list[str], cells: list[str], fields: Fields, separator: str
-) -> dict[str, Any]:
+def _csv_values(header: list[str], cells: list[str]) -> dict[str, Any]:
     if len(cells) != len(header):
         raise Refused(f"the row has {len(cells)} cells, the header has {len(header)}")
     if not is_unicode("".join(cells)):
         raise Refused("the row is not UTF-8")
-    values: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell}
+    return {name: cell for name, cell in zip(header, cells, strict=True) if cell}
+
+
+def refine_csv(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
+    """Return the cells of a row with labels split, and the payload or its numbers parsed."""
     if fields.labels in values:
         names = (name.strip() for name in values[fields.labels].split(separator))
         values[fields.labels] = [name for name in names if name]
@@ -118,23 +120,20 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
             for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=needed):
                 for values in batch.to_pylist():
                     number += 1
-                    try:
-                        yield f"{path.name}:{number}", _parquet_values(values, fields)
-                    except Refused as refusal:
-                        yield f"{path.name}:{number}", str(refusal)
+                    yield f"{path.name}:{number}", values
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as Parquet after row {number}: {error}") from error
 
 
-def _parquet_values(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
+def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
+    """Return the values of a row with the picture unwrapped and the payload as JSON has it."""
     match field_of(values, fields.image):
         case {"bytes": bytes(content)}:
             values[str(fields.image)] = content
         case {"path": str(path)}:
             values[str(fields.image)] = path
     if isinstance(fields.payload, tuple):
-        gathered = _plain({name: values.get(name) for name in fields.payload})
-        return values | gathered
+        return values | _plain({name: values.get(name) for name in fields.payload})
     if fields.payload is not None:
         match values.get(fields.payload):
             case str(payload):
