@@ -171,7 +171,7 @@ def test_lines_that_are_too_long_are_rejected_and_skipped(
 
 
 def test_reading_takes_memory_for_ids_only(folder: Path) -> None:
-    n = 40_000
+    n = 20_000
     with (folder / "x.jsonl").open("w") as file:
         for i in range(n):
             file.write(json.dumps({"id": f"item-{i}", "text": "word " * 60}) + "\n")

@@ -129,10 +129,6 @@ class HashedText:
             words: list[str] = []
             if isinstance(raw, str):
                 words = self.words(raw)
-                try:
-                    "".join(words).encode()
-                except UnicodeEncodeError:
-                    words, failures[row] = [], "the text is not valid Unicode"
             elif raw is not None:
                 failures[row] = f"the text is of type {type(raw).__name__}, expected str"
             documents.append(dict.fromkeys(words) if self.weighting == "binary" else words)
