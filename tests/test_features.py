@@ -639,6 +639,15 @@ def test_orientation_is_honoured(orientation: int) -> None:
     assert np.array_equal(read_pixels(picture), read_pixels(encoded(drawing(320, 256))))
 
 
+def test_orientation_of_a_large_jpeg_is_honoured() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = drawing(1600, 1200).transpose(Image.Transpose.ROTATE_90)
+    turned = read_pixels(encoded(stored, "JPEG", quality=95, exif=exif))
+    upright = read_pixels(encoded(drawing(1600, 1200), "JPEG", quality=95))
+    assert np.abs(turned.astype(int) - upright).max() <= 3
+
+
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_broken_exif_does_not_spoil_a_picture() -> None:
     plain = encoded(drawing(), "JPEG")

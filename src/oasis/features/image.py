@@ -9,7 +9,9 @@ size where that still leaves twice the pixels needed.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +43,10 @@ class EfficientNetLite0:
     batch_size : int
         Pictures that go through the net at once; features do not depend on it.
     n_threads : int
-        Threads of one run of the net; 0 for as many as the machine has cores.
+        Threads that decode, and threads of the net; 0 for as many as the machine has cores.
     max_pixels : int
-        A picture with more pixels than this is refused before it is decoded. Pillow's own limit
-        (179 million) holds beside it.
+        A picture with more pixels than this is refused before it is decoded; decoding takes up to
+        four bytes a pixel on each thread. Pillow's own limit (179 million) holds beside it.
 
     Examples
     --------
@@ -77,25 +79,33 @@ class EfficientNetLite0:
     def embed(self, raws: Sequence[object]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
         """Return the (n, 1280) float32 features, and why a row has none (it is zero then).
 
-        None is a missing picture: a row of zeros and no failure. Cost: about 12 ms a picture on one
-        core, decoding aside; memory for one batch.
+        None is a missing picture: a row of zeros and no failure. Cost on one core: about 12 ms a
+        picture for the net, and 3 to 5 ms to decode and resize a photograph of 500 to 640 pixels.
+        Memory: one batch.
         """
         X = np.zeros((len(raws), N_FEATURES), dtype=np.float32)
         failures: dict[int, str] = {}
-        for start in range(0, len(raws), self.batch_size):
-            rows, batch = [], []
-            for row in range(start, min(start + self.batch_size, len(raws))):
-                raw = raws[row]
-                if raw is None:
-                    continue
-                try:
-                    batch.append(read_pixels(raw, self.max_pixels))
-                    rows.append(row)
-                except DataError as error:
-                    failures[row] = str(error)
-            if rows:
-                X[rows] = self._run(np.stack(batch))
+        n_threads = min(self.n_threads or os.cpu_count() or 1, self.batch_size)
+        # decoders let go of the interpreter, so threads do help
+        with ThreadPoolExecutor(n_threads) as pool:
+            for start in range(0, len(raws), self.batch_size):
+                rows, batch = [], []
+                results = pool.map(self._read, raws[start : start + self.batch_size])
+                for row, result in enumerate(results, start):
+                    if isinstance(result, str):
+                        failures[row] = result
+                    elif result is not None:
+                        rows.append(row)
+                        batch.append(result)
+                if rows:
+                    X[rows] = self._run(np.stack(batch))
         return X, failures
+
+    def _read(self, raw: object) -> npt.NDArray[np.uint8] | str | None:
+        try:
+            return None if raw is None else read_pixels(raw, self.max_pixels)
+        except DataError as error:
+            return str(error)
 
     def _run(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         if self._session is None:
@@ -158,7 +168,8 @@ def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
     # JPEG alone can be decoded at a fraction of its size; elsewhere this does nothing
     ratio = _SPARE * SIDE / (_CROP * min(image.size))
     image.draft(None, (int(image.width * ratio) + 1, int(image.height * ratio) + 1))
-    image = _rgb(ImageOps.exif_transpose(image))
+    ImageOps.exif_transpose(image, in_place=True)
+    image = _rgb(image)
     side = _CROP * min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     small = image.resize(
@@ -179,7 +190,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         image = image.convert("RGBA")
         page = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(page, image).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _eight_bits(image: Image.Image) -> npt.NDArray[np.uint8]:
