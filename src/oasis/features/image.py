@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_PIXELS = 80_000_000
-"""Default limit of width x height: 320 MB at four bytes a pixel, and below Pillow's own warning."""
+"""Default limit of width x height; a little below that of Pillow's own warning."""
 
 # Formats that decode in process; others may start programs (EPS) or are no pictures (PDF).
 _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
@@ -45,8 +45,8 @@ class EfficientNetLite0:
     n_threads : int
         Threads that decode, and threads of the net; 0 for as many as the machine has cores.
     max_pixels : int
-        A picture with more pixels than this is refused before it is decoded; decoding takes up to
-        four bytes a pixel on each thread. Pillow's own limit (179 million) holds beside it.
+        A picture with more pixels than this is refused before it is decoded; decoding takes 4 to 12
+        bytes a pixel on each thread. Pillow's own limit (179 million) holds beside it.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
     ratio = _SPARE * SIDE / (_CROP * min(image.size))
     image.draft(None, (int(image.width * ratio) + 1, int(image.height * ratio) + 1))
     ImageOps.exif_transpose(image, in_place=True)
-    image = _rgb(image)
+    image = _colours(image)
     side = _CROP * min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     small = image.resize(
@@ -178,25 +178,31 @@ def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
         box=(left, top, left + side, top + side),
         reducing_gap=_SPARE,
     )
+    if small.mode == "RGBA":
+        page = Image.new("RGBA", small.size, "white")
+        small = Image.alpha_composite(page, small).convert("RGB")
     return np.asarray(small, dtype=np.uint8)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _colours(image: Image.Image) -> Image.Image:
+    """Return a picture of any mode as RGB, or as RGBA where parts of it are transparent."""
     from PIL import Image
 
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bits(image)).convert("RGB")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        page = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(page, image).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
+        image = Image.fromarray(_eight_bits(image))
+    mode = "RGBA" if image.has_transparency_data else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _eight_bits(image: Image.Image) -> npt.NDArray[np.uint8]:
     """Return wide grey levels as bytes: 16 bits by their range, others by the values that occur."""
-    levels = np.nan_to_num(np.asarray(image, dtype=np.float64))
-    low, high = (0.0, 65535.0) if image.mode.startswith("I;16") else (levels.min(), levels.max())
+    levels: npt.NDArray[np.float32] = np.array(image, dtype=np.float32)
+    levels[~np.isfinite(levels)] = 0
+    low, high = (
+        (0.0, 65535.0)
+        if image.mode.startswith("I;16")
+        else (float(levels.min()), float(levels.max()))
+    )
     scale = 255 / (high - low) if high > low else 0.0
     return np.rint((levels - low) * scale).astype(np.uint8)
 
