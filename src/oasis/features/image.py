@@ -2,7 +2,8 @@
 
 A picture is turned upright as its EXIF says, laid on white where it is transparent, made RGB, cut
 to the central square of 0.875 of its shorter side, and resized to 224 x 224 (bicubic). Of an
-animation the first frame counts. Large JPEGs are decoded at half, a quarter or an eighth of their
+animation the first frame counts. Grey of 16 bits is scaled by its range, wider grey by the lowest
+and highest value that occur. Large JPEGs are decoded at half, a quarter or an eighth of their
 size where that still leaves twice the pixels needed.
 """
 
@@ -169,7 +170,8 @@ def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
     ratio = _SPARE * SIDE / (_CROP * min(image.size))
     image.draft(None, (int(image.width * ratio) + 1, int(image.height * ratio) + 1))
     ImageOps.exif_transpose(image, in_place=True)
-    image = _colours(image)
+    levels = (0.0, 65535.0) if image.mode.startswith("I;16") else None
+    image = _plain_mode(image)
     side = _CROP * min(image.size)
     left, top = (image.width - side) / 2, (image.height - side) / 2
     small = image.resize(
@@ -178,33 +180,32 @@ def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
         box=(left, top, left + side, top + side),
         reducing_gap=_SPARE,
     )
+    if small.mode == "F":
+        grey = _eight_bits(np.array(small, dtype=np.float64), levels or image.getextrema())
+        return np.repeat(grey[:, :, None], 3, axis=2)
     if small.mode == "RGBA":
         page = Image.new("RGBA", small.size, "white")
         small = Image.alpha_composite(page, small).convert("RGB")
     return np.asarray(small, dtype=np.uint8)
 
 
-def _colours(image: Image.Image) -> Image.Image:
-    """Return a picture of any mode as RGB, or as RGBA where parts of it are transparent."""
-    from PIL import Image
-
+def _plain_mode(image: Image.Image) -> Image.Image:
+    """Return a picture of any mode as RGB, RGBA (it is transparent) or F (it is wide grey)."""
     if image.mode.startswith(("I", "F")):
-        image = Image.fromarray(_eight_bits(image))
-    mode = "RGBA" if image.has_transparency_data else "RGB"
+        mode = "F"
+    else:
+        mode = "RGBA" if image.has_transparency_data else "RGB"
     return image if image.mode == mode else image.convert(mode)
 
 
-def _eight_bits(image: Image.Image) -> npt.NDArray[np.uint8]:
-    """Return wide grey levels as bytes: 16 bits by their range, others by the values that occur."""
-    levels: npt.NDArray[np.float32] = np.array(image, dtype=np.float32)
+def _eight_bits(levels: npt.NDArray[np.float64], ends: Any) -> npt.NDArray[np.uint8]:
+    """Return wide grey levels as bytes, from 0 at the lower end of their range to 255."""
     levels[~np.isfinite(levels)] = 0
-    low, high = (
-        (0.0, 65535.0)
-        if image.mode.startswith("I;16")
-        else (float(levels.min()), float(levels.max()))
-    )
-    scale = 255 / (high - low) if high > low else 0.0
-    return np.rint((levels - low) * scale).astype(np.uint8)
+    if not np.isfinite(ends).all():
+        ends = levels.min(), levels.max()
+    low, high = float(ends[0]), float(ends[1])
+    scaled = (levels - low) * (255 / (high - low) if high > low else 0.0)
+    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)  # bicubic weights overshoot
 
 
 def _session(n_threads: int) -> Any:
