@@ -82,7 +82,9 @@ def words(codes: Codes) -> npt.NDArray[np.unsignedinteger[Any]]:
     (3, 2)
     """
     n_bytes = codes.shape[1]
-    dtype = next(t for t in (np.uint64, np.uint32, np.uint16, np.uint8) if n_bytes % t().nbytes == 0)
+    dtype = next(
+        t for t in (np.uint64, np.uint32, np.uint16, np.uint8) if n_bytes % t().nbytes == 0
+    )
     return np.ascontiguousarray(codes).view(dtype)
 
 

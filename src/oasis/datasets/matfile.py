@@ -135,4 +135,5 @@ def open_mat(path: Path) -> MatFile:
 
 def dense(block: Any) -> npt.NDArray[Any]:
     """Return a block, dense or sparse, as a dense array."""
-    return np.asarray(block.toarray() if isinstance(block, sp.sparray | sp.spmatrix) else block)
+    to_dense = getattr(block, "toarray", None)
+    return np.asarray(block if to_dense is None else to_dense())
