@@ -17,9 +17,18 @@ from oasis.streams import Round, Runbook, balanced, class_order, rounds, runbook
 
 SHARED = Path(os.environ.get("OASIS_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 COCO = SHARED / "data" / "coco40k" / "coco40k.npz"
-WIKI_CLASSES = tuple(
-    "art biology geography history literature media music royalty sport warfare".split()
-)
+WIKI_CLASSES = [
+    "art",
+    "biology",
+    "geography",
+    "history",
+    "literature",
+    "media",
+    "music",
+    "royalty",
+    "sport",
+    "warfare",
+]
 
 
 def bare(name: str, L: np.ndarray, classes: tuple[str, ...], arrival: Any = None) -> Dataset:

@@ -27,7 +27,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -132,12 +132,22 @@ def write(dataset: Dataset, path: str | Path) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as stream:
-            np.savez_compressed(stream, **arrays, **parts)  # type: ignore[arg-type]
+            _pack({**arrays, **parts}, stream)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _pack(arrays: Mapping[str, npt.NDArray[Any]], stream: BinaryIO) -> None:
+    # not np.savez: it cannot store an array named "file", and stamps members with the time
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as out:
+                np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
 
 
 def _whole(source: Matrix | RowSource) -> Matrix:
@@ -148,9 +158,9 @@ def _whole(source: Matrix | RowSource) -> Matrix:
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
+        if not zipfile.is_zipfile(path) and path.is_file():
+            raise DataError(f"{path}: not a readable .npz file; it is no archive, or incomplete")
         with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{path}: expected an .npz archive, found a single array")
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error

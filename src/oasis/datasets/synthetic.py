@@ -26,7 +26,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 _N_SCENES = 40
 _FITTING_SAMPLES = 8_000
-_FITTING_ROUNDS = 15
+_FITTING_ROUNDS = 12
 _BLOCK = 16_384
 _CLUTTER_DIMENSIONS = 48
 _WORDS_PER_CLASS = np.array([0.4, 0.2, 0.15, 0.1, 0.1, 0.05])  # how often each of them is used
@@ -100,30 +100,31 @@ def _draw_labels(
     scene_theme = np.repeat(np.arange(len(mass)), per_theme)
     prior = (mass / per_theme)[scene_theme]
     prior /= prior.sum()
-    taste = shape.taste * rng.standard_normal((len(prior), len(wanted)))
-    taste += np.where(scene_theme[:, None] == theme, 0.0, np.log(shape.leak))
-    popularity = np.log(wanted)
+    taste = np.exp(shape.taste * rng.standard_normal((len(prior), len(wanted))))
+    taste *= np.where(scene_theme[:, None] == theme, 1.0, shape.leak)
+    weight = (taste * wanted).astype(np.float32)
     for _ in range(_FITTING_ROUNDS):
-        trial, _ = _draw(_FITTING_SAMPLES, prior, taste + popularity, rng)
+        trial, _ = _draw(_FITTING_SAMPLES, prior, weight, rng)
         seen = (trial.sum(axis=0, dtype=np.int64) + 0.5) / _FITTING_SAMPLES
-        popularity += 0.8 * np.log(wanted / seen)
+        weight *= ((wanted / seen) ** 0.8).astype(np.float32)
     parts = [
-        _draw(min(_BLOCK, shape.n_samples - start), prior, taste + popularity, rng)
+        _draw(min(_BLOCK, shape.n_samples - start), prior, weight, rng)
         for start in range(0, shape.n_samples, _BLOCK)
     ]
     return np.concatenate([L for L, _ in parts]), np.concatenate([scenes for _, scenes in parts])
 
 
 def _draw(
-    n: int, prior: Floats, log_weight: Floats, rng: np.random.Generator
+    n: int, prior: Floats, weight: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Draw n samples: a scene each, and k classes without replacement by the scene's weights."""
-    c = log_weight.shape[1]
+    c = weight.shape[1]
     share = np.asarray(LABEL_COUNTS[:c], dtype=np.float64)
     scenes = rng.choice(len(prior), size=n, p=prior)
     k = 1 + rng.choice(len(share), size=n, p=share / share.sum())
-    keys = log_weight[scenes] + rng.gumbel(size=(n, c))  # the k largest: weighted, no replacement
-    order = np.argsort(-keys, axis=1)
+    # the k first of competing exponential clocks: a weighted draw without replacement
+    clocks = rng.standard_exponential((n, c), dtype=np.float32) / weight[scenes]
+    order = np.argsort(clocks, axis=1)
     L = np.zeros((n, c), dtype=np.uint8)
     np.put_along_axis(L, order, (np.arange(c) < k[:, None]).astype(np.uint8), axis=1)
     return L, scenes
