@@ -287,6 +287,7 @@ GOOD = {"name": "x", "rule": "growing", "order": "columns", "per_round": 2, "que
         ({"n_rounds": 3}, "exactly one of .* got per_round, n_rounds"),
         ({"chunk": 10}, "chunk has no meaning with rule 'growing'"),
         ({"query_share": 1.0}, "query_share must be a number from 0 to below 1, got 1.0"),
+        ({"query_share": "half"}, "query_share must be a number from 0 to below 1, got 'half'"),
         ({"query_share": None}, "exactly one of query_share; got none"),
         ({"per_round": None, "classes": [[1], []]}, "round 2 has no class"),
         ({"per_round": None, "classes": [[1], [1]]}, "the class 1 is given twice"),
@@ -318,6 +319,8 @@ def test_digest_follows_what_decides_the_rounds() -> None:
     book = Runbook.parse(GOOD)
     assert book.digest() == Runbook.parse({**GOOD, "name": "y", "about": "words"}).digest()
     assert book.digest() != Runbook.parse({**GOOD, "per_round": 3}).digest()
+    none, zero = (Runbook.parse({**GOOD, "query_share": share}) for share in (0, 0.0))
+    assert none.digest() == zero.digest()
     assert len({runbook(name).digest() for name in runbooks()}) == len(runbooks())
 
 

@@ -103,8 +103,10 @@ class Runbook:
             if value is not None and (type(value) is not int or value < 1):
                 raise self._error(f"{key} must be a positive integer, got {value!r}")
         share = self.query_share
-        if share is not None and (type(share) is not float or not 0 <= share < 1):
-            raise self._error(f"query_share must be a number from 0 to below 1, got {share!r}")
+        if share is not None:
+            if type(share) not in (int, float) or not 0 <= share < 1:
+                raise self._error(f"query_share must be a number from 0 to below 1, got {share!r}")
+            object.__setattr__(self, "query_share", float(share))
         self._check_choice()
         self._check_classes()
 

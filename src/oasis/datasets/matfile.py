@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.io
+import scipy.io.matlab
 import scipy.sparse as sp
 
-from oasis.errors import DataError, MissingExtraError
+from oasis.errors import DataError, MissingExtraError, OasisError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _BLOCK = 4096
 
+# what SciPy and h5py were seen to raise on damaged files
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zlib.error,
+    scipy.io.matlab.MatReadError,
+)
+
 
 class MatFile(ABC):
-    """A .mat file: shapes first, then the rows of a variable in blocks."""
+    """A ``.mat`` file: the shapes of its variables, and then their rows in blocks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,7 +51,7 @@ class MatFile(ABC):
 
     @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every numeric or character variable, as MATLAB shows it."""
+        """Name and shape of every variable that is an array, as MATLAB shows it."""
 
     @abstractmethod
     def blocks(self, variable: str) -> Iterator[tuple[int, Any]]:
@@ -42,37 +61,33 @@ class MatFile(ABC):
     def strings(self, variable: str) -> list[str]:
         """The rows of a character matrix, without their padding."""
 
-    def _wrong_type(self, variable: str, found: str, expected: str) -> DataError:
+    def _wrong_type(self, variable: str, found: object, expected: str) -> DataError:
         return DataError(f"{self.path}: variable {variable} is {found}, expected {expected}")
 
 
 class _Mat5(MatFile):
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        try:
-            listed = scipy.io.whosmat(self.path)
-        except (ValueError, TypeError, OSError, NotImplementedError) as error:
-            raise DataError(f"{self.path}: not a readable MAT file ({error})") from error
-        return {name: tuple(shape) for name, shape, _ in listed}
+        with _reading(self.path, "the list of variables"):
+            return {name: tuple(shape) for name, shape, _ in scipy.io.whosmat(self.path)}
 
     def blocks(self, variable: str) -> Iterator[tuple[int, Any]]:
         values = self._load(variable)
-        if not sp.issparse(values) and values.dtype.kind not in "fiub":
-            raise self._wrong_type(variable, str(values.dtype), "a numeric matrix")
-        yield 0, values
+        if sp.issparse(values):
+            yield 0, _checked(self.path, variable, values)
+        elif values.dtype.kind in "fiub":
+            yield 0, values
+        else:
+            raise self._wrong_type(variable, values.dtype, "a numeric matrix")
 
     def strings(self, variable: str) -> list[str]:
         values = self._load(variable)
         if sp.issparse(values) or values.dtype.kind != "U":
-            raise self._wrong_type(variable, str(values.dtype), "a character matrix")
+            raise self._wrong_type(variable, values.dtype, "a character matrix")
         return [str(text).strip() for text in np.atleast_1d(values)]
 
     def _load(self, variable: str) -> Any:
-        try:
+        with _reading(self.path, f"variable {variable}"):
             return scipy.io.loadmat(self.path, variable_names=[variable])[variable]
-        except (ValueError, TypeError, OSError, KeyError) as error:
-            raise DataError(
-                f"{self.path}: variable {variable} cannot be read ({error}); is the file complete?"
-            ) from error
 
 
 class _Mat73(MatFile):
@@ -84,43 +99,52 @@ class _Mat73(MatFile):
             import h5py
         except ImportError as error:
             raise MissingExtraError("h5py", extra="paper", what="reading MAT 7.3") from error
-        try:
+        with _reading(path, "the MAT 7.3 file"):
             self._file = h5py.File(path, "r")
-        except OSError as error:
-            raise DataError(f"{path}: not a readable MAT 7.3 file ({error})") from error
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         found: dict[str, tuple[int, ...]] = {}
-        for name, item in self._file.items():
-            if "MATLAB_sparse" in item.attrs:
-                found[name] = (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1)
-            elif hasattr(item, "shape"):
-                found[name] = tuple(int(size) for size in reversed(item.shape))
+        with _reading(self.path, "the list of variables"):
+            for name, item in self._file.items():
+                if "MATLAB_sparse" in item.attrs:
+                    found[name] = (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1)
+                elif hasattr(item, "shape"):
+                    found[name] = tuple(int(size) for size in reversed(item.shape))
         return found
 
     def blocks(self, variable: str) -> Iterator[tuple[int, Any]]:
         item = self._file[variable]
         if "MATLAB_sparse" in item.attrs:
-            columns, rows = len(item["jc"]) - 1, int(item.attrs["MATLAB_sparse"])
-            if "data" in item:
-                parts = (item["data"][:], item["ir"][:], item["jc"][:])
-            else:  # MATLAB leaves data and ir out of a matrix without non-zeros
-                parts = (np.zeros(0), np.zeros(0, np.int64), item["jc"][:])
-            yield 0, sp.csc_array(parts, shape=(rows, columns)).tocsr()
+            yield 0, self._sparse(variable)
             return
         if item.dtype.kind not in "fiub":
-            raise self._wrong_type(variable, str(item.dtype), "a numeric matrix")
+            raise self._wrong_type(variable, item.dtype, "a numeric matrix")
         for start in range(0, item.shape[1], _BLOCK):
-            yield start, item[:, start : start + _BLOCK].T
+            with _reading(self.path, f"variable {variable}"):
+                block = item[:, start : start + _BLOCK].T
+            yield start, block
 
     def strings(self, variable: str) -> list[str]:
         item = self._file[variable]
-        if not hasattr(item, "dtype") or item.dtype != np.uint16:
-            raise self._wrong_type(variable, str(getattr(item, "dtype", "a group")), "characters")
-        return ["".join(map(chr, codes)).strip() for codes in item[:].T]
+        dtype = getattr(item, "dtype", "a group")
+        if dtype != np.uint16:
+            raise self._wrong_type(variable, dtype, "a character matrix")
+        with _reading(self.path, f"variable {variable}"):
+            return ["".join(map(chr, codes)).strip() for codes in item[:].T]
+
+    def _sparse(self, variable: str) -> sp.csr_array:
+        item = self._file[variable]
+        with _reading(self.path, f"variable {variable}"):
+            jc = item["jc"][:].astype(np.int64)
+            # MATLAB leaves data and ir out of a matrix without non-zeros
+            ir = item["ir"][:].astype(np.int64) if "ir" in item else np.zeros(0, np.int64)
+            data = item["data"][:] if "data" in item else np.zeros(0)
+            shape = (int(item.attrs["MATLAB_sparse"]), len(jc) - 1)
+            matrix = sp.csc_array((data, ir, jc), shape=shape)
+        return _checked(self.path, variable, matrix)
 
 
 def open_mat(path: Path) -> MatFile:
@@ -137,3 +161,25 @@ def dense(block: Any) -> npt.NDArray[Any]:
     """Return a block, dense or sparse, as a dense array."""
     to_dense = getattr(block, "toarray", None)
     return np.asarray(block if to_dense is None else to_dense())
+
+
+def _checked(path: Path, variable: str, matrix: Any) -> sp.csr_array:
+    """Return a column-sparse matrix by rows, after a look at its structure.
+
+    SciPy's conversion trusts the indices: one that is out of range writes past the end.
+    """
+    with _reading(path, f"variable {variable}"):
+        matrix.check_format(full_check=True)
+    return sp.csr_array(matrix)
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OasisError:
+        raise
+    except _DAMAGE as error:
+        raise DataError(
+            f"{path}: {what} cannot be read ({error}); is the file whole, and a MAT file?"
+        ) from error

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,6 +38,17 @@ from oasis.datasets.dataset import Dataset, RowSource, Source
 from oasis.errors import DataError, InputError
 from oasis.hasher import Matrix
 
+# what zipfile and NumPy were seen to raise on damaged files
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 _RESERVED = ("labels", "label_names", "label_vectors", "arrival")
 
 
@@ -160,11 +172,12 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         if not zipfile.is_zipfile(path) and path.is_file():
             raise DataError(f"{path}: not a readable .npz file; it is no archive, or incomplete")
-        with np.load(path, allow_pickle=False) as archive:
+        # opened here, because NumPy leaves a damaged file open
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+    except _DAMAGE as error:
         raise DataError(
             f"{path}: not a readable .npz file ({error}); expected plain arrays, no pickles"
         ) from error

@@ -112,7 +112,7 @@ def _coco79() -> Shape:
         classes=tuple(name for theme in _COCO.values() for name in theme),
         frequencies=tuple(n / n_samples for theme in _COCO.values() for n in theme.values()),
         themes=tuple(i for i, theme in enumerate(_COCO.values()) for _ in theme),
-        taste=2.75,
+        taste=3.0,
         leak=0.04,
         clutter=0.3,
         mention=0.34,
