@@ -223,8 +223,9 @@ class ITQ(Control):
     def _learn(self, old: State | None, X: Features) -> tuple[State, Codes]:
         if not self.refit:
             return super()._learn(old, X)
-        seen = X
-        if old is not None and old.seen is not None:
+        if old is None or old.seen is None:
+            seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller's stay theirs
+        else:
             seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
         hash_function = self._fitted(seen)
         codes = pack(hash_function.project(seen))

@@ -47,16 +47,14 @@ class LinearMap:
 
         Values are checked on the result: NaN or infinity in a row is an `InputError`.
         """
-        total: npt.NDArray[Any] | None = None
         with np.errstate(all="ignore"):
-            for name, matrix in X.items():
-                part = self._part(name, matrix)
-                total = part if total is None else total + part
-        if total is None or not np.isfinite(total).all():
+            parts = [self._part(name, matrix) for name, matrix in X.items()]
+            total = np.asarray(sum(parts[1:], start=parts[0])).astype(np.float32, copy=False)
+        if not np.isfinite(total).all():
             for name, matrix in X.items():
                 check_finite(matrix, name)
             raise InputError("the projections overflow: features this large cannot be used")
-        return total.astype(np.float32, copy=False)
+        return total
 
     def _part(self, name: str, matrix: Matrix) -> npt.NDArray[Any]:
         W = self._single[name] if matrix.dtype == np.float32 else self.weights[name]
