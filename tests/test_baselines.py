@@ -548,10 +548,18 @@ def test_principal_axes_span_what_a_dense_decomposition_finds(seed, n, k):
     assert axes.shape == (15, min(k, rank))
     assert np.allclose(axes.T @ axes, np.eye(axes.shape[1]), atol=1e-9)
     captured = np.linalg.norm(Y @ axes) ** 2
-    best = float((s[: axes.shape[1]] ** 2).sum())
-    assert captured <= best * (1 + 1e-9) + 1e-12
-    # exact where the search reaches the smaller side, close elsewhere
-    assert captured >= best * (1 - (1e-9 if 2 * k >= min(n, 15) else 0.02))
+    assert captured == pytest.approx(float((s[: axes.shape[1]] ** 2).sum()), rel=1e-9, abs=1e-12)
+
+
+def test_principal_axes_of_wide_data_are_close_to_the_best():
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((400, 150)) * 0.97 ** np.arange(150)
+    Y -= Y.mean(axis=0)
+    _, s, Vt = np.linalg.svd(Y, full_matrices=False)
+    for dtype in (np.float32, np.float64):
+        axes = principal_axes(Centred({"a": Y.astype(dtype)}), 8, np.random.default_rng(1))
+        assert np.linalg.norm(Y @ axes) ** 2 > 0.999 * (s[:8] ** 2).sum()
+        assert np.abs((Vt[:4] @ axes).diagonal()).min() > 0.99
 
 
 def test_controls_do_not_densify_a_wide_sparse_modality():
