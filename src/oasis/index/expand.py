@@ -13,6 +13,7 @@ from oasis.index.postings import Ints, Postings, ranges
 
 _ROW_BITS = 31
 _ROW_MASK = (1 << _ROW_BITS) - 1
+_FEW_SLOTS = 256
 
 Permit = Callable[[Ints], npt.NDArray[np.bool_]]
 """Rows -> which of them may be answered with."""
@@ -22,12 +23,13 @@ Permit = Callable[[Ints], npt.NDArray[np.bool_]]
 class Expansion:
     """Rows in the order of the answer, padded with -1; keys beside them; and whether it is proven.
 
-    ``exact[i]`` is False where rows that were not looked at could belong into answer ``i``.
+    ``exact[i]`` is False where rows that were not looked at could belong into answer ``i``; None
+    stands for True throughout.
     """
 
     rows: Ints
     keys: npt.NDArray[Any]
-    exact: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_] | None = None
 
 
 def expand(
@@ -69,6 +71,10 @@ def expand(
         # a writer that began meanwhile has moved ``high`` before it touched a list
         if single is not None and postings.high == n_rows:
             return _pad(single[:, :k], keys[:, :k], k)
+        if q == 1 and s <= _FEW_SLOTS:
+            one = _expand_one(postings, slots[0], keys[0], k)
+            if postings.high == n_rows:
+                return one
 
     pieces = postings.pieces(slots.ravel())
     if postings.high != n_rows:
@@ -104,7 +110,7 @@ def expand(
     out_rows[at] = taken & _ROW_MASK
     out_keys[at] = group_key[taken >> _ROW_BITS]
     if permit is None:
-        return Expansion(out_rows, out_keys, np.ones(q, dtype=np.bool_))
+        return Expansion(out_rows, out_keys)
 
     enough = found == k
     final = np.zeros(q, dtype=np.int64)
@@ -128,13 +134,36 @@ def expand(
 
 def _pad(rows: Ints, keys: npt.NDArray[Any], k: int) -> Expansion:
     q, have = rows.shape
-    exact = np.ones(q, dtype=np.bool_)
     if have == k:
-        return Expansion(rows, keys, exact)
+        return Expansion(rows, keys)
     out_rows = np.full((q, k), -1, dtype=np.int64)
     out_keys = np.zeros((q, k), dtype=keys.dtype)
     out_rows[:, :have], out_keys[:, :have] = rows, keys
-    return Expansion(out_rows, out_keys, exact)
+    return Expansion(out_rows, out_keys)
+
+
+def _expand_one(postings: Postings, slots: Ints, keys: npt.NDArray[Any], k: int) -> Expansion:
+    """Expand one query, all rows permitted: the same with less to set up."""
+    links = postings.links(slots)
+    slot_list, key_list = slots.tolist(), keys.tolist()
+    rows: list[int] = []
+    lengths: list[int] = []
+    at, s = 0, len(slot_list)
+    while at < s and len(rows) < k:
+        left = k - len(rows)
+        stop = at + 1
+        tied = postings.first_rows(slot_list[at], links[at], left)
+        while stop < s and key_list[stop] == key_list[at]:
+            tied += postings.first_rows(slot_list[stop], links[stop], left)
+            stop += 1
+        if stop > at + 1:
+            tied.sort()
+            del tied[left:]
+        lengths += [len(tied)] + [0] * (stop - at - 1)
+        rows += tied
+        at = stop
+    out_keys = np.repeat(keys[:at], lengths)
+    return _pad(np.array([rows], dtype=np.int64), out_keys[None, :], k)
 
 
 def _below(n_rows: int, permit: Permit | None) -> Permit:

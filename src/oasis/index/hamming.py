@@ -173,9 +173,7 @@ class HammingIndex:
             chosen = queries if len(which) == len(queries) else queries[which]
             return nearest(view.parts(), chosen, s)
 
-        ids, keys = self._run(scan, len(queries), k, allow, np.int32)
-        keys[ids < 0] = -1
-        return Matches(ids, keys)
+        return Matches(*self._run(scan, len(queries), k, allow, np.int32(-1)))
 
     def search_asymmetric(self, projections: Any, k: int, allow: Any = None) -> ScoredMatches:
         """Return the k items whose signs have the largest inner product with each query.
@@ -204,10 +202,8 @@ class HammingIndex:
             scores, slots = best(view.parts(), view.codes.take, chosen, s)
             return -scores, slots
 
-        ids, keys = self._run(scan, len(queries), k, allow, np.float32)
-        scores = -keys
-        scores[ids < 0] = -np.inf
-        return ScoredMatches(ids, scores)
+        ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))
+        return ScoredMatches(ids, -keys)
 
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
         """Return every item at distance <= radius of each query, by distance, then insertion.
@@ -283,13 +279,17 @@ class HammingIndex:
         return index
 
     def _run(
-        self, scan: Scan, q: int, k: int, allow: Any, dtype: type[np.generic]
+        self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
     ) -> tuple[Ids, npt.NDArray[Any]]:
-        """Answer q queries in blocks; returns ids, -1 where there are none, and keys."""
+        """Answer q queries in blocks; returns ids and keys, -1 and ``blank`` where there is none."""
         state = self._state
         allowed = None if allow is None else Allowed(allow)
+        if allowed is None and q == 1 and state.n_items >= k:
+            # nothing to pad, nothing to cut into blocks: a single query is short enough to notice
+            rows, keys = _Search(state, scan, k, None)(np.zeros(1, dtype=np.int64))
+            return state.ids.take(rows), keys
         ids = np.full((q, k), -1, dtype=np.int64)
-        keys = np.zeros((q, k), dtype=dtype)
+        keys = np.full((q, k), blank)
         have = min(k, state.n_items if allowed is None else min(state.n_items, allowed.count))
         if not have:
             return ids, keys
@@ -303,6 +303,7 @@ class HammingIndex:
                 ids[start:stop, :have] = state.ids.take(rows)
             else:
                 ids[start:stop, :have][there] = state.ids.take(rows[there])
+                keys[start:stop, :have][~there] = blank
         return ids, keys
 
 
@@ -339,8 +340,8 @@ class _Search:
             permit=self._permit,
             target=target,
         )
-        rest = np.flatnonzero(~found.exact)
-        if len(rest):
+        if found.exact is not None and not found.exact.all():
+            rest = np.flatnonzero(~found.exact)
             found.rows[rest], found.keys[rest] = self._among_permitted(which[rest])
         return found.rows, found.keys
 

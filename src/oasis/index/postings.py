@@ -111,6 +111,29 @@ class Postings:
             return None
         return np.where(old, slots, link.astype(np.int64) - 1)
 
+    def links(self, slots: Ints) -> list[int]:
+        """Return what `first_rows` needs to know of each slot (one-dimensional)."""
+        links: list[int] = self._link.take(slots).tolist()
+        return links
+
+    def first_rows(self, slot: int, link: int, limit: int) -> list[int]:
+        """Return the first rows of one slot, at most ``limit``: quicker than `rows` for a few."""
+        rows: list[int] = []
+        if slot < self.n_base:
+            if self.offsets is None or self.base_rows is None:
+                rows = [slot]
+            else:
+                start, stop = int(self.offsets[slot]), int(self.offsets[slot + 1])
+                rows = self.base_rows[start : min(stop, start + limit)].tolist()
+        limit -= len(rows)
+        if link > 0 and limit > 0:
+            rows.append(link - 1)
+        elif link < 0 and limit > 0:
+            extent = int(self._extent.tail[-1 - link])
+            start, length = extent >> _LENGTH_BITS, min(extent & _LENGTH_MASK, limit)
+            rows += self._pool.tail[start : start + length].tolist()
+        return rows
+
     def pieces(self, slots: Ints) -> Pieces:
         """Return where the rows of ``slots`` (one-dimensional) lie."""
         # the order of these reads matters to a reader beside a writer: link, extent, then the pool

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from oasis.codes import Codes
+from oasis.codes import Codes, words
 from oasis.errors import InputError
 from oasis.index.buffers import Buffer
 from oasis.index.expand import Permit
@@ -208,16 +208,18 @@ class State:
     def _group(self, codes: Codes) -> tuple[Ints, Ints, Ints]:
         """Group a chunk by code: rows list by list, where each list begins, and its slot.
 
-        New slots are numbered from ``n_slots`` on, by first row. Two codes of one hash that
-        alternate may get more than one slot each: that costs a little space and no exactness,
-        for nothing relies on slots having different codes.
+        New slots are numbered from ``n_slots`` on, by first row. A code that shares its hash with
+        another may get a slot again: that costs a little space and no exactness, for nothing
+        relies on slots having different codes.
         """
         self.check_content()
         keys = code_keys(codes)
         order = np.argsort(keys, kind="stable")
-        sorted_codes = codes[order]
-        differs = np.ones(len(order), dtype=np.bool_)
-        differs[1:] = (sorted_codes[1:] != sorted_codes[:-1]).any(axis=1)
+        differs = _changes(codes[order])
+        if int(differs.sum()) != 1 + int(np.count_nonzero(np.diff(keys[order]))):
+            # codes of one hash may alternate, and must be one group each
+            order = np.lexsort((*codes.T, keys))
+            differs = _changes(codes[order])
         begin = np.flatnonzero(differs)
         first = order[begin]
         slots = find(self.code_runs, keys[first], self.codes, self._code_keys)
@@ -228,6 +230,14 @@ class State:
         fresh = fresh[np.argsort(first[fresh])]
         slots[fresh] = self.n_slots + np.arange(len(fresh))
         return order, begin, slots
+
+
+def _changes(codes: Codes) -> Mask:
+    """Return where a code differs from the one before it; the first does."""
+    differs = np.ones(len(codes), dtype=np.bool_)
+    pairs = words(codes)
+    differs[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return differs
 
 
 class _Once:
