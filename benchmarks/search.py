@@ -3,7 +3,7 @@
 Codes have the duplicate structure of a stream of label sets: new sets appear at the rate of the 79
 most frequent COCO classes (1,972 sets at 5,000 items, 9,547 at 39,798) and beyond that by the power
 law through the same points; an item that is not new repeats the set of a random earlier item. Sets
-are drawn from 79 classes, and a code is the sign of a random projection of its set. Seeds are fixed.
+are drawn from 79 classes; a code is the sign of a random projection of its set. Seeds are fixed.
 
 Run it with ``python -m benchmarks.search`` (under three minutes, about 4 GB).
 """
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from oasis.codes import Codes, pack, unpack
 from oasis.index import HammingIndex
@@ -36,7 +36,7 @@ SEED = 20260
 _ITEMS = np.array([1.0, 5_000, 10_000, 20_000, 39_798])
 _SETS = np.array([1.0, 1_972, 3_352, 5_744, 9_547])
 
-# what the numbers must reach: (measure, size) -> bound; sizes not named use the first
+# what the numbers must reach
 _SPEEDUP = {1_000_000: 5.0, 10_000_000: 10.0}
 _RANDOM = 0.9
 _ASYMMETRIC = 1.0
@@ -49,7 +49,8 @@ def n_sets(n_items: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     inside = np.interp(logs, np.log(_ITEMS), np.log(_SETS))
     slope = np.log(_SETS[-1] / _SETS[1]) / np.log(_ITEMS[-1] / _ITEMS[1])
     beyond = np.log(_SETS[-1]) + slope * (logs - np.log(_ITEMS[-1]))
-    return np.exp(np.where(logs > np.log(_ITEMS[-1]), beyond, inside))
+    sets: npt.NDArray[np.float64] = np.exp(np.where(logs > np.log(_ITEMS[-1]), beyond, inside))
+    return sets
 
 
 def label_set_stream(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -124,7 +125,6 @@ def measure(size: int, n_bits: int, kind: str) -> list[dict[str, Any]]:
     rng = np.random.default_rng([SEED, size, n_bits])
     if kind == "label sets":
         numbers = label_set_stream(size, rng)
-        codes = set_codes(int(numbers[-1:].max(initial=0)) + 1, n_bits, rng) if not size else None
         codes = set_codes(int(numbers.max()) + 1, n_bits, rng)[numbers]
     else:
         codes = rng.integers(0, 256, (size, n_bits // 8), dtype=np.uint8)

@@ -281,7 +281,7 @@ class HammingIndex:
     def _run(
         self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
     ) -> tuple[Ids, npt.NDArray[Any]]:
-        """Answer q queries in blocks; returns ids and keys, -1 and ``blank`` where there is none."""
+        """Answer q queries; returns ids and keys, -1 and ``blank`` where there are no more."""
         state = self._state
         allowed = None if allow is None else Allowed(allow)
         if allowed is None and q == 1 and state.n_items >= k:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.index.buffers import Buffer
+from oasis.index.postings import ranges
 
 Positions = npt.NDArray[np.int64]
 Keys = npt.NDArray[Any]
@@ -56,20 +57,56 @@ Runs = tuple[Run, ...]
 
 
 def code_keys(codes: Codes) -> npt.NDArray[np.uint64]:
-    """Return one uint64 per code: the code itself up to 64 bits, a hash of it beyond."""
+    """Return a hash of each code, one uint64; codes of up to 64 bits never share one."""
     n_bytes = codes.shape[1]
     if n_bytes % 8:
         padded = np.zeros((len(codes), -(-n_bytes // 8) * 8), dtype=np.uint8)
         padded[:, :n_bytes] = codes
         codes = padded
     words = np.ascontiguousarray(codes).view("<u8")
-    keys: npt.NDArray[np.uint64] = words[:, 0].astype(np.uint64)
-    factor, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
-    for column in range(1, words.shape[1]):
+    keys = np.zeros(len(codes), dtype=np.uint64)
+    factor, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+    for column in range(words.shape[1]):
+        # each step can be undone when the word is known, so nothing is lost before the second word
+        keys += words[:, column]
         keys *= factor
         keys ^= keys >> shift
-        keys += words[:, column]
+        keys *= factor
     return keys
+
+
+def argsort(keys: Keys) -> Positions:
+    """Return the stable order of keys (int64 >= 0, or uint64), several times faster than NumPy's.
+
+    Sorting numbers is far quicker than sorting positions by them, so each position rides in the
+    low bits of its key. What that cuts off a key seldom matters, and is mended where it does.
+
+    >>> import numpy as np
+    >>> argsort(np.array([5, 3, 5, 1])).tolist()
+    [3, 1, 0, 2]
+    """
+    n = len(keys)
+    if n < 2:
+        return np.arange(n)
+    room = np.uint64(n.bit_length())
+    unsigned = keys.view(np.uint64)
+    cut = np.uint64(max(0, int(unsigned.max()).bit_length() + int(room) - 64))
+    packed = ((unsigned >> cut) << room) | np.arange(n, dtype=np.uint64)
+    packed.sort()
+    order: Positions = (packed & ((np.uint64(1) << room) - np.uint64(1))).astype(np.int64)
+    if not cut:
+        return order
+    by_key = unsigned[order]
+    wrong = np.flatnonzero(by_key[1:] < by_key[:-1])
+    if len(wrong):
+        packed >>= room
+        which = np.unique(packed[wrong])
+        begin = np.searchsorted(packed, which, side="left")
+        end = np.searchsorted(packed, which, side="right")
+        members = ranges(begin, end - begin)
+        positions = order[members]
+        order[members] = positions[np.lexsort((positions, unsigned[positions]))]
+    return order
 
 
 def sort_run(keys: Keys, start: int, *, stored: bool) -> Run:
@@ -81,7 +118,7 @@ def sort_run(keys: Keys, start: int, *, stored: bool) -> Run:
     stop = start + len(keys)
     if stored and bool((keys[1:] > keys[:-1]).all()):
         return Run(start, stop, None, None)
-    order = np.argsort(keys, kind="stable")
+    order = argsort(keys)
     samples = keys[order[::STRIDE]]
     return Run(start, stop, (order + start).astype(np.int32), samples)
 

@@ -145,6 +145,8 @@ def arrange(
     ([7, 5], [0, 1, 0], [0, 2, 3], [0, 2, 1])
     """
     n = len(slots)
+    if bool((slots == np.arange(n)).all()):
+        return slots, slots, None, None
     both = np.sort((slots << 32) | np.arange(n))
     row = both & 0xFFFFFFFF
     both >>= 32

@@ -256,7 +256,8 @@ def ranges(start: Ints, lengths: Ints) -> Ints:
     [5, 6, 9, 10, 11]
     """
     total = int(lengths.sum())
-    return np.arange(total) + np.repeat(start - (np.cumsum(lengths) - lengths), lengths)
+    offsets: Ints = start - (np.cumsum(lengths) - lengths)
+    return np.arange(total) + np.repeat(offsets, lengths)
 
 
 def _room(length: npt.NDArray[Any]) -> Ints:

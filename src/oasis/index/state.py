@@ -13,7 +13,7 @@ from oasis.errors import InputError
 from oasis.index.buffers import Buffer
 from oasis.index.expand import Permit
 from oasis.index.filters import Allowed, Dead, Mask
-from oasis.index.keys import Keys, Runs, append_run, code_keys, find
+from oasis.index.keys import Keys, Runs, append_run, argsort, code_keys, find
 from oasis.index.layout import Layout, arrange
 from oasis.index.postings import Ints, Postings
 
@@ -214,7 +214,7 @@ class State:
         """
         self.check_content()
         keys = code_keys(codes)
-        order = np.argsort(keys, kind="stable")
+        order = argsort(keys)
         differs = _changes(codes[order])
         if int(differs.sum()) != 1 + int(np.count_nonzero(np.diff(keys[order]))):
             # codes of one hash may alternate, and must be one group each
