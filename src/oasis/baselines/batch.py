@@ -90,13 +90,15 @@ class Seen:
         With ``sigma="mean"``, sigma^2 is the mean squared distance between all rows that are not
         zero and the anchors; 1 when all of them coincide.
         """
-        parts, start = [], 0
+        parts: list[Any] = []
+        start = 0
         for matrix in self.X[name]:
             inside = rows[(rows >= start) & (rows < start + matrix.shape[0])]
             parts.append(matrix[np.sort(inside) - start])
             start += matrix.shape[0]
-        csr = isinstance(parts[0], sp.csr_array)
-        anchors: Matrix = sp.csr_array(sp.vstack(parts)) if csr else np.vstack(parts)
+        anchors: Matrix = (
+            sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
+        )
         if sigma == "mean":
             mean = _mean_squared_distance(self.X[name], anchors)
             sigma = np.sqrt(mean) if mean > 0 else 1.0
@@ -299,6 +301,16 @@ def blocks(n_samples: int) -> Iterator[slice]:
         yield slice(start, min(start + _ROWS, n_samples))
 
 
+def signs(values: Array) -> Array:
+    """Return +1 where a value is positive, -1 elsewhere: zero counts as -1.
+
+    >>> import numpy as np
+    >>> signs(np.array([0.5, 0.0, -2.0]))
+    array([ 1., -1., -1.])
+    """
+    return np.where(values > 0, 1.0, -1.0)
+
+
 def _like(others: tuple[Matrix, ...], matrix: Matrix) -> Matrix:
     """Return the matrix as dense or CSR as the others; as it is when there are none."""
     if not others or isinstance(others[0], sp.csr_array) == isinstance(matrix, sp.csr_array):
@@ -318,7 +330,7 @@ def _mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float
         return 0.0
     centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / anchors.shape[0]
     between = float(total @ centre) / count
-    return squares / count + _sum_of_squares(anchors) / anchors.shape[0] - 2 * between
+    return squares / count + _sum_of_squares(anchors) / int(anchors.shape[0]) - 2 * between
 
 
 def _sum_of_squares(matrix: Matrix) -> float:

@@ -34,9 +34,7 @@ Array: TypeAlias = npt.NDArray[np.float64]
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]
 
 
-def class_codes(
-    E: Array, n_bits: int, alpha: float, n_iter: int, ridge_on: RidgeOn, start: Array
-) -> Array:
+def class_codes(E: Array, alpha: float, n_iter: int, ridge_on: RidgeOn, start: Array) -> Array:
     """Return C (r, c), a code of +1 and -1 for each class; SPEC 6.
 
     Parameters
@@ -49,7 +47,7 @@ def class_codes(
         Q = _solve_ridge(C @ C.T, alpha, ridge_on, C @ E)  # (r, f)
         QE, QQ = Q @ E.T, Q @ Q.T  # (r, c), (r, r)
         np.fill_diagonal(QQ, 0)
-        for bit in range(n_bits):
+        for bit in range(len(C)):
             C[bit] = np.where(QE[bit] - QQ[bit] @ C > 0, 1.0, -1.0)
     return C
 
@@ -272,7 +270,7 @@ class IWOMH(OnlineHasher):
         rng = generator_at(first_state(self.random_state))
         E = LabelSpace.of(self.labels).grown(classes).represent([[name] for name in classes])
         start = random_signs(rng, (self.n_bits, len(classes)))
-        C = class_codes(E, self.n_bits, float(self.alpha), self.n_iter, self.ridge_on, start)
+        C = class_codes(E, float(self.alpha), self.n_iter, self.ridge_on, start)
         nothing = {
             name: GramSums.zero(self.n_bits, int(matrix.shape[1]))
             for name, matrix in chunk.X.items()

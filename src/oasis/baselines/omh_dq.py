@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, blocks
+from oasis.baselines.batch import BatchHasher, KernelRows, Precision, blocks, signs
 from oasis.baselines.draws import (
     GeneratorState,
     generator_at,
@@ -79,7 +79,7 @@ class DynamicQueries:
                 mu = 1 / mu
             mu /= mu.sum()
             total = np.asarray(sum(m * part for m, part in zip(mu, parts.values(), strict=True)))
-            B = _sign(total)
+            B = signs(total)
         return total.astype(np.float32)
 
 
@@ -221,8 +221,8 @@ class OMHDQ(BatchHasher):
             H = np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), target.T).T)
             HR = H @ R.T  # (n, r), the published R H
             pull = lam * np.eye(r) - alpha * (HR.T @ HR)  # (r, r)
-            B = _sign(2 * beta * HR + 2 * alpha * r * similarity_times(L, HR) + Zb @ pull - Gb)
-            Zb = _sign(B @ pull + Gb)
+            B = signs(2 * beta * HR + 2 * alpha * r * similarity_times(L, HR) + Zb @ pull - Gb)
+            Zb = signs(B @ pull + Gb)
             Zr = _polar(lam * R - alpha * (B.T @ B @ R @ (H.T @ H)) + Gr)
             Gb, Gr = B - Zb, R - Zr
         encoder = DynamicQueries(
@@ -269,8 +269,3 @@ def _polar(M: Array) -> Array:
 
 def _error(B: Array, projections: Array) -> float:
     return max(float(np.linalg.norm(B - projections)), _LEAST_ERROR)
-
-
-def _sign(values: Array) -> Array:
-    """Return +1 where a value is positive, -1 elsewhere: zero counts as -1."""
-    return np.where(values > 0, 1.0, -1.0)

@@ -42,10 +42,12 @@ class PSDFactor:
         norm = float(np.abs(A).sum(axis=0).max(initial=0.0))
         if norm == 0:
             return cls(None)
-        L, failed = lapack.dpotrf(A, lower=1)
-        if failed or lapack.dpocon(L, norm, uplo="L")[0] < _LEAST_CONDITION:
-            L, failed = lapack.dpotrf(A + _RIDGE * norm * np.eye(len(A)), lower=1)
-        if failed or not np.isfinite(norm):
+        failed = not np.isfinite(norm)
+        if not failed:
+            L, failed = lapack.dpotrf(A, lower=1)
+            if failed or lapack.dpocon(L, norm, uplo="L")[0] < _LEAST_CONDITION:
+                L, failed = lapack.dpotrf(A + _RIDGE * norm * np.eye(len(A)), lower=1)
+        if failed:
             raise InputError(
                 f"a system of {len(A)} equations with a norm of {norm:.3g} cannot be solved in "
                 "float64; scale the features, or bring the weights closer to each other"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -10,28 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, blocks
-from oasis.baselines.draws import GeneratorState, generator_at, random_signs, state_of
-from oasis.baselines.kernel import AnchorKernel, Width
+from oasis.baselines.batch import BatchHasher, KernelRows, Precision, signs
+from oasis.baselines.draws import random_signs, state_of
+from oasis.baselines.kernel import Width
 from oasis.baselines.parameters import check_count, check_weight
+from oasis.baselines.partial_views import MuFeatures, PartialViews, modality_weight
 from oasis.baselines.psd import PSDFactor
 from oasis.baselines.similarity import similarity_between, similarity_squared, similarity_times
 from oasis.errors import InputError
-from oasis.hasher import Matrix
 
 Array: TypeAlias = npt.NDArray[np.float64]
 WWeight: TypeAlias = Literal["rho", "mu"]
-MuFeatures: TypeAlias = Literal["own", "first"]
 
 NUSWIDE: dict[str, Any] = {"sigma": 88.0, "k": 500, "theta": 1e-7, "rho": 1e-5, "lam": 1e-3}
 """The published parameters for NUS-WIDE; the defaults are those for MIRFlickr."""
 
 _STOP_FROM = 4
-_TRAINING_FALL = 0.01
-_ENCODING_FALL = 0.001
-_ENCODING_PASSES = 9
-# A modality that is fitted exactly has no error, and its weight would be infinite.
-_LEAST_ERROR = 1e-12
+_LEAST_FALL = 0.01
 
 
 @dataclass(frozen=True)
@@ -122,13 +117,13 @@ class Training:
         DD = rho * (D.T @ D)
         Q = 2 * theta * D + 2 * rho * r * similarity_times(self._L, D)
         Q += 0.01 * self.Z - self.Z @ DD - self.Gm
-        self.B = _sign(Q)
-        self.Z = _sign(0.1 * self.B - self.B @ DD + self.Gm)
+        self.B = signs(Q)
+        self.Z = signs(0.1 * self.B - self.B @ DD + self.Gm)
         self.Gm += 0.1 * (self.B - self.Z)
 
     def mu_step(self) -> None:
         """Weigh each modality by the inverse of its error."""
-        self.mu = {name: _mu(self._residual(name)) for name in self._X}
+        self.mu = {name: modality_weight(self._residual(name)) for name in self._X}
 
     def objective(self) -> float:
         """Return F, with every square expanded."""
@@ -146,141 +141,6 @@ class Training:
         U = self.U[name]
         fitted = float(np.vdot(self._HH @ U - 2 * self._Hphi[name], U))
         return max(0.0, self._squares[name] + fitted)
-
-
-class View:
-    """The kernel features of some samples beside one modality's U: all that a fit needs of them.
-
-    Attributes
-    ----------
-    phiU : (n, k), ``phi U'``
-    UU : (k, k), ``U U'``
-    present : (n,), which samples have the modality: their phi is not all zeros
-    """
-
-    def __init__(self, n_samples: int, U: Array) -> None:
-        self._U, self._squares = U, 0.0
-        self.UU = U @ U.T
-        self.phiU = np.empty((n_samples, len(U)))
-        self.present = np.zeros(n_samples, dtype=bool)
-
-    def fill(self, rows: slice, part: KernelRows) -> None:
-        """Take the kernel features of these rows."""
-        self.phiU[rows] = part.times(self._U.T)
-        self.present[rows] = part.phi.any(axis=1)
-        self._squares += part.squares()
-
-    def error(self, H: Array) -> float:
-        """Return ``|phi - HU|^2`` over the samples that have the modality."""
-        phiU = self.phiU
-        if not self.present.all():
-            H, phiU = H[self.present], phiU[self.present]
-        fitted = float(np.vdot(H.T @ H, self.UU)) - 2 * float(np.vdot(phiU, H))
-        return max(0.0, self._squares + fitted)
-
-
-@dataclass(frozen=True)
-class PartialViews:
-    """The hash function: samples are fitted by the views they have, and coded by the fit.
-
-    Attributes
-    ----------
-    kernels : modality name -> kernel
-    U : modality name -> (k, p)
-    W : (k, r)
-    theta : weight of the codes
-    generator : the state from which every encoding draws its random start
-    mu_features : whose kernel features the weight of a modality is taken from
-    dtype : precision of the kernel features
-    """
-
-    kernels: dict[str, AnchorKernel]
-    U: dict[str, Array]
-    W: Array
-    theta: float
-    generator: GeneratorState
-    mu_features: MuFeatures
-    dtype: Precision
-
-    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
-        n = int(next(iter(X.values())).shape[0])
-        parts = (
-            (
-                rows,
-                {
-                    name: KernelRows.of(self.kernels[name], (matrix[rows],), self.dtype)
-                    for name, matrix in X.items()
-                },
-            )
-            for rows in blocks(n)
-        )
-        return self._fitted(n, list(X), parts)
-
-    def project_rows(self, X: Mapping[str, KernelRows]) -> npt.NDArray[np.float32]:
-        """Return the projections of samples whose kernel features are there already."""
-        n = len(next(iter(X.values())).phi)
-        parts = (
-            (rows, {name: KernelRows(each.kernel, each.phi[rows]) for name, each in X.items()})
-            for rows in blocks(n)
-        )
-        return self._fitted(n, list(X), parts)
-
-    def _fitted(
-        self, n: int, names: list[str], parts: Iterable[tuple[slice, dict[str, KernelRows]]]
-    ) -> npt.NDArray[np.float32]:
-        """Return ``HW`` (n, r), whose signs are the codes; SPEC 6.
-
-        Draws B and H, in that order. A sample is fitted by the modalities it has; one that has none
-        projects to zero.
-        """
-        views = {name: View(n, self.U[name]) for name in names}
-        weighed = dict(views)
-        if self.mu_features == "first":
-            weighed |= {name: View(n, self.U[name]) for name in names[1:]}
-        for rows, part in parts:
-            for name in names:
-                views[name].fill(rows, part[name])
-                if weighed[name] is not views[name]:
-                    weighed[name].fill(rows, part[names[0]])
-        rng = generator_at(self.generator)
-        B = random_signs(rng, (n, self.W.shape[1]))
-        H = rng.standard_normal((n, len(self.W)))
-        patterns = _patterns([view.present for view in views.values()])
-        before = np.inf
-        for step in range(1, _ENCODING_PASSES + 1):
-            mu = {name: _mu(view.error(H)) for name, view in weighed.items()}
-            H = self._h_step(B, mu, views, patterns)
-            D = H @ self.W  # (n, r)
-            B = _sign(D)
-            F = self.theta * float(np.square(B - D).sum())
-            F += sum(_mu(weighed[name].error(H)) * views[name].error(H) for name in names)
-            if step >= _STOP_FROM and before - F < _ENCODING_FALL:
-                break
-            before = F
-        return D.astype(np.float32)
-
-    def _h_step(
-        self,
-        B: Array,
-        mu: Mapping[str, float],
-        views: Mapping[str, View],
-        patterns: list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]],
-    ) -> Array:
-        H: Array = self.theta * (B @ self.W.T)  # (n, k)
-        for name, view in views.items():
-            H += mu[name] * view.phiU
-        for has, rows in patterns:
-            A = self.theta * (self.W @ self.W.T)  # (k, k)
-            for here, (name, view) in zip(has, views.items(), strict=True):
-                if here:
-                    A += mu[name] * view.UU
-            if len(rows) == len(H):
-                PSDFactor.of(A).solve_rows(H)
-            else:
-                part = H[rows]
-                PSDFactor.of(A).solve_rows(part)
-                H[rows] = part if has.any() else 0
-        return H
 
 
 class SAPMH(BatchHasher):
@@ -406,7 +266,7 @@ class SAPMH(BatchHasher):
             training.b_step()
             training.mu_step()
             F = training.objective()
-            if step >= _STOP_FROM and before - F < _TRAINING_FALL:
+            if step >= _STOP_FROM and before - F < _LEAST_FALL:
                 break
             before = F
         encoder = PartialViews(
@@ -419,20 +279,3 @@ class SAPMH(BatchHasher):
             self.dtype,
         )
         return encoder, encoder.project_rows(X)
-
-
-def _patterns(
-    present: list[npt.NDArray[np.bool_]],
-) -> list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]]:
-    """Return each combination of modalities that occurs, and the rows where it does."""
-    combinations, which = np.unique(np.column_stack(present), axis=0, return_inverse=True)
-    return [(has, np.flatnonzero(which.ravel() == i)) for i, has in enumerate(combinations)]
-
-
-def _mu(squared_error: float) -> float:
-    return 1 / (2 * max(float(np.sqrt(squared_error)), _LEAST_ERROR))
-
-
-def _sign(values: Array) -> Array:
-    """Return +1 where a value is positive, -1 elsewhere: zero counts as -1."""
-    return np.where(values > 0, 1.0, -1.0)
