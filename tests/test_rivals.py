@@ -580,6 +580,24 @@ def test_no_array_of_samples_by_samples_is_formed(make):
     assert peak < 100e6 < n * n  # less than a byte for every pair
 
 
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
+    model = make().partial_fit(*toy.chunk(30))
+    before = hasher_checks.fingerprint(model)
+    for sparse in ((), ("image", "text")):
+        X, y = toy.chunk(20, 1, sparse=sparse)
+        with pytest.raises(InputError, match="features this large cannot be used"):
+            model.partial_fit({name: values * 1e200 for name, values in X.items()}, y)
+        assert hasher_checks.fingerprint(model) == before
+
+
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+def test_no_query_gives_no_codes(make):
+    model = make().partial_fit(*toy.chunk(30))
+    nothing = {name: values[:0] for name, values in toy.chunk(1)[0].items()}
+    assert model.encode(nothing).shape == (0, N_BITS // 8)
+
+
 @pytest.mark.parametrize("make", [THOR, IWOMH])
 def test_a_modality_that_is_too_wide_is_refused(make):
     model = make(8, labels="orthogonal")
@@ -620,6 +638,8 @@ def test_a_modality_that_is_too_wide_is_refused(make):
             "must be 'diagonal' or 'entries', got 'all'",
         ),
         (IWOMH(8, ["unicorn"], VECTORS), "sample 0 has class"),
+        (IWOMH(8, [*toy.NAMES, "unicorn"], VECTORS), "unicorn"),
+        (SAPMH(8, sigma={"image": 1.0}), "no kernel width for modality 'text'"),
     ],
 )
 def test_bad_parameters_are_refused(hasher, message):

@@ -35,10 +35,10 @@ Precision: TypeAlias = Literal["float32", "float64"]
 _ROWS = 4096
 
 
-def kept(matrix: Matrix, dtype: Precision) -> Matrix:
-    """Return a copy in the precision in which features are kept; float32 stays float32."""
+def as_kept(matrix: Matrix, dtype: Precision) -> Matrix:
+    """Return the features in the precision in which they are kept; float32 stays float32."""
     if dtype == "float64" or matrix.dtype == np.float32:
-        return matrix.copy()
+        return matrix
     with np.errstate(over="ignore"):  # an infinity is refused where distances are taken
         if isinstance(matrix, sp.csr_array):
             return sp.csr_array(matrix.astype(np.float32))
@@ -65,7 +65,7 @@ class Seen:
     def plus(self, chunk: Chunk, dtype: Precision) -> Seen:
         """Return what has been seen after a chunk; the chunk's features are copied."""
         X = {
-            name: (*self.X[name], _like(self.X[name], kept(matrix, dtype)))
+            name: (*self.X[name], _like(self.X[name], as_kept(matrix, dtype).copy()))
             for name, matrix in chunk.X.items()
         }
         return Seen(X, (*self.labels, chunk.labels))
@@ -149,10 +149,14 @@ class KernelRows:
 
     def times(self, right: Array) -> Array:
         """Return ``phi right`` (n, m) for right (p, m). Cost: n p m."""
-        product = np.empty((len(self.phi), right.shape[1]))
-        for rows in blocks(len(product)):
-            product[rows] = self.phi[rows].astype(np.float64, copy=False) @ right
+        product = np.zeros((len(self.phi), right.shape[1]))
+        self.add_times(right, product)
         return product
+
+    def add_times(self, right: Array, total: Array) -> None:
+        """Add ``phi right`` to ``total`` (n, m), in place."""
+        for rows in blocks(len(total)):
+            total[rows] += self.phi[rows].astype(np.float64, copy=False) @ right
 
     def transposed_times(self, right: Array) -> Array:
         """Return ``phi' right`` (p, m) for right (n, m). Cost: n p m."""
@@ -182,6 +186,7 @@ class State:
     encoder: Encoder
     all_codes: Codes
     classes: tuple[str, ...]
+    dtype: Precision
 
     @property
     def n_bits(self) -> int:
@@ -251,7 +256,7 @@ class BatchHasher(OnlineHasher):
         for name, matrix in features.items():
             check_finite(matrix, name)
         return state.encoder.project(
-            {name: kept(matrix, self.dtype) for name, matrix in features.items()}
+            {name: as_kept(matrix, state.dtype) for name, matrix in features.items()}
         )
 
     @abstractmethod
@@ -288,7 +293,7 @@ class BatchHasher(OnlineHasher):
             for name, chunks in seen.X.items()
         }
         encoder, projections = self._train(X, indicator(seen.label_sets, classes), rng)
-        return State(seen, seed, encoder, pack(projections), classes)
+        return State(seen, seed, encoder, pack(projections), classes, self.dtype)
 
 
 def blocks(n_samples: int) -> Iterator[slice]:
@@ -322,15 +327,20 @@ def _mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float
     """Return the mean of ``|x - a|^2`` over the rows x that are not zero and the anchors a."""
     count, squares = 0, 0.0
     total = np.zeros(anchors.shape[1])
-    for matrix in chunks:
-        count += int(has_row(matrix).sum())
-        squares += _sum_of_squares(matrix)
-        total += np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
-    if count == 0:
-        return 0.0
-    centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / anchors.shape[0]
-    between = float(total @ centre) / count
-    return squares / count + _sum_of_squares(anchors) / int(anchors.shape[0]) - 2 * between
+    with np.errstate(over="ignore", invalid="ignore"):
+        for matrix in chunks:
+            count += int(has_row(matrix).sum())
+            squares += _sum_of_squares(matrix)
+            total += np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
+        if count == 0:
+            return 0.0
+        n_anchors = int(anchors.shape[0])
+        centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / n_anchors
+        between = float(total @ centre) / count
+        mean = squares / count + _sum_of_squares(anchors) / n_anchors - 2 * between
+    if not np.isfinite(mean):
+        raise InputError("the squared distances overflow: features this large cannot be used")
+    return mean
 
 
 def _sum_of_squares(matrix: Matrix) -> float:

@@ -55,14 +55,18 @@ class GramSums:
     def plus(self, X: Matrix, B: Array) -> GramSums:
         """Return the sums with the chunk X (n, d) and its targets B (n, r) added. Cost: n d^2."""
         XX, BX = self.XX.copy(order="F"), self.BX.copy()
-        if isinstance(X, sp.csr_array):
-            wide = X.astype(np.float64)
-            products = sp.tril(wide.T @ wide).tocoo()
-            XX[products.row, products.col] += products.data
-            return GramSums(XX, BX + (wide.T @ B).T)
-        for start in range(0, len(X), _ROWS):
-            rows = slice(start, start + _ROWS)
-            block = X[rows].astype(np.float64, copy=False)
-            XX = blas.dsyrk(1.0, block.T, beta=1.0, c=XX, lower=1, overwrite_c=1)
-            BX += B[rows].T @ block
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(X, sp.csr_array):
+                wide = X.astype(np.float64)
+                products = sp.tril(wide.T @ wide).tocoo()
+                XX[products.row, products.col] += products.data
+                BX += (wide.T @ B).T
+            else:
+                for start in range(0, len(X), _ROWS):
+                    rows = slice(start, start + _ROWS)
+                    block = X[rows].astype(np.float64, copy=False)
+                    XX = blas.dsyrk(1.0, block.T, beta=1.0, c=XX, lower=1, overwrite_c=1)
+                    BX += B[rows].T @ block
+        if not np.isfinite(np.trace(XX)):
+            raise InputError("the sum X'X overflows: features this large cannot be used")
         return GramSums(XX, BX)

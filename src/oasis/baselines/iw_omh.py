@@ -43,8 +43,9 @@ def class_codes(E: Array, alpha: float, n_iter: int, ridge_on: RidgeOn, start: A
     start : (r, c), random signs
     """
     C = start.copy()
+    ridge = alpha * np.eye(len(C)) if ridge_on == "diagonal" else alpha
     for _ in range(n_iter):
-        Q = _solve_ridge(C @ C.T, alpha, ridge_on, C @ E)  # (r, f)
+        Q = PSDFactor.of(C @ C.T + ridge).solve(C @ E)  # (r, f)
         QE, QQ = Q @ E.T, Q @ Q.T  # (r, c), (r, r)
         np.fill_diagonal(QQ, 0)
         for bit in range(len(C)):
@@ -70,22 +71,16 @@ class Regression:
     @classmethod
     def solved(cls, sums: GramSums, theta: float, delta: float, ridge_on: RidgeOn) -> Regression:
         """Solve both. Cost: two Cholesky factorisations of (d, d), or one if theta is delta."""
-        d = sums.n_features
-        XX = np.tril(sums.XX) + np.tril(sums.XX, -1).T
-        try:
-            factor = cho_factor(XX + theta * np.eye(d), lower=True)
-        except LinAlgError as error:
-            raise InputError(
-                f"the sum X'X + theta I is singular in float64: theta={theta} is too small for "
-                f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or "
-                "raise theta"
-            ) from error
+        factor = _ridge_factor(sums.XX, theta, "theta")
         Wt = cho_solve(factor, sums.BX.T)  # (d, r)
         # sum X'B - (sum X'X) W' is theta W', as W solves its own equation
-        if delta == theta and ridge_on == "diagonal":
-            R = cho_solve(factor, theta * Wt)
+        if ridge_on == "entries":
+            XX = np.tril(sums.XX) + np.tril(sums.XX, -1).T
+            R = PSDFactor.of(XX + delta).solve(theta * Wt)
         else:
-            R = _solve_ridge(XX, delta, ridge_on, theta * Wt)
+            if delta != theta:
+                factor = _ridge_factor(sums.XX, delta, "delta")
+            R = cho_solve(factor, theta * Wt)
         return cls(sums, np.ascontiguousarray(Wt.T), R)
 
 
@@ -294,10 +289,18 @@ class IWOMH(OnlineHasher):
         return State(state.C, state.classes, regressions, n_seen), pack(B)
 
 
-def _solve_ridge(A: Array, ridge: float, ridge_on: RidgeOn, Y: Array) -> Array:
-    """Return ``(A + ridge I)^-1 Y``, or with the ridge on every entry of A."""
-    more = ridge * np.eye(len(A)) if ridge_on == "diagonal" else np.full(A.shape, ridge)
-    return PSDFactor.of(A + more).solve(Y)
+def _ridge_factor(XX: Array, ridge: float, name: str) -> tuple[Array, bool]:
+    """Return the Cholesky factor of ``XX + ridge I``; only the lower triangle of XX is read."""
+    A = XX.copy(order="F")
+    A[np.diag_indices(len(A))] += ridge
+    try:
+        return cho_factor(A, lower=True, overwrite_a=True)
+    except LinAlgError as error:
+        raise InputError(
+            f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
+            f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or raise "
+            f"{name}"
+        ) from error
 
 
 def _refuse_new_classes(label_sets: LabelSets, classes: tuple[str, ...]) -> None:

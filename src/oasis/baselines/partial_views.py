@@ -135,7 +135,7 @@ class PartialViews:
         before = np.inf
         for step in range(1, _PASSES + 1):
             mu = {name: modality_weight(view.error(H)) for name, view in weighed.items()}
-            H = self._h_step(B, mu, views, patterns)
+            self._h_step(H, B, mu, views, patterns)
             D = H @ self.W  # (n, r)
             B = signs(D)
             F = self.theta * float(np.square(B - D).sum())
@@ -149,26 +149,28 @@ class PartialViews:
 
     def _h_step(
         self,
+        H: Array,
         B: Array,
         mu: Mapping[str, float],
         views: Mapping[str, View],
         patterns: list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]],
-    ) -> Array:
-        H: Array = self.theta * (B @ self.W.T)  # (n, k)
+    ) -> None:
+        """Replace H (n, k) by the fit to B and the views, in place: it is large."""
+        np.matmul(B, self.theta * self.W.T, out=H)
         for name, view in views.items():
-            H += mu[name] * view.phiU
-        for has, rows in patterns:
+            for rows in blocks(len(H)):
+                H[rows] += mu[name] * view.phiU[rows]
+        for has, lines in patterns:
             A = self.theta * (self.W @ self.W.T)  # (k, k)
             for here, (name, view) in zip(has, views.items(), strict=True):
                 if here:
                     A += mu[name] * view.UU
-            if len(rows) == len(H):
+            if len(lines) == len(H) and has.any():
                 PSDFactor.of(A).solve_rows(H)
             else:
-                part = H[rows]
+                part = H[lines]
                 PSDFactor.of(A).solve_rows(part)
-                H[rows] = part if has.any() else 0
-        return H
+                H[lines] = part if has.any() else 0
 
 
 def _patterns(

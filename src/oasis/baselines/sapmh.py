@@ -85,13 +85,14 @@ class Training:
         """Minimise F over H."""
         theta, rho = self._weights.theta, self._weights.rho
         A = (theta * self.W + rho * (self.W @ (self.B.T @ self.B))) @ self.W.T  # (k, k)
-        target = (theta * self.B + rho * similarity_times(self._L, self.B)) @ self.W.T  # (n, k)
+        target = theta * self.B + rho * similarity_times(self._L, self.B)  # (n, r)
+        H = np.matmul(target, self.W.T, out=self.H)  # in place: the largest array of the training
         for name, rows in self._X.items():
             mu, U = self.mu[name], self.U[name]
             A += mu * (U @ U.T)
-            target += rows.times(mu * U.T)
-        PSDFactor.of(A).solve_rows(target)
-        self._take(target)
+            rows.add_times(mu * U.T, H)
+        PSDFactor.of(A).solve_rows(H)
+        self._take(H)
 
     def u_step(self) -> None:
         """Minimise F over U."""
@@ -196,8 +197,9 @@ class SAPMH(BatchHasher):
     by the modalities it has. A system that is singular gets a small ridge; see `PSDFactor`.
 
     Cost of a training on n samples with p anchors, per modality: n p d for the kernel, then per
-    iteration two products of n p k. Memory: the features, n p numbers per modality, and about four
-    (n, k) and eight (n, r) arrays.
+    iteration two products of n p k. Memory: the features, n p numbers per modality, three (n, k)
+    and about eight (n, r) arrays. Measured for 500 + 1,000 float32 features, 500 anchors, k = 500
+    and 128 bits, 193,834 samples take 3.7 GB with ``dtype="float32"``.
 
     Examples
     --------
@@ -256,6 +258,22 @@ class SAPMH(BatchHasher):
     def _train(
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
     ) -> tuple[PartialViews, npt.NDArray[np.float32]]:
+        U, W = self._iterate(X, L, rng)
+        encoder = PartialViews(
+            {name: rows.kernel for name, rows in X.items()},
+            U,
+            W,
+            float(self.theta),
+            state_of(rng),
+            self.mu_features,
+            self.dtype,
+        )
+        return encoder, encoder.project_rows(X)
+
+    def _iterate(
+        self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], Array]:
+        """Return the U and W of the last iteration."""
         weights = Weights(float(self.theta), float(self.rho), float(self.lam))
         training = Training(X, L, weights, (self.k, self.n_bits), self.w_weight, rng)
         before = np.inf
@@ -269,13 +287,4 @@ class SAPMH(BatchHasher):
             if step >= _STOP_FROM and before - F < _LEAST_FALL:
                 break
             before = F
-        encoder = PartialViews(
-            {name: rows.kernel for name, rows in X.items()},
-            training.U,
-            training.W,
-            weights.theta,
-            state_of(rng),
-            self.mu_features,
-            self.dtype,
-        )
-        return encoder, encoder.project_rows(X)
+        return training.U, training.W
