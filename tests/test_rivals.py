@@ -342,6 +342,13 @@ def test_mean_width_is_that_of_all_rows_that_are_there_and_the_anchors():
         assert np.array_equal(found, anchors)
 
 
+def test_mean_width_of_rows_that_coincide_is_one():
+    for dtype in (np.float32, np.float64):
+        X = {"text": np.tile(np.random.default_rng(0).random(14).astype(dtype), (30, 1))}
+        seen = Seen.nothing(X).plus(check_chunk(X, [["sky"]] * 30, None), "float64")
+        assert seen.kernel("text", np.arange(7), "mean", bias=False).sigma == 1
+
+
 def test_kernel_rows_equal_dense_products_over_several_blocks():
     rng = np.random.default_rng(0)
     X = rng.random((9_000, 3))

@@ -337,10 +337,12 @@ def _mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float
         n_anchors = int(anchors.shape[0])
         centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / n_anchors
         between = float(total @ centre) / count
-        mean = squares / count + _sum_of_squares(anchors) / n_anchors - 2 * between
-    if not np.isfinite(mean):
+        lengths = squares / count + _sum_of_squares(anchors) / n_anchors
+    if not np.isfinite(lengths):
         raise InputError("the squared distances overflow: features this large cannot be used")
-    return mean
+    mean = lengths - 2 * between
+    # what is left of rows that coincide is rounding error, in proportion to their lengths
+    return mean if mean > float(np.finfo(anchors.dtype).eps) * lengths else 0.0
 
 
 def _sum_of_squares(matrix: Matrix) -> float:

@@ -1,4 +1,4 @@
-"""SAPMH: supervised adaptive partial multi-view hashing (IEEE Transactions on Multimedia 2020)."""
+"""SAPMH: supervised adaptive partial multi-view hashing (IEEE Transactions on Multimedia)."""
 
 from __future__ import annotations
 
