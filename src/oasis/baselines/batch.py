@@ -15,7 +15,6 @@ from scipy.linalg import blas
 from oasis.baselines.classes import grown, indicator
 from oasis.baselines.draws import GeneratorState, first_state, generator_at
 from oasis.baselines.kernel import AnchorKernel, Width, check_widths
-from oasis.baselines.linear import has_row
 from oasis.baselines.parameters import check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError, NotFittedError
@@ -28,6 +27,7 @@ from oasis.hasher import (
     check_features,
     check_finite,
 )
+from oasis.linear import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Precision: TypeAlias = Literal["float32", "float64"]
@@ -205,7 +205,6 @@ class BatchHasher(OnlineHasher):
     """
 
     is_batch: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = False
     _bias: ClassVar[bool]
     _published_widths: ClassVar[Mapping[str, float]] = {}
 

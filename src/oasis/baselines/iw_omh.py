@@ -14,7 +14,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from oasis.baselines.classes import LabelSets, check_announced, indicator
 from oasis.baselines.draws import first_state, generator_at, random_signs
 from oasis.baselines.gram import GramSums
-from oasis.baselines.linear import has_row
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
 from oasis.baselines.psd import PSDFactor
 from oasis.codes import Codes, check_n_bits, pack
@@ -29,6 +28,7 @@ from oasis.hasher import (
     check_finite,
 )
 from oasis.labels import LabelSpace
+from oasis.linear import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]
@@ -157,7 +157,6 @@ class IWOMH(OnlineHasher):
     True
     """
 
-    is_batch: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,13 @@ from oasis.baselines.draws import (
     state_of,
 )
 from oasis.baselines.gram import GramSums
-from oasis.baselines.linear import LinearMap
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
 from oasis.baselines.sylvester import solve_sylvester
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError, NotFittedError
 from oasis.hasher import Chunk, Labels, OnlineHasher, check_chunk, check_features, unit_rows
 from oasis.labels import LabelSpace
+from oasis.linear import LinearMap
 from oasis.updates import v_step
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -183,9 +183,6 @@ class THOR(OnlineHasher):
     >>> model.classes_, model.codes_.shape, model.encode({"text": X["text"]}).shape
     (('sky', 'sea', 'cat'), (4, 2), (4, 2))
     """
-
-    is_batch: ClassVar[bool] = False
-    needs_classes: ClassVar[bool] = False
 
     def __init__(
         self,
