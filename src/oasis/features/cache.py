@@ -1,0 +1,67 @@
+"""The cache folder: files that can be made again at any time.
+
+``$OASIS_CACHE`` if it is set, else ``$XDG_CACHE_HOME/oasis``, else ``~/.cache/oasis``. A file's
+name carries the SHA-256 of its content, so a reader needs nothing else to tell a damaged file from
+a good one, and a file is never seen half written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Return the cache folder, which may not exist yet; environment variables are read each time.
+
+    >>> import os
+    >>> os.environ["OASIS_CACHE"] = "/tmp/somewhere"
+    >>> cache_folder().as_posix()
+    '/tmp/somewhere'
+    >>> del os.environ["OASIS_CACHE"]
+    """
+    own = os.environ.get("OASIS_CACHE")
+    if own:
+        return Path(own)
+    # the XDG convention: a relative path there is invalid and is to be ignored
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "oasis"
+
+
+def read_cached(stem: str, suffix: str) -> bytes | None:
+    """Return the content of the cached file ``<stem>-<sha256><suffix>``, or None if there is none.
+
+    A file whose content does not match its name is passed over, so the caller makes it again.
+    """
+    for path in sorted(cache_folder().glob(f"{stem}-*{suffix}")):
+        data = path.read_bytes()
+        if path.name == _file_name(stem, suffix, data):
+            return data
+    return None
+
+
+def write_cached(stem: str, suffix: str, data: bytes) -> Path:
+    """Write a file into the cache folder by way of a temporary one, and return its path.
+
+    Raises OSError when the folder cannot be written; nothing is left behind then.
+    """
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / _file_name(stem, suffix, data)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{stem}-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _file_name(stem: str, suffix: str, data: bytes) -> str:
+    return f"{stem}-{hashlib.sha256(data).hexdigest()}{suffix}"

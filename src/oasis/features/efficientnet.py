@@ -1,0 +1,225 @@
+"""EfficientNet-Lite0 as an ONNX graph, from its weights, without torch.
+
+The net (Apache-2.0, trained on ImageNet): a 3 x 3 stem, 16 inverted residual blocks without
+squeeze-and-excitation, a 1 x 1 head of 1,280 channels, the mean over the picture. Every batch
+normalisation is folded, in float64, into the convolution before it. The input is uint8 pixels,
+(n, 224, 224, 3), RGB; the graph itself maps them to ``(x - 127) / 128``. The output is (n, 1280)
+float32.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import FormatError, MissingExtraError
+from oasis.features.cache import read_cached, write_cached
+from oasis.features.weights import (
+    EFFICIENTNET_LITE0_SHA256,
+    Tensor,
+    efficientnet_weights_path,
+    read_weights,
+)
+
+SIDE = 224
+N_FEATURES = 1280
+VERSION = 1
+"""Changes whenever the same picture would get other features; part of the extractor's name."""
+
+_STEM_CHANNELS = 32
+# (repeats, kernel, stride of the first, output channels, expansion)
+_STAGES = (
+    (1, 3, 1, 16, 1),
+    (2, 3, 2, 24, 6),
+    (2, 5, 2, 40, 6),
+    (3, 3, 2, 80, 6),
+    (3, 5, 1, 112, 6),
+    (4, 5, 2, 192, 6),
+    (1, 3, 1, 320, 6),
+)
+_BN_EPSILON = 1e-3
+_GRAPH_NAME = f"efficientnet-lite0-{VERSION}"
+_OPSET = 13
+_IR_VERSION = 8  # the one that belongs to opset 13, so that an older onnxruntime loads it too
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One convolution with its normalisation folded in.
+
+    ``weight`` is (out, in / groups, k, k) float32 and ``bias`` (out,) float32. ``add`` is how many
+    layers back the input of the residual block is that is added to the output; None for none.
+    """
+
+    weight: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+    stride: int
+    groups: int
+    relu6: bool
+    add: int | None = None
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Rows (and columns) of zeros before and after: SAME, the smaller half before."""
+        total = self.weight.shape[2] - self.stride
+        return total // 2, total - total // 2
+
+
+def layers(weights: Mapping[str, Tensor]) -> Iterator[Layer]:
+    """Yield the 49 convolutions of the net in order, from stem to head."""
+    yield _layer(weights, "_conv_stem", "_bn0", (_STEM_CHANNELS, 3, 3, 3), stride=2)
+    channels, block = _STEM_CHANNELS, 0
+    for repeats, kernel, first_stride, out, expansion in _STAGES:
+        for repeat in range(repeats):
+            at, stride, wide = (
+                f"_blocks.{block}.",
+                1 if repeat else first_stride,
+                expansion * channels,
+            )
+            if expansion > 1:
+                yield _layer(weights, f"{at}_expand_conv", f"{at}_bn0", (wide, channels, 1, 1))
+            shape = (wide, 1, kernel, kernel)
+            yield _layer(
+                weights, f"{at}_depthwise_conv", f"{at}_bn1", shape, stride=stride, groups=wide
+            )
+            yield _layer(
+                weights,
+                f"{at}_project_conv",
+                f"{at}_bn2",
+                (out, wide, 1, 1),
+                relu6=False,
+                add=(3 if expansion > 1 else 2) if stride == 1 and out == channels else None,
+            )
+            channels, block = out, block + 1
+    yield _layer(weights, "_conv_head", "_bn1", (N_FEATURES, channels, 1, 1))
+
+
+def build_graph(weights: Mapping[str, Tensor]) -> bytes:
+    """Return the net as a serialized ONNX model; needs ``onnx`` (extra ``images``)."""
+    try:
+        from onnx import TensorProto, checker, helper, numpy_helper
+    except ImportError as error:
+        raise MissingExtraError("onnx", extra="images", what="reading images") from error
+
+    nodes, constants = [], []
+
+    def constant(name: str, values: npt.NDArray[np.float32]) -> str:
+        constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    zero = constant("zero", np.array(0, np.float32))
+    six = constant("six", np.array(6, np.float32))
+    mean = constant("mean", np.array(127, np.float32))
+    scale = constant("scale", np.array(1 / 128, np.float32))
+    x = node("Transpose", ["pixels"], "planes", perm=[0, 3, 1, 2])
+    x = node("Cast", [x], "levels", to=TensorProto.FLOAT)
+    x = node("Mul", [node("Sub", [x, mean], "centred"), scale], "scaled")
+    outputs = [x]  # of every layer, the picture itself first
+    for number, layer in enumerate(layers(weights)):
+        before, after = layer.padding
+        weight = constant(f"weight{number}", layer.weight)
+        bias = constant(f"bias{number}", layer.bias)
+        x = node(
+            "Conv",
+            [x, weight, bias],
+            f"conv{number}",
+            kernel_shape=list(layer.weight.shape[2:]),
+            strides=[layer.stride] * 2,
+            pads=[before, before, after, after],
+            group=layer.groups,
+        )
+        if layer.relu6:
+            x = node("Clip", [x, zero, six], f"relu{number}")
+        if layer.add is not None:
+            x = node("Add", [x, outputs[-layer.add]], f"sum{number}")
+        outputs.append(x)
+    node("Flatten", [node("GlobalAveragePool", [x], "pooled")], "features")
+
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        _GRAPH_NAME,
+        [info("pixels", TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
+        [info("features", TensorProto.FLOAT, ["n", N_FEATURES])],
+        constants,
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="oasis",
+        ir_version=_IR_VERSION,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+    )
+    checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def graph() -> bytes:
+    """Return the serialized graph: from the cache folder, or assembled now and kept there.
+
+    A cached file is used only if its content has the SHA-256 that its name states. Where the folder
+    cannot be written, a warning says so and the graph is assembled in every process (under a
+    second).
+    """
+    cached = read_cached(_GRAPH_NAME, ".onnx")
+    if cached is not None:
+        return cached
+    model = build_graph(read_weights(efficientnet_weights_path(), EFFICIENTNET_LITE0_SHA256))
+    try:
+        write_cached(_GRAPH_NAME, ".onnx", model)
+    except OSError as error:
+        warnings.warn(
+            f"the image model could not be kept in the cache folder ({error}); every process will "
+            "assemble it again until OASIS_CACHE names a folder that can be written",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return model
+
+
+def _layer(
+    weights: Mapping[str, Tensor],
+    convolution: str,
+    normalisation: str,
+    shape: tuple[int, ...],
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    relu6: bool = True,
+    add: int | None = None,
+) -> Layer:
+    kernel = _tensor(weights, f"{convolution}.weight", shape)
+    gain, shift, mean, variance = (
+        _tensor(weights, f"{normalisation}.{name}", shape[:1])
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    factor = gain / np.sqrt(variance + _BN_EPSILON)  # (out,)
+    return Layer(
+        (kernel * factor[:, None, None, None]).astype(np.float32),
+        (shift - mean * factor).astype(np.float32),
+        stride,
+        groups,
+        relu6,
+        add,
+    )
+
+
+def _tensor(
+    weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]
+) -> npt.NDArray[np.float64]:
+    found = weights[name].shape if name in weights else None
+    if found != shape:
+        raise FormatError(
+            f"weight {name!r} has shape {found}, EfficientNet-Lite0 needs {shape}"
+            if found is not None
+            else f"weight {name!r} is missing; EfficientNet-Lite0 needs it"
+        )
+    return weights[name].astype(np.float64)

@@ -1,0 +1,26 @@
+"""Items and rejects out of data files: JSONL, CSV, Parquet, or a folder of pictures.
+
+Readers stream: they hold one row (Parquet: one batch of rows; a folder: the names of one directory
+and its parents) and at most 32 bytes for each id, by which duplicates are found. A row that cannot
+be used becomes a `Reject` that says where and why, and reading goes on; with ``strict=True`` the
+whole file is checked before the first item is given out, and the first reject raises.
+
+Paths of pictures are relative to the folder of the data file. What they resolve to, links and
+``..`` included, must lie inside it unless ``allow_outside=True``.
+"""
+
+from oasis.items.item import Fields, Item, Reject
+from oasis.items.reader import read_csv, read_folder, read_items, read_jsonl, read_parquet
+from oasis.items.rejects import RejectsFile
+
+__all__ = [
+    "Fields",
+    "Item",
+    "Reject",
+    "RejectsFile",
+    "read_csv",
+    "read_folder",
+    "read_items",
+    "read_jsonl",
+    "read_parquet",
+]

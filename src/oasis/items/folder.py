@@ -1,0 +1,73 @@
+"""The rows of a folder of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oasis.items.item import ItemBuilder, Refused, is_unicode
+from oasis.items.rows import Row
+
+MAX_CAPTION_BYTES = 1 << 20
+
+IMAGE_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"),
+        *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
+    }
+)
+
+
+def folder_rows(builder: ItemBuilder, labels_from_folders: bool) -> Iterator[Row]:
+    """Yield the pictures below the builder's folder, with captions and, if wanted, labels."""
+    for path, refusal in _walk(builder.folder):
+        name = path.relative_to(builder.folder).as_posix()
+        where = name.encode("utf-8", "backslashreplace").decode()
+        try:
+            if refusal:
+                raise Refused(refusal)
+            if not is_unicode(name):
+                raise Refused("the name is not UTF-8")
+            values: dict[str, Any] = {"id": name, "image": name}
+            values["text"] = _caption(builder, Path(name).with_suffix(".txt"))
+            if labels_from_folders:
+                values["labels"] = list(Path(name).parts[:-1])
+            yield where, values
+        except Refused as error:
+            yield where, str(error)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield the pictures below a folder by name, and what cannot be looked into with the reason."""
+    waiting = [folder]  # a stack, its top the next in order
+    while waiting:
+        path = waiting.pop()
+        if path.name.startswith(".") and path != folder:
+            continue
+        try:
+            if not path.is_dir():
+                if path.suffix.lower() in IMAGE_SUFFIXES:
+                    yield path, None
+            elif path.is_symlink():
+                yield path, "a link to a folder is not followed"
+            else:
+                waiting += sorted(path.iterdir(), reverse=True)
+        except OSError as error:
+            yield path, f"it cannot be looked into: {error.strerror}"
+
+
+def _caption(builder: ItemBuilder, name: Path) -> str | None:
+    path = builder.regular_file(str(name))
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_CAPTION_BYTES + 1)
+        if len(content) > MAX_CAPTION_BYTES:
+            raise Refused(f"the caption {name.name!r} is longer than {MAX_CAPTION_BYTES} bytes")
+        return content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise Refused(f"the caption {name.name!r} is not UTF-8") from error
+    except OSError as error:
+        raise Refused(f"the caption {name.name!r} cannot be read: {error.strerror}") from error

@@ -1,0 +1,178 @@
+"""What an item is, what its fields are called, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to learn or to find: a picture, a text or both, with labels and payload."""
+
+    id: str | int
+    image: Path | bytes | None = None
+    text: str | None = None
+    labels: tuple[str, ...] = ()
+    payload: dict[str, Any] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that cannot be used: its file and line, its id where that could be read, and why."""
+
+    where: str
+    id: str | int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What the fields (JSONL) or columns (CSV, Parquet) are called; None for one not to be read.
+
+    ``payload`` is one field that holds an object (in CSV: JSON text), or a tuple of fields that are
+    gathered into one; then a CSV cell that is written like a JSON number becomes a number. A name
+    other than the default must occur among the columns.
+    """
+
+    id: str = "id"
+    image: str | None = "image"
+    text: str | None = "text"
+    labels: str | None = "labels"
+    payload: str | tuple[str, ...] | None = "payload"
+
+    def names(self) -> list[str]:
+        """Return every name that is to be read.
+
+        >>> Fields(image=None, payload=("year", "place")).names()
+        ['id', 'text', 'labels', 'year', 'place']
+        """
+        gathered = self.payload if isinstance(self.payload, tuple) else (self.payload,)
+        named = (self.id, self.image, self.text, self.labels, *gathered)
+        return [name for name in named if name is not None]
+
+
+class Refused(Exception):
+    """Why a row cannot be used; readers turn it into a `Reject`."""
+
+
+class ItemBuilder:
+    """Makes items of values by field name, and refuses what is no item."""
+
+    def __init__(self, fields: Fields, folder: Path, allow_outside: bool) -> None:
+        self.fields = fields
+        self.folder = folder.resolve()
+        self.allow_outside = allow_outside
+
+    def id(self, values: Mapping[str, Any]) -> str | int:
+        """Return the id as it is given: a text, or a whole number of at most 64 bits."""
+        name = self.fields.id
+        value = values.get(name)
+        if value is None or value == "":
+            raise Refused(f"there is no {name!r}")
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise Refused(f"{name!r} is {kind_of(value)}, expected a text or a whole number")
+        if isinstance(value, int) and value not in _INT64:
+            raise Refused(f"{name!r} is beyond 64 bits; write it as a text")
+        return value
+
+    def item(self, where: str, key: str | int, values: Mapping[str, Any]) -> Item:
+        """Return the item that the values make; whatever is wrong with them is a `Refused`."""
+        fields = self.fields
+        image = self._image(field_of(values, fields.image), fields.image)
+        text = field_of(values, fields.text)
+        if text is not None and not isinstance(text, str):
+            raise Refused(f"{fields.text!r} is {kind_of(text)}, expected a text")
+        labels = _labels(field_of(values, fields.labels), fields.labels)
+        payload = self._payload(values)
+        if image is None and not text:
+            raise Refused("there is neither a picture nor a text")
+        return Item(key, image, text or None, labels, payload, where)
+
+    def regular_file(self, value: str) -> Path | None:
+        """Return where a path of the data leads if that is allowed, and None if no file is there.
+
+        Links and ``..`` are followed first, and the result is checked: what is returned holds none.
+        """
+        try:
+            path = (self.folder / value).resolve()
+            if not self.allow_outside and not path.is_relative_to(self.folder):
+                raise Refused(f"the path {value[:200]!r} leads outside the folder of the data")
+            return path if path.is_file() else None
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a loop of links
+            raise Refused(f"the path {value[:200]!r} cannot be followed: {error}") from error
+
+    def _image(self, value: Any, name: str | None) -> Path | bytes | None:
+        if value is None or isinstance(value, bytes):
+            return value
+        if not isinstance(value, str):
+            raise Refused(f"{name!r} is {kind_of(value)}, expected a path")
+        path = self.regular_file(value)
+        if path is None:
+            raise Refused(f"the picture {value!r} is missing, or no regular file")
+        return path
+
+    def _payload(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        name = self.fields.payload
+        if isinstance(name, tuple):
+            return {part: values[part] for part in name if values.get(part) is not None}
+        payload = field_of(values, name)
+        if payload is None:
+            return {}
+        if not isinstance(payload, dict):
+            raise Refused(f"{name!r} is {kind_of(payload)}, expected an object")
+        return payload
+
+
+def _labels(value: Any, name: str | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise Refused(f'{name!r} is {kind_of(value)}, expected a list, such as ["sky", "sea"]')
+    for label in value:
+        if not isinstance(label, str):
+            raise Refused(f"{name!r} holds {kind_of(label)}, expected texts")
+        if not label.strip():
+            raise Refused(f"{name!r} holds an empty text")
+    return tuple(dict.fromkeys(value))
+
+
+def field_of(values: Mapping[str, Any], name: str | None) -> Any:
+    """Return the value of a field, or None when it is missing or not to be read."""
+    return None if name is None else values.get(name)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be stored as UTF-8, which half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def kind_of(value: object) -> str:
+    """Name a value in a message, in the words of JSON.
+
+    >>> kind_of("sky"), kind_of(None)
+    ("the text 'sky'", 'null')
+    """
+    match value:
+        case bool():
+            return f"the truth value {value}"
+        case int() | float():
+            return f"the number {value!r}"
+        case str():
+            return f"the text {value[:40]!r}"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+        case None:
+            return "null"
+    return f"of type {type(value).__name__}"

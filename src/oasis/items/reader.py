@@ -1,0 +1,246 @@
+"""The readers: rows turned into items and rejects, one at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from oasis.errors import DataError, InputError
+from oasis.items.folder import folder_rows
+from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject
+from oasis.items.rows import (
+    Row,
+    csv_rows,
+    jsonl_rows,
+    open_file,
+    parquet_rows,
+    refine_csv,
+    refine_parquet,
+)
+
+_Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""What a format does to a row once its id is known, so that a refusal can name it."""
+
+
+def read_items(
+    path: Path | str,
+    fields: Fields | None = None,
+    *,
+    separator: str = ";",
+    labels_from_folders: bool = False,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read a folder, or a file by its suffix: .jsonl, .ndjson, .csv, .tsv, .parquet.
+
+    Parameters
+    ----------
+    path : Path or str
+    fields : Fields, optional
+        Names of the fields; not for folders.
+    separator : str
+        What separates labels within a CSV cell.
+    labels_from_folders : bool
+        Folders only: the names of the sub-folders that hold a picture are its labels.
+    strict : bool
+        Check everything first, and raise `InputError` at the first reject. Reads twice.
+    allow_outside : bool
+        Let paths lead outside the folder of the data file.
+
+    Raises
+    ------
+    DataError
+        The file is missing (at once), or is unreadable or lacks a column (with the first item).
+    InputError
+        ``strict`` and a row has to be rejected.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "items.jsonl")
+    ...     _ = path.write_text('{"id": 1, "text": "a boat", "labels": ["sea"]}\\n{"id": 2}\\n')
+    ...     for result in read_items(path):
+    ...         print(result)
+    Item(id=1, image=None, text='a boat', labels=('sea',), payload={}, where='items.jsonl:1')
+    Reject(where='items.jsonl:2', id=2, reason='there is neither a picture nor a text')
+    """
+    path = Path(path)
+    if path.is_dir():
+        return read_folder(
+            path,
+            labels_from_folders=labels_from_folders,
+            strict=strict,
+            allow_outside=allow_outside,
+        )
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson":
+            return read_jsonl(path, fields, strict=strict, allow_outside=allow_outside)
+        case ".csv" | ".tsv":
+            return read_csv(
+                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
+            )
+        case ".parquet":
+            return read_parquet(path, fields, strict=strict, allow_outside=allow_outside)
+    raise DataError(
+        f"cannot tell what {path} is; expected a folder of pictures, or a file that ends in "
+        ".jsonl, .ndjson, .csv, .tsv or .parquet"
+    )
+
+
+def read_jsonl(
+    path: Path | str,
+    fields: Fields | None = None,
+    *,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read one JSON object per line (UTF-8); blank lines are passed over. See `read_items`."""
+    path, fields = Path(path), fields or Fields()
+    open_file(path).close()
+    return _read(lambda: jsonl_rows(path), ItemBuilder(fields, path.parent, allow_outside), strict)
+
+
+def read_csv(
+    path: Path | str,
+    fields: Fields | None = None,
+    *,
+    separator: str = ";",
+    delimiter: str | None = None,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read comma-separated values (UTF-8) with a header; an empty cell is a missing value.
+
+    ``delimiter`` is a comma, or a tab for .tsv, unless given. Ids are text. A cell holds at most
+    128 KiB, the limit of the standard library's reader. See `read_items`.
+    """
+    path, fields = Path(path), fields or Fields()
+    if not separator:
+        raise InputError("the separator of labels is empty; expected something like ';'")
+    mark = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    open_file(path).close()
+    return _read(
+        lambda: csv_rows(path, fields, mark),
+        ItemBuilder(fields, path.parent, allow_outside),
+        strict,
+        lambda values: refine_csv(values, fields, separator),
+    )
+
+
+def read_parquet(
+    path: Path | str,
+    fields: Fields | None = None,
+    *,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read a Parquet file (extra ``parquet``), only the columns needed, in batches of 256 rows.
+
+    A picture is a path, the bytes of a file, or a struct of ``bytes`` and ``path``; labels are a
+    list of strings; the payload is a struct or JSON text, and dates in it become ISO text. See
+    `read_items`.
+    """
+    path, fields = Path(path), fields or Fields()
+    open_file(path).close()
+    return _read(
+        lambda: parquet_rows(path, fields),
+        ItemBuilder(fields, path.parent, allow_outside),
+        strict,
+        lambda values: refine_parquet(values, fields),
+    )
+
+
+def read_folder(
+    path: Path | str,
+    *,
+    labels_from_folders: bool = False,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read the pictures of a folder and its sub-folders, in the order of their names.
+
+    The id is the path relative to the folder (with ``/``), the text is that of a file of the same
+    stem that ends in .txt. Hidden files, and files that are no pictures by their suffix, are passed
+    over; links to folders are rejected. See `read_items`.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise DataError(f"{path} is no folder")
+    builder = ItemBuilder(Fields(), path, allow_outside)
+    return _read(lambda: folder_rows(builder, labels_from_folders), builder, strict)
+
+
+def _read(
+    rows: Callable[[], Iterator[Row]],
+    builder: ItemBuilder,
+    strict: bool,
+    refine: _Refine = dict,
+) -> Iterator[Item | Reject]:
+    if not strict:
+        return _convert(rows(), builder, refine)
+    for _ in _only_items(_convert(rows(), builder, refine)):
+        pass
+    # the second pass looks again, because the file may have changed meanwhile
+    return _only_items(_convert(rows(), builder, refine))
+
+
+def _only_items(results: Iterable[Item | Reject]) -> Iterator[Item]:
+    for result in results:
+        if isinstance(result, Reject):
+            raise InputError(f"{result.where}: {result.reason}")
+        yield result
+
+
+def _convert(rows: Iterator[Row], builder: ItemBuilder, refine: _Refine) -> Iterator[Item | Reject]:
+    seen = _Seen()
+    for where, values in rows:
+        key: str | int | None = None
+        try:
+            if isinstance(values, str):
+                raise Refused(values)
+            key = builder.id(values)
+            item = builder.item(where, key, refine(values))
+            if not seen.add(key):
+                raise Refused(f"the id {key!r} occurs earlier in the same file")
+        except Refused as refusal:
+            yield Reject(where, key, str(refusal))
+        else:
+            yield item
+
+
+class _Seen:
+    """The ids met so far, as 64-bit digests in an open hash table: 12 to 32 bytes an id.
+
+    An id is wrongly taken for a duplicate with a chance of 3e-8 in a file of a million rows.
+    """
+
+    def __init__(self) -> None:
+        self._slots = array("Q", bytes(8 << 10))
+        self._count = 0
+
+    def add(self, key: str | int) -> bool:
+        """Return whether the id is new, and remember it; 1 and "1" are two ids."""
+        digest = blake2b(f"{type(key).__name__} {key}".encode(), digest_size=8).digest()
+        number = int.from_bytes(digest, "little") or 1  # zero marks a free slot
+        slot = self._slot(number)
+        if self._slots[slot]:
+            return False
+        self._slots[slot] = number
+        self._count += 1
+        if 3 * self._count > 2 * len(self._slots):
+            taken = [number for number in self._slots if number]
+            self._slots = array("Q", bytes(16 * len(self._slots)))
+            for number in taken:
+                self._slots[self._slot(number)] = number
+        return True
+
+    def _slot(self, number: int) -> int:
+        mask = len(self._slots) - 1
+        slot = number & mask
+        while self._slots[slot] not in (0, number):
+            slot = (slot + 1) & mask
+        return slot

@@ -1,0 +1,556 @@
+"""Readers of data files, against rows written by hand and files written by other libraries."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import io
+import json
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oasis.errors import DataError, InputError, MissingExtraError
+from oasis.items import (
+    Fields,
+    Item,
+    Reject,
+    RejectsFile,
+    read_csv,
+    read_folder,
+    read_items,
+    read_jsonl,
+    read_parquet,
+    rows,
+)
+from oasis.items.reader import _Seen
+
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with one (pretended) picture, beside a file that is none of its business."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.jpg").write_bytes(b"picture")
+    (tmp_path / "secret.jpg").write_bytes(b"secret")
+    return data
+
+
+def write_lines(path: Path, *lines: str | dict[str, Any] | bytes) -> Path:
+    encoded = [
+        line
+        if isinstance(line, bytes)
+        else (line if isinstance(line, str) else json.dumps(line)).encode()
+        for line in lines
+    ]
+    path.write_bytes(b"".join(line + b"\n" for line in encoded))
+    return path
+
+
+def items_of(results: Any) -> list[Item]:
+    return [result for result in results if isinstance(result, Item)]
+
+
+def rejects_of(results: Any) -> list[Reject]:
+    return [result for result in results if isinstance(result, Reject)]
+
+
+# ---------------------------------------------------------------- JSONL
+
+
+def test_jsonl_gives_items_with_ids_kept_as_they_are(folder: Path) -> None:
+    path = write_lines(
+        folder / "items.jsonl",
+        b"\xef\xbb\xbf"
+        + b'{"id": 1, "image": "a.jpg", "text": "sea", "labels": ["x", "y", "x"]}\r',
+        "",
+        {"id": "1", "text": "Łódź", "payload": {"year": 2024, "tags": [1, None]}, "labels": None},
+        {"id": -7, "image": "./b/../a.jpg", "text": None, "other": 3},
+    )
+    (folder / "b").mkdir()
+    picture = (folder / "a.jpg").resolve()
+    assert list(read_items(path)) == [
+        Item(1, picture, "sea", ("x", "y")),
+        Item("1", None, "Łódź", (), {"year": 2024, "tags": [1, None]}),
+        Item(-7, picture),
+    ]
+    assert [item.where for item in items_of(read_items(path))] == [
+        "items.jsonl:1",
+        "items.jsonl:3",
+        "items.jsonl:4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "reason"),
+    [
+        ("{", None, "no JSON"),
+        ("[1]", None, "a list, expected an object"),
+        ("null", None, "null, expected an object"),
+        ('{"id": 1, "text": NaN}', None, "NaN is not JSON"),
+        ('{"id": 1, "text": "t", "payload": {"x": 1e999}}', None, "too large a number"),
+        ("[" * 100_000, None, "no JSON"),
+        (b'{"id": 1, "text": "\xff"}', None, "not UTF-8"),
+        ('{"id": "\\ud800", "text": "t"}', None, "not valid Unicode"),
+        ({"text": "t"}, None, "there is no 'id'"),
+        ({"id": "", "text": "t"}, None, "there is no 'id'"),
+        ({"id": True, "text": "t"}, None, "the truth value True"),
+        ({"id": 1.5, "text": "t"}, None, "the number 1.5"),
+        ({"id": 2**63, "text": "t"}, None, "beyond 64 bits"),
+        ({"id": "k", "text": 5}, "k", "'text' is the number 5, expected a text"),
+        ({"id": "k", "text": "t", "labels": "sky"}, "k", "'labels' is the text 'sky'"),
+        ({"id": "k", "text": "t", "labels": ["sky", 1]}, "k", "holds the number 1"),
+        ({"id": "k", "text": "t", "labels": ["  "]}, "k", "an empty text"),
+        ({"id": "k", "text": "t", "labels": {"a": 1}}, "k", "an object"),
+        ({"id": "k", "text": "t", "payload": "{}"}, "k", "'payload' is the text '{}'"),
+        ({"id": "k", "text": "t", "payload": [1]}, "k", "a list, expected an object"),
+        ({"id": "k", "image": 3}, "k", "expected a path"),
+        ({"id": "k", "image": "missing.jpg"}, "k", "'missing.jpg' is missing"),
+        ({"id": "k", "image": "."}, "k", "no regular file"),
+        ({"id": "k", "image": "a\0b"}, "k", "cannot be followed"),
+        ({"id": "k", "image": "x" * 5000}, "k", "cannot be followed"),
+        ({"id": "k"}, "k", "neither a picture nor a text"),
+        ({"id": "k", "text": ""}, "k", "neither a picture nor a text"),
+        ({"id": "first", "text": "t"}, "first", "occurs earlier"),
+    ],
+)
+def test_jsonl_rejects_what_is_no_item_and_goes_on(
+    folder: Path, line: Any, key: Any, reason: str
+) -> None:
+    good = {"id": "first", "text": "t"}, {"id": "last", "text": "t"}
+    path = write_lines(folder / "items.jsonl", good[0], line, good[1])
+    first, reject, last = read_items(path)
+    assert (first, last) == (Item("first", text="t"), Item("last", text="t"))
+    assert isinstance(reject, Reject)
+    assert (reject.where, reject.id) == ("items.jsonl:2", key)
+    assert reason in reject.reason
+    with pytest.raises(InputError, match=r"items\.jsonl:2: "):
+        read_items(path, strict=True)
+
+
+def test_jsonl_takes_the_second_of_two_equal_ids_when_the_first_was_rejected(folder: Path) -> None:
+    path = write_lines(folder / "x.jsonl", {"id": 1, "image": "no.jpg"}, {"id": 1, "text": "t"})
+    assert [type(result) for result in read_items(path)] == [Reject, Item]
+
+
+def test_strict_gives_the_same_items_when_nothing_is_wrong(folder: Path) -> None:
+    path = write_lines(folder / "x.jsonl", *({"id": i, "text": "t"} for i in range(9)))
+    assert list(read_items(path, strict=True)) == list(read_items(path))
+
+
+def test_strict_raises_when_the_file_turns_bad_after_the_check(folder: Path) -> None:
+    path = write_lines(folder / "x.jsonl", {"id": 1, "text": "t"})
+    checked = read_items(path, strict=True)
+    write_lines(path, "no JSON")
+    with pytest.raises(InputError, match="no JSON"):
+        list(checked)
+
+
+def test_lines_that_are_too_long_are_rejected_and_skipped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_LINE_BYTES", 64)
+    long, short = {"id": "long", "text": "x" * 500}, {"id": "b", "text": "t"}
+    path = write_lines(folder / "x.jsonl", {"id": "a", "text": "t"}, long, short)
+    results = list(read_items(path))
+    assert [item.id for item in items_of(results)] == ["a", "b"]
+    assert rejects_of(results) == [Reject("x.jsonl:2", None, "the line is longer than 64 bytes")]
+    path = write_lines(folder / "x.csv", "id,text", "a,t", "long," + "x" * 500, "b,t")
+    results = list(read_items(path))
+    assert [item.id for item in items_of(results)] == ["a", "b"]
+    assert rejects_of(results)[0].where == "x.csv:3"
+
+
+def test_reading_takes_memory_for_ids_only(folder: Path) -> None:
+    n = 20_000
+    with (folder / "x.jsonl").open("w") as file:
+        for i in range(n):
+            file.write(json.dumps({"id": f"item-{i}", "text": "word " * 60}) + "\n")
+    size = (folder / "x.jsonl").stat().st_size
+    tracemalloc.start()
+    try:
+        count = sum(isinstance(result, Item) for result in read_items(folder / "x.jsonl"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == n
+    assert peak < size / 4
+
+
+@given(st.lists(st.one_of(st.integers(-5, 5), st.sampled_from(["1", "-1", "a", "int 1"]))))
+def test_seen_agrees_with_a_set(keys: list[str | int]) -> None:
+    seen, truth = _Seen(), set()
+    for key in keys:
+        assert seen.add(key) == ((type(key), key) not in truth)
+        truth.add((type(key), key))
+
+
+def test_seen_remembers_across_growth() -> None:
+    seen = _Seen()
+    assert all(seen.add(i) for i in range(5000))
+    assert not any(seen.add(i) for i in range(5000))
+    assert all(seen.add(str(i)) for i in range(5000))
+
+
+# ---------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.jpg", "b/../../secret.jpg", "link.jpg", "linked/secret.jpg"]
+)
+def test_paths_cannot_lead_outside_unless_allowed(folder: Path, name: str) -> None:
+    (folder / "b").mkdir()
+    (folder / "link.jpg").symlink_to("../secret.jpg")
+    (folder / "linked").symlink_to("..")
+    path = write_lines(folder / "x.jsonl", {"id": 1, "image": name})
+    (reject,) = read_items(path)
+    assert isinstance(reject, Reject)
+    assert "leads outside" in reject.reason
+    (item,) = read_items(path, allow_outside=True)
+    assert isinstance(item, Item)
+    assert item.image == (folder.parent / "secret.jpg").resolve()
+
+
+def test_absolute_paths_are_measured_by_where_they_lead(folder: Path) -> None:
+    path = write_lines(
+        folder / "x.jsonl",
+        {"id": 1, "image": str(folder / "a.jpg")},
+        {"id": 2, "image": str(folder.parent / "secret.jpg")},
+    )
+    assert [type(result) for result in read_items(path)] == [Item, Reject]
+
+
+def test_a_data_folder_reached_through_a_link_is_the_folder_it_leads_to(folder: Path) -> None:
+    write_lines(folder / "x.jsonl", {"id": 1, "image": "a.jpg"})
+    (folder.parent / "alias").symlink_to("data")
+    assert items_of(read_items(folder.parent / "alias" / "x.jsonl"))[0].image == folder / "a.jpg"
+
+
+def test_a_loop_of_links_is_rejected(folder: Path) -> None:
+    (folder / "loop.jpg").symlink_to("loop.jpg")
+    path = write_lines(folder / "x.jsonl", {"id": 1, "image": "loop.jpg"})
+    assert [type(result) for result in read_items(path)] == [Reject]
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def test_csv_reads_cells_labels_and_payload(folder: Path) -> None:
+    path = write_lines(
+        folder / "x.csv",
+        b"\xef\xbb\xbfid,image,text,labels,payload",
+        "007,a.jpg,,sky ; sea;;sky,",
+        'b,,"two\nlines, a comma",,"{""year"": 2024}"',
+        "",
+        "c,,t,one,",
+    )
+    assert list(read_items(path)) == [
+        Item("007", (folder / "a.jpg").resolve(), None, ("sky", "sea")),
+        Item("b", None, "two\nlines, a comma", (), {"year": 2024}),
+        Item("c", None, "t", ("one",)),
+    ]
+    assert [item.where for item in items_of(read_items(path))] == ["x.csv:2", "x.csv:3", "x.csv:6"]
+
+
+def test_csv_gathers_columns_into_a_payload_with_numbers(folder: Path) -> None:
+    path = write_lines(
+        folder / "x.tsv", "key\tcap\ty\tz\tw", "1\tt\t2024\t01\t-1.50", "2\tt\t\t1e5\t"
+    )
+    fields = Fields(id="key", text="cap", payload=("y", "z", "w"))
+    assert list(read_items(path, fields)) == [
+        Item("1", None, "t", (), {"y": 2024, "z": "01", "w": -1.5}),
+        Item("2", None, "t", (), {"z": "1e5"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("k,t", "2 cells, the header has 3"),
+        ("k,t,,", "4 cells, the header has 3"),
+        ('k,"t"x,', "no CSV"),
+        ("k," + "x" * 200_000 + ",", "no CSV"),
+        (b"k,\xff\xfe,", "not UTF-8"),
+        (",t,", "there is no 'id'"),
+        ("k,,", "neither a picture nor a text"),
+        ("k,t,no object", "'payload' is no JSON"),
+        ("k,t,[]", "expected an object"),
+        ("first,t,", "occurs earlier"),
+    ],
+)
+def test_csv_rejects_a_bad_row_and_goes_on(folder: Path, line: str | bytes, reason: str) -> None:
+    path = write_lines(folder / "x.csv", "id,text,payload", "first,t,", line, "last,t,")
+    results = list(read_csv(path))
+    assert [item.id for item in items_of(results)] == ["first", "last"]
+    (reject,) = rejects_of(results)
+    assert reject.where == "x.csv:3"
+    assert reason in reject.reason
+    with pytest.raises(InputError, match=r"x\.csv:3"):
+        read_csv(path, strict=True)
+
+
+def test_csv_that_ends_within_quotes_rejects_the_open_row(folder: Path) -> None:
+    path = write_lines(folder / "x.csv", "id,text", "a,t", 'b,"never closed', "c,t")
+    results = list(read_csv(path))
+    assert [item.id for item in items_of(results)] == ["a"]
+    assert [reject.where for reject in rejects_of(results)] == ["x.csv:3"]
+
+
+@pytest.mark.parametrize(
+    ("header", "fields", "message"),
+    [
+        ("key,text", Fields(), r"no column 'id'; its columns are \['key', 'text'\]"),
+        ("id,text", Fields(image="photo"), "no column 'photo'"),
+        ("id,labels", Fields(), "neither a column 'image' for pictures nor 'text'"),
+        ("id,text,text", Fields(), "two columns called 'text'"),
+        ("", Fields(), "no column 'id'"),
+        ('"id', Fields(), "no header"),
+    ],
+)
+def test_csv_without_the_columns_needed_is_an_error(
+    folder: Path, header: str, fields: Fields, message: str
+) -> None:
+    path = write_lines(folder / "x.csv", header)
+    with pytest.raises(DataError, match=message):
+        list(read_csv(path, fields))
+
+
+def test_csv_separator_may_be_any_text_but_none(folder: Path) -> None:
+    path = write_lines(folder / "x.csv", "id,text,labels", "a,t,x || y;z")
+    assert items_of(read_csv(path, separator="||"))[0].labels == ("x", "y;z")
+    with pytest.raises(InputError, match="separator"):
+        read_csv(path, separator="")
+
+
+RECORDS = st.lists(
+    st.tuples(TEXT, st.text(st.characters(exclude_categories=("Cs",)), max_size=8)),
+    unique_by=lambda record: record[0],
+    max_size=6,
+)
+
+
+@given(RECORDS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_jsonl_and_csv_give_back_what_was_written(
+    tmp_path: Path, records: list[tuple[str, str]]
+) -> None:
+    records = [(key, text) for key, text in records if key and text and "\0" not in text]
+    truth = [Item(key, text=text, labels=("x",), payload={"t": text}) for key, text in records]
+    path = tmp_path / "x.jsonl"
+    write_lines(
+        path,
+        *({"id": i.id, "text": i.text, "labels": ["x"], "payload": i.payload} for i in truth),
+    )
+    assert list(read_jsonl(path)) == truth
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["id", "text", "labels", "payload"])
+    writer.writerows([i.id, i.text, "x", json.dumps(i.payload)] for i in truth)
+    (tmp_path / "x.csv").write_bytes(table.getvalue().encode())
+    assert list(read_csv(tmp_path / "x.csv")) == truth
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]], **types: Any) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(
+        pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()}),
+        path,
+    )
+    return path
+
+
+def test_parquet_reads_every_kind_of_column(folder: Path) -> None:
+    path = write_parquet(
+        folder / "x.parquet",
+        {
+            "id": [1, 2, 3],
+            "image": [{"bytes": b"abc", "path": None}, {"bytes": None, "path": "a.jpg"}, None],
+            "text": [None, "two", "three"],
+            "labels": [["x", "y"], [], None],
+            "payload": [
+                {"day": datetime.date(2024, 5, 1), "n": 1.5},
+                None,
+                {"day": None, "n": 2.0},
+            ],
+            "unused": [object.__name__] * 3,
+        },
+    )
+    assert list(read_items(path)) == [
+        Item(1, b"abc", None, ("x", "y"), {"day": "2024-05-01", "n": 1.5}),
+        Item(2, (folder / "a.jpg").resolve(), "two"),
+        Item(3, None, "three", (), {"day": None, "n": 2.0}),
+    ]
+
+
+def test_parquet_reads_plain_bytes_paths_and_json_payloads(folder: Path) -> None:
+    path = write_parquet(
+        folder / "x.parquet", {"id": ["a"], "image": [b"abc"], "payload": ['{"y": 1}']}
+    )
+    assert list(read_parquet(path)) == [Item("a", b"abc", payload={"y": 1})]
+    path = write_parquet(
+        folder / "y.parquet", {"id": ["a"], "image": ["a.jpg"], "y": [1], "z": [None]}
+    )
+    fields = Fields(payload=("y", "z"))
+    assert list(read_parquet(path, fields)) == [
+        Item("a", (folder / "a.jpg").resolve(), payload={"y": 1})
+    ]
+
+
+def test_parquet_keeps_rows_in_order_across_batches(folder: Path) -> None:
+    path = write_parquet(folder / "x.parquet", {"id": [*range(700), 3], "text": ["t"] * 701})
+    results = list(read_items(path))
+    assert [item.id for item in items_of(results)] == list(range(700))
+    assert rejects_of(results) == [
+        Reject("x.parquet:701", 3, "the id 3 occurs earlier in the same file")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"labels": ["sky"]}, "'labels' is the text 'sky'"),
+        ({"payload": [{"x": float("nan")}]}, "cannot be written as JSON"),
+        ({"payload": [{"x": decimal.Decimal("1.5")}]}, "of type Decimal"),
+        ({"payload": ["{"]}, "'payload' is no JSON"),
+        ({"payload": [[1]]}, "a list, expected an object"),
+        ({"image": [{"other": 1}]}, "an object, expected a path"),
+    ],
+)
+def test_parquet_rejects_wrong_types(
+    folder: Path, columns: dict[str, list[Any]], reason: str
+) -> None:
+    path = write_parquet(folder / "x.parquet", {"id": [1], "text": ["t"]} | columns)
+    (reject,) = read_items(path)
+    assert isinstance(reject, Reject)
+    assert (reject.where, reject.id) == ("x.parquet:1", 1)
+    assert reason in reject.reason
+
+
+def test_parquet_that_is_none_or_lacks_columns_is_an_error(folder: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = folder / "x.parquet"
+    path.write_bytes(b"PAR1 but not really")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        list(read_parquet(path))
+    write_parquet(path, {"key": [1], "text": ["t"]})
+    with pytest.raises(DataError, match="no column 'id'"):
+        list(read_parquet(path))
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "x.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"oasis-hash\[parquet\]"):
+        list(read_parquet(folder / "x.parquet"))
+
+
+# ---------------------------------------------------------------- folders
+
+
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    album = tmp_path / "album"
+    for name in ("b.PNG", "a.jpg", "sea/boats/c.jpeg", "sea/a.jpg", "a-b/d.gif", ".hidden/x.jpg"):
+        path = album / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"picture")
+    (album / "a.txt").write_text("  a caption\n", encoding="utf-8-sig")
+    (album / "sea" / "a.txt").write_text("")
+    (album / "notes.md").write_text("no picture")
+    (album / ".x.jpg").write_bytes(b"hidden")
+    return album
+
+
+def test_folder_gives_pictures_by_name_with_captions(album: Path) -> None:
+    names = ["a-b/d.gif", "a.jpg", "b.PNG", "sea/a.jpg", "sea/boats/c.jpeg"]
+    assert list(read_items(album)) == [
+        Item(name, album / name, "a caption" if name == "a.jpg" else None) for name in names
+    ]
+
+
+def test_folder_names_can_be_labels(album: Path) -> None:
+    labels = {
+        item.id: item.labels for item in items_of(read_folder(album, labels_from_folders=True))
+    }
+    assert labels["sea/boats/c.jpeg"] == ("sea", "boats")
+    assert labels["a.jpg"] == ()
+
+
+def test_folder_rejects_links_and_captions_that_lead_astray(album: Path) -> None:
+    (album.parent / "secret.jpg").write_bytes(b"secret")
+    (album / "out.jpg").symlink_to("../secret.jpg")
+    (album / "gone.jpg").symlink_to("nowhere.jpg")
+    (album / "round").symlink_to(".")
+    (album / "sea" / "boats" / "c.txt").write_bytes(b"\xff")
+    (album / "b.txt").symlink_to("../secret.jpg")
+    rejects = {reject.where: reject.reason for reject in rejects_of(read_folder(album))}
+    assert rejects.keys() == {"out.jpg", "gone.jpg", "round", "sea/boats/c.jpeg", "b.PNG"}
+    assert "outside" in rejects["out.jpg"]
+    assert "missing" in rejects["gone.jpg"]
+    assert "not followed" in rejects["round"]
+    assert "not UTF-8" in rejects["sea/boats/c.jpeg"]
+    assert "outside" in rejects["b.PNG"]
+    with pytest.raises(InputError):
+        read_folder(album, strict=True)
+
+
+def test_folder_rejects_names_and_captions_that_cannot_be_kept(album: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(album) + b"/\xff.jpg")).write_bytes(b"picture")
+    except OSError:
+        pytest.skip("this file system admits UTF-8 names only")
+    (album / "b.txt").write_text("x" * (1 << 20) + "x")
+    rejects = rejects_of(read_folder(album))
+    assert [reject.reason for reject in rejects] == [
+        "the caption 'b.txt' is longer than 1048576 bytes",
+        "the name is not UTF-8",
+    ]
+    json.dumps(rejects[1].where).encode()
+
+
+# ---------------------------------------------------------------- whole files
+
+
+def test_a_missing_or_unknown_file_is_an_error(tmp_path: Path) -> None:
+    for name in ("x.jsonl", "x.csv", "x.parquet"):
+        with pytest.raises(DataError, match=rf"cannot read .*{name}: No such file"):
+            read_items(tmp_path / name)
+    with pytest.raises(DataError, match="cannot tell what"):
+        read_items(tmp_path / "x.xlsx")
+    with pytest.raises(DataError, match="no folder"):
+        read_folder(tmp_path / "nowhere")
+
+
+def test_rejects_file_holds_one_object_a_line_and_replaces_the_last_run(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.jsonl"
+    path.write_text("an older run\n")
+    rejects = [Reject("x.jsonl:1", None, "no JSON"), Reject("x.jsonl:2", 7, "Łódź\n")]
+    with RejectsFile(path) as file:
+        for reject in rejects:
+            file.write(reject)
+        assert len(path.read_text().splitlines()) == 2  # there before it is closed
+    assert file.count == 2
+    assert [Reject(**json.loads(line)) for line in path.read_text().splitlines()] == rejects
+
+
+def test_rejects_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot write the rejects file"), RejectsFile(tmp_path):
+        pass
+    with pytest.raises(InputError, match="not open"):
+        RejectsFile(tmp_path / "x").write(Reject("", None, ""))
