@@ -389,8 +389,10 @@ def test_cached_files_are_used_only_when_they_match_their_name(cache: Path) -> N
     assert read_cached("model", ".bin") == b"content"
     path.write_bytes(b"damaged")
     assert read_cached("model", ".bin") is None
+    (cache / "model-0.bin").mkdir()  # cannot be read as a file
     write_cached("model", ".bin", b"content")
     assert read_cached("model", ".bin") == b"content"
+    (cache / "model-0.bin").rmdir()
     assert [file.name for file in cache.iterdir()] == [path.name]
 
 
@@ -639,6 +641,15 @@ def test_orientation_is_honoured(orientation: int) -> None:
     assert np.array_equal(read_pixels(picture), read_pixels(encoded(drawing(320, 256))))
 
 
+def test_orientation_of_a_large_jpeg_is_honoured() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = drawing(1600, 1200).transpose(Image.Transpose.ROTATE_90)
+    turned = read_pixels(encoded(stored, "JPEG", quality=95, exif=exif))
+    upright = read_pixels(encoded(drawing(1600, 1200), "JPEG", quality=95))
+    assert np.abs(turned.astype(int) - upright).max() <= 3
+
+
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_broken_exif_does_not_spoil_a_picture() -> None:
     plain = encoded(drawing(), "JPEG")
@@ -682,6 +693,26 @@ def test_every_mode_becomes_rgb() -> None:
         assert (middle[0], middle[-1]) == (pytest.approx(16, abs=3), pytest.approx(239, abs=3))
 
 
+def test_transparency_fades_into_white() -> None:
+    ramp = np.zeros((256, 256, 4), np.uint8)  # 0.875 * 256 = 224: nothing to resize
+    ramp[..., 0], ramp[..., 3] = 200, np.arange(256)
+    pixels = read_pixels(encoded(Image.fromarray(ramp)))
+    share = np.arange(16, 240)[:, None] / 255
+    truth = share * [200, 0, 0] + (1 - share) * 255
+    assert np.abs(pixels - truth).max() <= 6  # Pillow rounds premultiplied levels
+    assert np.abs(pixels[:, 60:] - truth[60:]).max() <= 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_wide_levels_that_are_not_finite_do_no_harm(bad: float) -> None:
+    levels = np.zeros((64, 64), np.float32)
+    levels[:, 32:] = 7
+    levels[10:12, 10:12] = bad
+    pixels = read_pixels(encoded(Image.fromarray(levels), "TIFF"))
+    if not np.isfinite(bad):
+        assert pixels[112, 200, 0] > 200 > 60 > pixels[200, 20, 0]
+
+
 def test_of_an_animation_the_first_frame_counts() -> None:
     frames = [Image.new("RGB", (50, 50), colour) for colour in ("red", "lime", "blue")]
     for kind in ("GIF", "WEBP", "PNG"):
@@ -698,9 +729,9 @@ def test_tiny_and_narrow_pictures_are_read(size: tuple[int, int]) -> None:
 def test_a_large_jpeg_is_decoded_small_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded(drawing(1600, 1200), "JPEG", quality=95)
     decoded = []
-    keep = image._rgb
+    keep = image._plain_mode
     monkeypatch.setattr(
-        image, "_rgb", lambda picture: decoded.append(picture.size) or keep(picture)
+        image, "_plain_mode", lambda picture: decoded.append(picture.size) or keep(picture)
     )
     pixels = read_pixels(data)
     assert decoded == [(800, 600)]
@@ -866,12 +897,12 @@ def test_function_that_raises_is_asked_for_each_value() -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_function_rows_that_are_not_finite_are_failures(sparse: bool) -> None:
-    values = np.array([[1, 2], [np.nan, 1], [np.inf, -np.inf], [3, 4]])
+    values = np.array([[1, 2], [np.nan, 1], [np.inf, -np.inf], [3, 4], [1e99, 0]])
     embedder = Function("x@1", lambda raws: sp.csr_array(values) if sparse else values, 2)
-    X, failures = embedder.embed([0] * 4)
+    X, failures = embedder.embed([0] * 5)
     dense = X.toarray() if sparse else X
-    assert dense.tolist() == [[1, 2], [0, 0], [0, 0], [3, 4]]
-    assert (X.dtype, failures.keys()) == (np.float32, {1, 2})
+    assert dense.tolist() == [[1, 2], [0, 0], [0, 0], [3, 4], [0, 0]]
+    assert (X.dtype, failures.keys()) == (np.float32, {1, 2, 4})
 
 
 @pytest.mark.parametrize(

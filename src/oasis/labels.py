@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from oasis.errors import FormatError, InputError, UnknownWordError
 from oasis.words import FileWords, GivenWords, State, WordSource, source_from_state, source_of
 
-DEFAULT_AXES = 0.5
+DEFAULT_AXES = 0.8
 """Weight of the axes in the label space that is used when none is given."""
 
 # vectors whose sum is shorter than this part of their lengths cancel
@@ -113,7 +113,7 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal")
         <LabelSpace words=None axes=1.0, 0 classes>
         >>> LabelSpace.of(None)
-        <LabelSpace words='wordllama' axes=0.5, 0 classes>
+        <LabelSpace words='wordllama' axes=0.8, 0 classes>
         """
         if isinstance(labels, LabelSpace):
             return labels

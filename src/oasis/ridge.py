@@ -51,7 +51,7 @@ _GRAM_MARGIN = 1e-3
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
-_COLUMNS = 256
+_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,11 @@ class Ridge:
             lower = np.tril(self.base)
             full += lower + np.tril(lower, -1).T
         return full
+
+    def widened(self, n_targets: int) -> Ridge:
+        """Return the regression with more targets, which were zero for all samples so far."""
+        more = ((0, n_targets - len(self.BX)), (0, 0))
+        return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
 
     def round(self, X: Matrix) -> RidgeRound:
         """Start a round on the chunk X (n, d)."""
@@ -256,7 +261,7 @@ class _LargeRound:
             single=is_single and total * _EPS32 <= _FACTOR_MARGIN * ridge.delta,
             _known_factor=None,
         )
-        self._B = np.zeros((X.shape[0], len(ridge.BX)))  # the codes that W fits
+        self._B: Array | None = None  # the codes that W fits
         self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
         self._Wt = np.zeros_like(self._target)  # (d, r)
 
@@ -280,7 +285,7 @@ class _LargeRound:
         )
 
     def _fit(self, B: Array) -> None:
-        if np.array_equal(B, self._B):
+        if self._B is not None and np.array_equal(B, self._B):
             return
         # B changes little from one iteration to the next, so only the difference is solved for:
         # the error of a float32 solution then shrinks with it.
@@ -342,15 +347,19 @@ class _SmallRound:
 def _add_gram(ridge: Ridge, X: Matrix, in_single: bool) -> Array:
     """Return ``base`` with X'X and the tail's Gram matrix added, lower triangle, float64."""
     d = ridge.n_features
-    base = np.zeros((d, d), order="F") if ridge.base is None else ridge.base.copy(order="F")
+    base = np.zeros((d, d), order="F")
+    gram = blas.ssyrk(1.0, X.T, lower=1) if in_single and not sp.issparse(X) else None
+    for block in _lower_blocks(d):
+        if ridge.base is not None and gram is not None:
+            np.add(ridge.base[block], gram[block], out=base[block])
+        elif ridge.base is not None:
+            base[block] = ridge.base[block]
+        elif gram is not None:
+            base[block] = gram[block]
     if isinstance(X, sp.csr_array):
         products = (X.T @ X).tocoo()
         base[products.row, products.col] += products.data
-    elif in_single:
-        gram = blas.ssyrk(1.0, X.T, lower=1)
-        for rows, columns in _lower_blocks(d):
-            base[rows, columns] += gram[rows, columns]
-    else:
+    elif gram is None:
         wide = X.astype(np.float64, copy=False)
         base = blas.dsyrk(1.0, wide.T, beta=1.0, c=base, lower=1, overwrite_c=1)
     if len(ridge.tail):
@@ -360,9 +369,9 @@ def _add_gram(ridge: Ridge, X: Matrix, in_single: bool) -> Array:
 
 def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
     d = len(base)
-    A = np.empty((d, d), dtype=np.float32 if single else np.float64, order="F")
-    for rows, columns in _lower_blocks(d):
-        A[rows, columns] = base[rows, columns]
+    A = np.zeros((d, d), dtype=np.float32 if single else np.float64, order="F")
+    for block in _lower_blocks(d):
+        A[block] = base[block]
     A[np.diag_indices(d)] += delta
     potrf = lapack.spotrf if single else lapack.dpotrf
     L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)

@@ -16,11 +16,10 @@ from pathlib import Path
 def cache_folder() -> Path:
     """Return the cache folder, which may not exist yet; environment variables are read each time.
 
-    >>> import os
-    >>> os.environ["OASIS_CACHE"] = "/tmp/somewhere"
-    >>> cache_folder().as_posix()
-    '/tmp/somewhere'
-    >>> del os.environ["OASIS_CACHE"]
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, OASIS_CACHE="/somewhere"):
+    ...     cache_folder().as_posix()
+    '/somewhere'
     """
     own = os.environ.get("OASIS_CACHE")
     if own:
@@ -33,10 +32,14 @@ def cache_folder() -> Path:
 def read_cached(stem: str, suffix: str) -> bytes | None:
     """Return the content of the cached file ``<stem>-<sha256><suffix>``, or None if there is none.
 
-    A file whose content does not match its name is passed over, so the caller makes it again.
+    A file that cannot be read, or whose content does not match its name, is passed over: the caller
+    makes it again.
     """
     for path in sorted(cache_folder().glob(f"{stem}-*{suffix}")):
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue
         if path.name == _file_name(stem, suffix, data):
             return data
     return None

@@ -97,7 +97,8 @@ class Function:
         try:
             sparse = isinstance(values, (sp.sparray, sp.spmatrix))
             X: Features = sp.csr_array(values) if sparse else np.asarray(values)
-            X = X.astype(np.float32, copy=False)
+            with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
+                X = X.astype(np.float32, copy=False)
         except (TypeError, ValueError) as error:
             raise InputError(f"embedder {self.name!r} returned no array of numbers") from error
         if X.shape != (n, self.n_features):

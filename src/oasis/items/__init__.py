@@ -1,7 +1,7 @@
 """Items and rejects out of data files: JSONL, CSV, Parquet, or a folder of pictures.
 
 Readers stream: they hold one row (Parquet: one batch of rows; a folder: the names of one directory
-and its parents) and at most 32 bytes for each id, by which duplicates are found. A row that cannot
+and its parents) and at most 36 bytes for each id, by which duplicates are found. A row that cannot
 be used becomes a `Reject` that says where and why, and reading goes on; with ``strict=True`` the
 whole file is checked before the first item is given out, and the first reject raises.
 

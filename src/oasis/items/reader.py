@@ -213,7 +213,7 @@ def _convert(rows: Iterator[Row], builder: ItemBuilder, refine: _Refine) -> Iter
 
 
 class _Seen:
-    """The ids met so far, as 64-bit digests in an open hash table: 12 to 32 bytes an id.
+    """The ids met so far, as 64-bit digests in an open hash table: 12 to 36 bytes an id.
 
     An id is wrongly taken for a duplicate with a chance of 3e-8 in a file of a million rows.
     """
@@ -232,10 +232,10 @@ class _Seen:
         self._slots[slot] = number
         self._count += 1
         if 3 * self._count > 2 * len(self._slots):
-            taken = [number for number in self._slots if number]
-            self._slots = array("Q", bytes(16 * len(self._slots)))
-            for number in taken:
-                self._slots[self._slot(number)] = number
+            old, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
+            for number in old:
+                if number:
+                    self._slots[self._slot(number)] = number
         return True
 
     def _slot(self, number: int) -> int:

@@ -1,0 +1,183 @@
+"""How fast OASIS learns and encodes at MIRFlickr's shapes, against what the machine can do.
+
+Image 4096 dense float32, text 1386 CSR with about 16 non-zeros a row, 24 classes with vectors of
+300 numbers, 2,000 samples a round. The floor of a round is one ``syrk`` of the chunk plus one
+Cholesky factorisation of the image modality, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import blas, lapack
+
+from benchmarks.timing import Row, best_of, resident_bytes, row, seconds
+from oasis.codes import unpack
+from oasis.model import OASIS
+
+N_SAMPLES, N_IMAGE, N_TEXT, N_WORDS, N_CLASSES, N_SEMANTIC = 2_000, 4_096, 1_386, 16, 24, 300
+N_ROUNDS = 100
+_REPEATS = 5
+
+Chunk = tuple[dict[str, Any], list[list[str]]]
+
+
+def run() -> list[Row]:
+    """Return one row for each measurement."""
+    rows = _floors()
+    floor = rows[0]["seconds"]
+    for n_bits in (16, 128):
+        rows += _rounds(n_bits, floor)
+    return rows + _long_stream() + _encoding()
+
+
+def _chunk(seed: int, scale: float = 1.0, n: int = N_SAMPLES) -> Chunk:
+    """Draw features that depend on the labels, image rows about ``scale`` long."""
+    rng = np.random.default_rng([seed, n])
+    shared = np.random.default_rng(0)
+    frequencies = np.geomspace(0.4, 0.03, N_CLASSES)
+    has = rng.random((n, N_CLASSES)) < frequencies
+    has[np.arange(n), rng.choice(N_CLASSES, n, p=frequencies / frequencies.sum())] = True
+    image = has.astype(np.float32) @ shared.standard_normal((N_CLASSES, N_IMAGE), dtype=np.float32)
+    image += rng.standard_normal((n, N_IMAGE), dtype=np.float32)
+    np.maximum(image, 0, out=image)
+    image *= scale / np.linalg.norm(image, axis=1).mean()
+    columns = np.sort(rng.integers(0, N_TEXT, (n, N_WORDS)), axis=1)
+    text = sp.csr_array(
+        (np.ones(columns.size, np.float32), (np.repeat(np.arange(n), N_WORDS), columns.ravel())),
+        shape=(n, N_TEXT),
+    )
+    labels = [[f"class {j}" for j in np.flatnonzero(flags)] for flags in has]
+    return {"image": image, "text": text}, labels
+
+
+def _model(n_bits: int, kind: str) -> OASIS:
+    rng = np.random.default_rng(1)
+    vectors = {f"class {j}": rng.standard_normal(N_SEMANTIC) for j in range(N_CLASSES)}
+    make: Callable[..., OASIS] = OASIS if kind == "OASIS()" else OASIS.paper
+    return make(n_bits, labels=vectors, random_state=0)
+
+
+def _floor(A: npt.NDArray[Any], syrk: Any, potrf: Any) -> None:
+    gram = syrk(1.0, A.T, lower=1)
+    gram[np.diag_indices(N_IMAGE)] += 1
+    potrf(gram, lower=1, overwrite_a=1, clean=0)
+
+
+def _floors() -> list[Row]:
+    X = _chunk(0)[0]["image"]
+    ways: dict[str, Callable[[], Any]] = {}
+    for name, dtype, syrk, potrf in (
+        ("float64", np.float64, blas.dsyrk, lapack.dpotrf),
+        ("float32", np.float32, blas.ssyrk, lapack.spotrf),
+    ):
+        ways[name] = partial(_floor, X.astype(dtype), syrk, potrf)
+    best = best_of(_REPEATS, ways)
+    return [
+        row("floor of a round, float64", best["float64"], 1.0, "syrk + Cholesky of 4096"),
+        row("floor of a round, float32", best["float32"], best["float32"] / best["float64"]),
+    ]
+
+
+def _rounds(n_bits: int, floor: float) -> list[Row]:
+    """A full round and small ones, for float32 data that are kind to float32 and for raw ones."""
+    rows: list[Row] = []
+    for label, kind, scale in (
+        ("paper, unit features", "paper", 1.0),
+        ("paper, raw features (length 150)", "paper", 150.0),
+        ("OASIS(), raw features", "OASIS()", 150.0),
+    ):
+        model = _model(n_bits, kind)
+        for seed in range(2):
+            model.partial_fit(*_chunk(seed, scale))
+        X, y = _chunk(2, scale)
+
+        def learn(n: int, model: OASIS = model, X: Any = X, y: Any = y) -> Callable[[], OASIS]:
+            part = {name: values[:n] for name, values in X.items()}, y[:n]
+            return lambda: copy.copy(model).partial_fit(*part)
+
+        best = best_of(_REPEATS, {"full": learn(N_SAMPLES), "15": learn(15), "1": learn(1)})
+        precision = (
+            "float32 work" if learn(N_SAMPLES)().state_.ridges["image"].single else "float64"
+        )
+        bar = ", bar 1.5, aim 1.2" if n_bits == 16 else ""
+        rows += [
+            row(
+                f"round, {n_bits} bits, {label}",
+                best["full"],
+                best["full"] / floor,
+                f"of the float64 floor{bar}; {precision}",
+            ),
+            row(
+                f"  15 samples, {n_bits} bits",
+                best["15"],
+                best["15"] / best["full"],
+                "of the round",
+            ),
+            row(f"  1 sample, {n_bits} bits", best["1"], best["1"] / best["full"], "of the round"),
+        ]
+    rows.append(_agreement(n_bits))
+    return rows
+
+
+def _agreement(n_bits: int) -> Row:
+    """Bits in which float32 work differs from float64 work on the same float32 numbers."""
+    single, double = _model(n_bits, "paper"), _model(n_bits, "paper")
+    stored = queries = 0
+    for seed in range(3):
+        X, y = _chunk(seed)
+        single.partial_fit(X, y)
+        double.partial_fit({name: values.astype(np.float64) for name, values in X.items()}, y)
+        stored += int((unpack(single.codes_) != unpack(double.codes_)).sum())
+    X, _ = _chunk(9)
+    queries = int((unpack(single.encode(X)) != unpack(double.encode(X))).sum())
+    total = N_SAMPLES * n_bits
+    note = f"stored bits that differ of {3 * total:,}; of query bits {queries} of {total:,}"
+    return row(f"  float32 against float64, {n_bits} bits", 0.0, float(stored), note)
+
+
+def _long_stream() -> list[Row]:
+    """Time and memory of rounds 1 to 5 beside rounds 96 to 100."""
+    chunks = [_chunk(seed) for seed in range(4)]
+    model = _model(16, "paper").partial_fit(*chunks[0])
+    times, memory = [], []
+    for number in range(N_ROUNDS):
+        times.append(seconds(lambda number=number: model.partial_fit(*chunks[number % 4])))  # type: ignore[misc]
+        memory.append(resident_bytes())
+    early, late = min(times[:5]), min(times[-5:])
+    grown = (max(memory[-5:]) - max(memory[:5])) / 1e6
+    return [
+        row("rounds 1 to 5, 16 bits", early, 1.0, f"resident {max(memory[:5]) / 1e6:.0f} MB"),
+        row("rounds 96 to 100, 16 bits", late, late / early, f"resident {grown:+.0f} MB"),
+    ]
+
+
+def _encoding() -> list[Row]:
+    """Encoding dense images at 64 bits against a plain matrix product of the same shape."""
+    rows: list[Row] = []
+    X = {"image": np.vstack([_chunk(seed)[0]["image"] for seed in range(4)])}
+    for kind in ("paper", "OASIS()"):
+        model = _model(64, kind).partial_fit(*_chunk(0))
+        Wt = np.ascontiguousarray(model.state_.ridges["image"].W.T, dtype=np.float32)
+        best = best_of(
+            4 * _REPEATS,
+            {
+                "product": lambda Wt=Wt: X["image"] @ Wt,  # type: ignore[misc]
+                "encode": lambda model=model: model.encode(X),  # type: ignore[misc]
+            },
+        )
+        rows.append(
+            row(
+                f"encode {len(X['image']):,} images, 64 bits, {kind}",
+                best["encode"],
+                best["product"] / best["encode"],
+                "of a plain product's speed, bar 0.8",
+            )
+        )
+    return rows

@@ -1,0 +1,230 @@
+"""Queries against a base, by Hamming distance: what every measure over packed codes is made from.
+
+Where ties are left open only the joint histogram of (distance, similar or not) is needed, one pass
+over the base without a sort. Where the older item goes first, distances are small whole numbers and
+a counting sort orders them. Either way memory is a few arrays over the base, never queries times
+base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.codes import check_codes
+from oasis.errors import InputError
+from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
+from oasis.metrics.relevance import LabelSets, check_label_pair
+from oasis.metrics.ties import Floats
+
+_Value = TypeVar("_Value", np.bool_, np.float64)
+
+_QUERY_BLOCK = 1024
+# the words of one block, their XOR and the popcounts stay in the second-level cache
+_BASE_BLOCK = 1 << 16
+# finding equal items costs about as much as so many queries
+_MERGE_MIN_QUERIES = 64
+
+
+class TieGroups(NamedTuple):
+    """Histograms over the distances 0 to n_bits of a block of queries, each (b, n_bits + 1)."""
+
+    rows: slice
+    counts: Floats
+    hits: Floats
+
+
+class GainGroups(NamedTuple):
+    """The same with gains: their sum at each distance, and how often each number of labels is
+    shared, (b, most labels of any query + 1), most first."""
+
+    rows: slice
+    counts: Floats
+    gains: Floats
+    ideal_counts: Floats
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Codes and labels of queries and base, checked."""
+
+    n_bits: int
+    queries: Columns
+    query_labels: LabelSets
+    base: Columns
+    base_labels: LabelSets
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.queries[0])
+
+    @property
+    def n_base(self) -> int:
+        return len(self.base[0])
+
+    def with_queries(self, rows: Rows, labels: LabelSets) -> Comparison:
+        """Return the same with the queries at ``rows``, labelled anew."""
+        return replace(self, queries=take_rows(self.queries, rows), query_labels=labels)
+
+    def tie_groups(self) -> Iterator[TieGroups]:
+        """Yield, in order of the queries, how many items, and similar ones, lie at each distance.
+
+        Cost: one pass over the distinct (code, label set) pairs of the base per query.
+        """
+        base = _MergedBase.of(self)
+        width = self.n_bits + 1
+        key_type = np.min_scalar_type(2 * width - 1)
+        for rows, labels in self._query_blocks():
+            joint = np.zeros((len(labels), 2 * width))
+            for group in labels.groups():
+                similar = base.labels.similar_to(labels, int(group[0]))
+                offset = similar.astype(key_type) * key_type.type(width)
+                for i in group:
+                    query = _row(self.queries, rows.start + int(i))
+                    for block in _blocks(len(base.labels)):
+                        keys = _distances(base.columns, query, block, key_type)
+                        keys += offset[block]
+                        weights = None if base.counts is None else base.counts[block]
+                        joint[i] += np.bincount(keys, weights, minlength=2 * width)
+            yield TieGroups(rows, joint[:, :width] + joint[:, width:], joint[:, width:])
+
+    def gain_groups(self, gain_of_shared: Floats) -> Iterator[GainGroups]:
+        """Yield, in order of the queries, how many items and how much gain lie at each distance.
+
+        Parameters
+        ----------
+        gain_of_shared : (most labels of any query + 1,)
+            The gain of an item that shares so many labels with the query.
+        """
+        base = _MergedBase.of(self)
+        width, levels = self.n_bits + 1, len(gain_of_shared)
+        key_type = np.min_scalar_type(width)
+        for rows, labels in self._query_blocks():
+            counts = np.zeros((len(labels), width))
+            gains = np.zeros((len(labels), width))
+            ideal = np.zeros((len(labels), levels))
+            for group in labels.groups():
+                shared = base.labels.n_shared_with(labels, int(group[0]))
+                ideal[group] = np.bincount(shared, base.counts, minlength=levels)[::-1]
+                gain = gain_of_shared[shared]
+                if base.counts is not None:
+                    gain *= base.counts
+                for i in group:
+                    query = _row(self.queries, rows.start + int(i))
+                    for block in _blocks(len(base.labels)):
+                        keys = _distances(base.columns, query, block, key_type)
+                        weights = None if base.counts is None else base.counts[block]
+                        counts[i] += np.bincount(keys, weights, minlength=width)
+                        gains[i] += np.bincount(keys, gain[block], minlength=width)
+            yield GainGroups(rows, counts, gains, ideal)
+
+    def ranked(self, row: int, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+        """Return the base items' values, (n_base,), from the item nearest to one query to the
+        farthest, older items first among those at equal distance.
+        """
+        distances = np.empty(self.n_base, dtype=np.int32)
+        key_type = np.min_scalar_type(self.n_bits)
+        query = _row(self.queries, row)
+        for block in _blocks(self.n_base):
+            distances[block] = _distances(self.base, query, block, key_type)
+        # from coordinates to compressed rows is a counting sort, in the order given within each
+        # row; it moves the values along and beats argsort and take
+        by_distance = sp.coo_array(
+            (values, (distances, self._arrivals)),
+            shape=(self.n_bits + 1, self.n_base),
+        )
+        by_distance.has_canonical_format = True  # one entry per item: nothing to sum
+        return by_distance.tocsr().data
+
+    @cached_property
+    def _arrivals(self) -> npt.NDArray[np.int32]:
+        return np.arange(self.n_base, dtype=np.int32)
+
+    def _query_blocks(self) -> Iterator[tuple[slice, LabelSets]]:
+        for rows in _blocks(self.n_queries, _QUERY_BLOCK):
+            yield rows, self.query_labels.take(rows)
+
+
+def check_comparison(
+    query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any
+) -> Comparison:
+    """Check what a measure over packed codes is given, and lay it out for comparing."""
+    queries = _check_codes(query_codes, "query_codes")
+    base = _check_codes(base_codes, "base_codes")
+    if queries.shape[1] != base.shape[1]:
+        raise InputError(
+            f"query_codes have {queries.shape[1] * 8} bits, base_codes have {base.shape[1] * 8}; "
+            "expected the same width"
+        )
+    labels = check_label_pair(query_labels, base_labels, len(queries), len(base))
+    return Comparison(
+        n_bits=queries.shape[1] * 8,
+        queries=to_columns(queries),
+        query_labels=labels[0],
+        base=to_columns(base),
+        base_labels=labels[1],
+    )
+
+
+@dataclass(frozen=True)
+class _MergedBase:
+    """The base with items of equal code and equal label set merged, where that pays.
+
+    Stored codes follow label sets, so that a base often holds each pair many times over.
+    """
+
+    columns: Columns
+    labels: LabelSets
+    counts: Floats | None
+
+    @staticmethod
+    def of(comparison: Comparison) -> _MergedBase:
+        base, labels = comparison.base, comparison.base_labels
+        plain = _MergedBase(base, labels, None)
+        if comparison.n_queries < _MERGE_MIN_QUERIES or comparison.n_base == 0:
+            return plain
+        # distinct first words are a lower bound of distinct pairs, and cheap to count
+        first_words = np.sort(base[0])
+        if np.count_nonzero(first_words[1:] != first_words[:-1]) > comparison.n_base // 2:
+            return plain
+        order, starts = group_equal_rows((*base, *labels.columns))
+        if len(starts) > comparison.n_base // 2:
+            return plain
+        rows = order[starts]
+        counts = np.diff(starts, append=len(order)).astype(np.float64)
+        return _MergedBase(take_rows(base, rows), labels.take(rows), counts)
+
+
+def _check_codes(codes: Any, name: str) -> npt.NDArray[np.uint8]:
+    try:
+        return check_codes(codes)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def _blocks(n: int, size: int = _BASE_BLOCK) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(n, start + size))
+
+
+def _row(columns: Columns, row: int) -> tuple[np.unsignedinteger[Any], ...]:
+    return tuple(column[row] for column in columns)
+
+
+def _distances(
+    base: Columns,
+    query: tuple[np.unsignedinteger[Any], ...],
+    block: slice,
+    dtype: np.dtype[Any],
+) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Return the Hamming distances of one query to a block of the base, in the given type."""
+    total = np.bitwise_count(base[0][block] ^ query[0]).astype(dtype, copy=False)
+    for column, word in zip(base[1:], query[1:], strict=True):
+        total += np.bitwise_count(column[block] ^ word)
+    return total

@@ -1,0 +1,138 @@
+"""Which samples are similar: label sets, packed, and compared one query against many.
+
+Two samples are similar when they share a label (SPEC 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.errors import InputError
+from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
+
+_BLOCK_CELLS = 1 << 22
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The label sets of n samples over one list of classes, a bit for each class.
+
+    Attributes
+    ----------
+    columns : Columns
+        Bit j of a row's words is class j.
+    n_classes : int
+    """
+
+    columns: Columns
+    n_classes: int
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def take(self, rows: Rows | slice) -> LabelSets:
+        """Return the label sets of some of the samples."""
+        return LabelSets(take_rows(self.columns, rows), self.n_classes)
+
+    def max_labels(self) -> int:
+        """Return how many labels the sample with the most labels has."""
+        n_labels = np.zeros(len(self), dtype=np.intp)
+        for column in self.columns:
+            n_labels += np.bitwise_count(column)
+        return int(n_labels.max(initial=0))
+
+    def similar_to(self, other: LabelSets, row: int) -> npt.NDArray[np.bool_]:
+        """Return for each sample, (n,), whether it shares a label with sample ``row`` of other."""
+        similar = np.zeros(len(self), dtype=np.bool_)
+        for mine, theirs in zip(self.columns, other.columns, strict=True):
+            if theirs[row]:
+                similar |= (mine & theirs[row]) != 0
+        return similar
+
+    def n_shared_with(self, other: LabelSets, row: int) -> npt.NDArray[np.intp]:
+        """Return for each sample, (n,), how many labels it shares with sample ``row`` of other."""
+        shared = np.zeros(len(self), dtype=np.intp)
+        for mine, theirs in zip(self.columns, other.columns, strict=True):
+            if theirs[row]:
+                shared += np.bitwise_count(mine & theirs[row])
+        return shared
+
+    def groups(self) -> Iterator[Rows]:
+        """Yield the rows of each distinct label set: queries of one set share their relevance."""
+        order, starts = group_equal_rows(self.columns)
+        yield from np.split(order, starts[1:]) if len(order) else ()
+
+
+def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> LabelSets:
+    """Return (n, n_classes) indicators as label sets, or say what is wrong with them.
+
+    Parameters
+    ----------
+    labels : array or sparse matrix
+        Zeros and ones of any boolean, integer or floating type.
+    name : str
+        What the argument is called, for the error.
+    n_samples : int, optional
+        How many rows there must be.
+
+    >>> len(check_label_sets([[1, 0, 0], [0, 1, 1]], "labels"))
+    2
+    """
+    matrix = _as_matrix(labels, name)
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must have shape (n_samples, n_classes), got {matrix.shape}")
+    if matrix.dtype.kind not in "biuf":
+        raise InputError(
+            f"{name} must hold zeros and ones (1: has the class), got dtype {matrix.dtype}"
+        )
+    n_rows, n_classes = matrix.shape
+    if n_samples is not None and n_rows != n_samples:
+        raise InputError(f"{name} has {n_rows} rows, expected {n_samples}, one for each sample")
+    is_sparse: bool = sp.issparse(matrix)
+    packed = np.zeros((n_rows, -(-n_classes // 8)), dtype=np.uint8)
+    block = max(1, _BLOCK_CELLS // max(1, n_classes))
+    for start in range(0, n_rows, block):
+        part = matrix[start : start + block]
+        cells = part.toarray() if is_sparse else part
+        bits = cells == 1
+        if not np.array_equal(bits, cells != 0):
+            row, column = (int(i) for i in np.argwhere(bits != (cells != 0))[0])
+            raise InputError(
+                f"{name} holds {cells[row, column]} at row {start + row}, column {column}; "
+                "expected 0 or 1"
+            )
+        packed[start : start + block] = np.packbits(bits, axis=1, bitorder="little")
+    return LabelSets(to_columns(packed), n_classes)
+
+
+def _as_matrix(labels: Any, name: str) -> Any:
+    is_sparse: bool = sp.issparse(labels)
+    if is_sparse:
+        return labels.tocsr()
+    try:
+        return np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array: {error}") from error
+
+
+def check_label_pair(
+    query_labels: Any,
+    base_labels: Any,
+    n_queries: int | None = None,
+    n_base: int | None = None,
+) -> tuple[LabelSets, LabelSets]:
+    """Check the labels of queries and base, which must be over the same classes."""
+    queries = check_label_sets(query_labels, "query_labels", n_queries)
+    base = check_label_sets(base_labels, "base_labels", n_base)
+    if queries.n_classes != base.n_classes:
+        raise InputError(
+            f"query_labels has {queries.n_classes} classes, base_labels has {base.n_classes}; "
+            "expected the same classes in the same order"
+        )
+    return queries, base

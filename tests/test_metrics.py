@@ -1,0 +1,719 @@
+"""Every measure against literal functions: bit loops, enumerated orders, printed formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from oasis.errors import InputError
+from oasis.metrics import (
+    asymmetric_average_precision,
+    average_precision,
+    average_precision_from_scores,
+    chance_map,
+    forgetting,
+    mean_average_precision,
+    mean_average_precision_from_scores,
+    ndcg_at_k,
+    per_class_average_precision,
+    precision_at_k,
+    precision_recall_curve,
+    recall_at_k,
+)
+
+# ---------------------------------------------------------------- the slow truth
+
+OrderMeasure = Callable[[list[int], int], float]
+"""From the numbers of shared labels in ranked order, and k, to a figure."""
+
+
+def slow_distance(a: np.ndarray, b: np.ndarray) -> int:
+    return sum(
+        (int(x) >> bit & 1) != (int(y) >> bit & 1)
+        for x, y in zip(a, b, strict=True)
+        for bit in range(8)
+    )
+
+
+def slow_shared(a: np.ndarray, b: np.ndarray) -> int:
+    return sum(bool(x) and bool(y) for x, y in zip(a, b, strict=True))
+
+
+def slow_ap(shared: list[int], k: int) -> float:
+    total, found = 0.0, 0
+    for place, m in enumerate(shared[:k], start=1):
+        if m > 0:
+            found += 1
+            total += found / place
+    best = min(sum(m > 0 for m in shared), k)
+    return total / best if best else 0.0
+
+
+def slow_precision(shared: list[int], k: int) -> float:
+    return sum(m > 0 for m in shared[:k]) / k
+
+
+def slow_recall(shared: list[int], k: int) -> float:
+    n_similar = sum(m > 0 for m in shared)
+    return sum(m > 0 for m in shared[:k]) / n_similar if n_similar else 0.0
+
+
+def slow_dcg(shared: list[int], k: int) -> float:
+    return sum((2**m - 1) / math.log2(place + 1) for place, m in enumerate(shared[:k], start=1))
+
+
+def slow_ndcg(shared: list[int], k: int) -> float:
+    ideal = slow_dcg(sorted(shared, reverse=True), k)
+    return slow_dcg(shared, k) / ideal if ideal else 0.0
+
+
+def stable_order(keys: list[float]) -> list[int]:
+    return sorted(range(len(keys)), key=lambda item: keys[item])
+
+
+def tied_orders(keys: list[float]) -> Iterator[list[int]]:
+    """Every order of the items by key, all orders of equal keys included."""
+    groups = [[item for item in range(len(keys)) if keys[item] == key] for key in sorted(set(keys))]
+    for parts in itertools.product(*(itertools.permutations(group) for group in groups)):
+        yield list(itertools.chain.from_iterable(parts))
+
+
+def slow_measure(
+    measure: OrderMeasure, keys: list[float], shared: list[int], k: int, ties: str
+) -> float:
+    orders = [stable_order(keys)] if ties == "stable" else list(tied_orders(keys))
+    return sum(measure([shared[item] for item in order], k) for order in orders) / len(orders)
+
+
+def printed_expected_ap(keys: list[float], shared: list[int]) -> float:
+    """The sum over tied groups as printed, term by term."""
+    total, t, s = 0.0, 0, 0
+    for key in sorted(set(keys)):
+        group = [shared[item] > 0 for item in range(len(keys)) if keys[item] == key]
+        g, q = len(group), sum(group)
+        for i in range(1, g + 1):
+            slope = (i - 1) * (q - 1) / (g - 1) if g > 1 else 0.0
+            total += q / g * (s + 1 + slope) / (t + i)
+        t, s = t + g, s + q
+    return total / s if s else 0.0
+
+
+# ---------------------------------------------------------------- problems to measure
+
+
+@dataclass(frozen=True)
+class Problem:
+    query_codes: np.ndarray
+    base_codes: np.ndarray
+    query_labels: np.ndarray
+    base_labels: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return self.query_codes, self.base_codes, self.query_labels, self.base_labels
+
+    def keys(self, query: int) -> list[float]:
+        return [slow_distance(self.query_codes[query], code) for code in self.base_codes]
+
+    def shared(self, query: int) -> list[int]:
+        return [slow_shared(self.query_labels[query], labels) for labels in self.base_labels]
+
+
+def make_problem(
+    seed: int,
+    n_bytes: int,
+    n_queries: int,
+    n_base: int,
+    n_classes: int,
+    n_codes: int,
+    density: float = 0.35,
+) -> Problem:
+    """Codes drawn from few, so that there are ties, and random labels."""
+    rng = np.random.default_rng(seed)
+    pool = rng.integers(0, 256, (n_codes, n_bytes), dtype=np.uint8)
+    return Problem(
+        rng.integers(0, 256, (n_queries, n_bytes), dtype=np.uint8),
+        pool[rng.integers(0, n_codes, n_base)],
+        (rng.random((n_queries, n_classes)) < density).astype(np.int64),
+        (rng.random((n_base, n_classes)) < density).astype(np.int64),
+    )
+
+
+small_problems = st.builds(
+    make_problem,
+    seed=st.integers(0, 2**32 - 1),
+    n_bytes=st.integers(1, 17),
+    n_queries=st.integers(1, 3),
+    n_base=st.integers(0, 6),
+    n_classes=st.sampled_from([1, 2, 3, 9, 70]),
+    n_codes=st.integers(1, 4),
+    density=st.sampled_from([0.05, 0.3, 0.6]),
+)
+ties_values = st.sampled_from(["expected", "stable"])
+places = st.integers(1, 8)
+
+AT_K = {
+    "precision": (precision_at_k, slow_precision),
+    "recall": (recall_at_k, slow_recall),
+    "ndcg": (ndcg_at_k, slow_ndcg),
+}
+
+
+# ---------------------------------------------------------------- cases computed by hand
+
+
+def test_average_precision_of_a_ranking_without_ties_computed_by_hand() -> None:
+    base = np.array([[0b0], [0b1], [0b11], [0b111]], dtype=np.uint8)
+    labels = [[1, 0], [0, 1], [1, 1], [1, 0]]
+    # similar at places 1, 3 and 4
+    by_hand = (1 / 1 + 2 / 3 + 3 / 4) / 3
+    for ties in ("expected", "stable"):
+        result = average_precision(base[:1], base, [[1, 0]], labels, ties)
+        np.testing.assert_allclose(result, [by_hand], rtol=1e-14)
+
+
+def test_average_precision_of_three_tied_items_computed_by_hand() -> None:
+    base = np.array([[1], [2], [4]], dtype=np.uint8)
+    query = np.zeros((1, 1), dtype=np.uint8)
+    labels = [[0], [1], [1]]
+    # the dissimilar item comes first, second or third
+    by_hand = ((1 / 2 + 2 / 3) / 2 + (1 + 2 / 3) / 2 + (1 + 1) / 2) / 3
+    assert mean_average_precision(query, base, [[1]], labels) == pytest.approx(by_hand, abs=1e-15)
+    stable = mean_average_precision(query, base, [[1]], labels, ties="stable")
+    assert stable == pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-15)
+
+
+def test_average_precision_cut_at_k_computed_by_hand() -> None:
+    base = np.array([[1], [2], [4]], dtype=np.uint8)
+    query = np.zeros((1, 1), dtype=np.uint8)
+    labels = [[0], [1], [1]]
+    # only the first place counts, and min(R, 1) = 1: similar in two of three orders
+    assert mean_average_precision(query, base, [[1]], labels, topk=1) == pytest.approx(2 / 3)
+    # two places: dissimilar first 1/2, second 1, third 2, over min(2, 2)
+    at_two = mean_average_precision(query, base, [[1]], labels, topk=2)
+    assert at_two == pytest.approx((0.5 / 2 + 1 / 2 + 2 / 2) / 3)
+    stable = mean_average_precision(query, base, [[1]], labels, ties="stable", topk=2)
+    assert stable == pytest.approx(0.5 / 2)
+
+
+def test_ndcg_computed_by_hand() -> None:
+    codes = np.array([[0], [1], [3]], dtype=np.uint8)
+    labels = [[1, 0], [0, 0], [1, 1]]
+    ideal = 3 / math.log2(2) + 1 / math.log2(3)
+    result = ndcg_at_k(codes[:1], codes, [[1, 1]], labels, 3)
+    assert result == pytest.approx([(1 / math.log2(2) + 3 / math.log2(4)) / ideal])
+
+
+@pytest.mark.parametrize("ties", ["expected", "stable"])
+def test_ndcg_of_very_many_labels_is_finite(ties: str) -> None:
+    codes = np.array([[0], [1]], dtype=np.uint8)
+    labels = np.ones((2, 1100), dtype=bool)
+    labels[0, 1000:] = False
+    result = ndcg_at_k(codes[:1], codes, labels[1:], labels, 2, ties)
+    # the gain of the first item is 2^-100 of the other's
+    assert result == pytest.approx([(1 / math.log2(3)) / (1 / math.log2(2))])
+
+
+def test_chance_is_the_printed_formula() -> None:
+    base = np.zeros((50, 1), dtype=int)
+    base[:7] = 1
+    harmonic = sum(1 / i for i in range(1, 51))
+    by_formula = (harmonic + 6 / 49 * (50 - harmonic)) / 50
+    assert chance_map([[1]], base) == pytest.approx(by_formula, rel=1e-13)
+    assert chance_map([[1], [0]], base) == pytest.approx(by_formula / 2, rel=1e-13)
+
+
+def test_all_ones_and_all_zeros_are_64_bits_apart() -> None:
+    """A byte that differs in all its bits counts 8."""
+    base = np.array([[255] * 8, [127] * 8], dtype=np.uint8)
+    query = np.zeros((1, 8), dtype=np.uint8)
+    curve = precision_recall_curve(query, base, [[1]], [[1], [0]])
+    assert curve.retrieved[[55, 56, 63, 64]].tolist() == [0, 1, 1, 2]
+    assert curve.recall[[63, 64]].tolist() == [0, 1]
+
+
+def test_forgetting_computed_by_hand() -> None:
+    history = np.array([[0.8, 9.0, np.nan], [0.6, 0.7, np.inf], [0.5, 0.75, 0.4]])
+    np.testing.assert_allclose(forgetting(history), [0.3, -0.05, 0.0], atol=1e-15)
+    np.testing.assert_allclose(forgetting(history[:2, :2]), [0.2, 0.0], atol=1e-15)
+    assert forgetting(np.zeros((0, 0))).shape == (0,)
+
+
+# ---------------------------------------------------------------- against enumeration
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_problems, ties_values, st.none() | places)
+def test_average_precision_equals_the_enumerated_orders(
+    problem: Problem, ties: str, topk: int | None
+) -> None:
+    truth = [
+        slow_measure(slow_ap, problem.keys(q), problem.shared(q), topk or 10**9, ties)
+        for q in range(len(problem.query_codes))
+    ]
+    result = average_precision(*problem.arrays, ties=ties, topk=topk)
+    np.testing.assert_allclose(result, truth, rtol=1e-12, atol=1e-14)
+    mean = mean_average_precision(*problem.arrays, ties=ties, topk=topk)
+    assert mean == pytest.approx(np.mean(truth), rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("name", AT_K)
+@settings(max_examples=80, deadline=None)
+@given(problem=small_problems, ties=ties_values, k=places)
+def test_measures_at_k_equal_the_enumerated_orders(
+    name: str, problem: Problem, ties: str, k: int
+) -> None:
+    fast, slow = AT_K[name]
+    truth = [
+        slow_measure(slow, problem.keys(q), problem.shared(q), k, ties)
+        for q in range(len(problem.query_codes))
+    ]
+    np.testing.assert_allclose(fast(*problem.arrays, k, ties=ties), truth, rtol=1e-12, atol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_problems, ties_values, st.none() | places)
+def test_per_class_average_precision_equals_the_enumerated_orders(
+    problem: Problem, ties: str, topk: int | None
+) -> None:
+    result = per_class_average_precision(*problem.arrays, ties=ties, topk=topk)
+    for label in range(problem.query_labels.shape[1]):
+        truth = [
+            slow_measure(
+                slow_ap, problem.keys(q), list(problem.base_labels[:, label]), topk or 10**9, ties
+            )
+            for q in np.flatnonzero(problem.query_labels[:, label])
+        ]
+        expected = np.mean(truth) if truth else np.nan
+        np.testing.assert_allclose(result[label], expected, rtol=1e-12, atol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_problems, st.sampled_from(["micro", "macro"]))
+def test_precision_recall_curve_equals_counting(problem: Problem, average: str) -> None:
+    curve = precision_recall_curve(*problem.arrays, average=average)
+    n_queries = len(problem.query_codes)
+    assert curve.radius.tolist() == list(range(problem.query_codes.shape[1] * 8 + 1))
+    for radius in curve.radius:
+        found = np.zeros(n_queries)
+        hits = np.zeros(n_queries)
+        similar = np.zeros(n_queries)
+        for q in range(n_queries):
+            for key, m in zip(problem.keys(q), problem.shared(q), strict=True):
+                found[q] += key <= radius
+                hits[q] += key <= radius and m > 0
+                similar[q] += m > 0
+        if average == "micro":
+            precision = hits.sum() / max(found.sum(), 1)
+            recall = hits.sum() / max(similar.sum(), 1)
+        else:
+            precision = np.mean(hits / np.maximum(found, 1))
+            recall = np.mean(hits / np.maximum(similar, 1))
+        assert curve.precision[radius] == pytest.approx(precision)
+        assert curve.recall[radius] == pytest.approx(recall)
+        assert curve.retrieved[radius] == pytest.approx(found.mean())
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_problems, st.none() | places)
+def test_chance_equals_the_mean_over_all_orders(problem: Problem, topk: int | None) -> None:
+    truth = [
+        slow_measure(slow_ap, [0.0] * len(shared), shared, topk or 10**9, "expected")
+        for shared in map(problem.shared, range(len(problem.query_codes)))
+    ]
+    result = chance_map(problem.query_labels, problem.base_labels, topk)
+    assert result == pytest.approx(np.mean(truth), rel=1e-12, abs=1e-14)
+
+
+@settings(max_examples=100, deadline=None)
+@given(small_problems, ties_values, st.none() | places, st.data())
+def test_scores_equal_the_enumerated_orders(
+    problem: Problem, ties: str, topk: int | None, data: st.DataObject
+) -> None:
+    n_queries, n_base = len(problem.query_codes), len(problem.base_codes)
+    score = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 2.0, np.inf])
+    scores = np.array(
+        [[data.draw(score) for _ in range(n_base)] for _ in range(n_queries)]
+    ).reshape(n_queries, n_base)
+    truth = [
+        slow_measure(slow_ap, list(-scores[q]), problem.shared(q), topk or 10**9, ties)
+        for q in range(n_queries)
+    ]
+    labels = problem.query_labels, problem.base_labels
+    result = average_precision_from_scores(scores, *labels, ties=ties, topk=topk)
+    np.testing.assert_allclose(result, truth, rtol=1e-12, atol=1e-14)
+    one_by_one = (scores[q : q + 1] for q in range(n_queries))
+    blocked = average_precision_from_scores(one_by_one, *labels, ties=ties, topk=topk)
+    np.testing.assert_array_equal(blocked, result)
+
+
+@settings(max_examples=100, deadline=None)
+@given(small_problems, ties_values, st.none() | places, st.data())
+def test_asymmetric_average_precision_equals_the_enumerated_orders(
+    problem: Problem, ties: str, topk: int | None, data: st.DataObject
+) -> None:
+    n_queries, n_bytes = problem.query_codes.shape
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    # whole numbers, so that different codes tie as well and the products are exact
+    dtype = data.draw(st.sampled_from([np.float32, np.float64, np.int64]))
+    projections = rng.integers(-2, 3, (n_queries, 8 * n_bytes)).astype(dtype)
+    signs = np.array(
+        [
+            [1 if int(byte) >> bit & 1 else -1 for byte in code for bit in range(8)]
+            for code in problem.base_codes
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 8 * n_bytes)
+    truth = [
+        slow_measure(
+            slow_ap,
+            [-float(projections[q] @ row) for row in signs],
+            problem.shared(q),
+            topk or 10**9,
+            ties,
+        )
+        for q in range(n_queries)
+    ]
+    result = asymmetric_average_precision(
+        projections,
+        problem.base_codes,
+        problem.query_labels,
+        problem.base_labels,
+        ties=ties,
+        topk=topk,
+    )
+    np.testing.assert_allclose(result, truth, rtol=1e-12, atol=1e-14)
+
+
+# ---------------------------------------------------------------- larger sets
+
+
+def numpy_distances(problem: Problem) -> np.ndarray:
+    left = np.unpackbits(problem.query_codes, axis=1)
+    right = np.unpackbits(problem.base_codes, axis=1)
+    return np.array([(row != right).sum(axis=1) for row in left]).reshape(len(left), len(right))
+
+
+def test_expected_is_the_mean_over_shuffled_ties() -> None:
+    problem = make_problem(3, 1, 4, 60, 5, 12)
+    rng = np.random.default_rng(0)
+    draws = []
+    for _ in range(2000):
+        order = rng.permutation(60)
+        draws.append(
+            average_precision(
+                problem.query_codes,
+                problem.base_codes[order],
+                problem.query_labels,
+                problem.base_labels[order],
+                ties="stable",
+            )
+        )
+    error = np.std(draws, axis=0) / math.sqrt(len(draws))
+    expected = average_precision(*problem.arrays)
+    assert np.all(np.abs(np.mean(draws, axis=0) - expected) <= 4 * error + 1e-12)
+    assert error.max() > 1e-4, "the ties of this problem matter"
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 3, 4, 5, 8, 12, 16, 17, 32, 40])
+def test_average_precision_equals_the_printed_sum_and_a_stable_sort(n_bytes: int) -> None:
+    problem = make_problem(n_bytes, n_bytes, 5, 400, 6, 300, density=0.1)
+    distances = numpy_distances(problem)
+    shared = problem.query_labels @ problem.base_labels.T
+    expected = average_precision(*problem.arrays)
+    stable = average_precision(*problem.arrays, ties="stable")
+    for q in range(5):
+        printed = printed_expected_ap(distances[q].tolist(), shared[q].tolist())
+        assert expected[q] == pytest.approx(printed, rel=1e-11)
+        order = np.argsort(distances[q], kind="stable")
+        assert stable[q] == pytest.approx(slow_ap(shared[q][order].tolist(), 10**9), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_codes", [7, 5000])
+def test_many_queries_are_measured_as_one_by_one(n_codes: int) -> None:
+    """Equal items are merged for many queries, where there are enough of them, never for one."""
+    problem = make_problem(1, 9, 1100, 300, 3, n_codes)
+    for measure in (
+        average_precision,
+        lambda *arrays: ndcg_at_k(*arrays, 20),
+        lambda *arrays: precision_at_k(*arrays, 20),
+    ):
+        together = measure(*problem.arrays)
+        for q in (0, 1, 500, 1023, 1024, 1099):
+            alone = measure(
+                problem.query_codes[q : q + 1],
+                problem.base_codes,
+                problem.query_labels[q : q + 1],
+                problem.base_labels,
+            )
+            assert together[q] == pytest.approx(alone[0], rel=1e-12)
+
+
+def test_a_base_of_several_blocks_equals_a_stable_sort() -> None:
+    problem = make_problem(5, 8, 2, 150_000, 4, 150_000)
+    stable = average_precision(*problem.arrays, ties="stable")
+    expected = average_precision(*problem.arrays)
+    for q, distances in enumerate(numpy_distances(problem)):
+        similar = problem.base_labels @ problem.query_labels[q] > 0
+        order = np.argsort(distances, kind="stable")
+        ranks = np.flatnonzero(similar[order]) + 1
+        assert stable[q] == pytest.approx(np.mean(np.arange(1, len(ranks) + 1) / ranks))
+        printed = printed_expected_ap(distances.tolist(), similar.astype(int).tolist())
+        assert expected[q] == pytest.approx(printed, rel=1e-9)
+
+
+def test_grouped_scores_equal_scores_of_every_item() -> None:
+    problem = make_problem(9, 8, 20, 500, 4, 90)
+    rng = np.random.default_rng(4)
+    groups = rng.integers(0, 90, 500)
+    scores = rng.integers(0, 40, (20, 95)).astype(np.float32)  # five columns hold no item
+    labels = problem.query_labels, problem.base_labels
+    for ties in ("expected", "stable"):
+        grouped = mean_average_precision_from_scores(
+            [scores[:7], scores[7:]], *labels, ties=ties, base_groups=groups
+        )
+        plain = mean_average_precision_from_scores(scores[:, groups], *labels, ties=ties)
+        assert grouped == pytest.approx(plain, rel=1e-12)
+
+
+def test_signs_as_projections_rank_as_hamming_does() -> None:
+    problem = make_problem(2, 8, 30, 400, 4, 100)
+    signs = np.unpackbits(problem.query_codes, axis=1, bitorder="little") * 2.0 - 1.0
+    for ties in ("expected", "stable"):
+        asymmetric = asymmetric_average_precision(
+            signs.astype(np.float32), *problem.arrays[1:], ties=ties
+        )
+        np.testing.assert_allclose(
+            asymmetric, average_precision(*problem.arrays, ties=ties), rtol=1e-12
+        )
+
+
+def test_several_k_give_a_column_each() -> None:
+    problem = make_problem(8, 2, 6, 50, 3, 9)
+    for measure in (precision_at_k, recall_at_k):
+        for ties in ("expected", "stable"):
+            several = measure(*problem.arrays, [1, 7, 80], ties=ties)
+            assert several.shape == (6, 3)
+            assert measure(*problem.arrays, np.array([], dtype=int), ties=ties).shape == (6, 0)
+            for column, k in enumerate([1, 7, 80]):
+                one = measure(*problem.arrays, k, ties=ties)
+                np.testing.assert_array_equal(several[:, column], one)
+
+
+# ---------------------------------------------------------------- borders
+
+
+@pytest.mark.parametrize("ties", ["expected", "stable"])
+def test_a_query_without_a_similar_item_counts_zero(ties: str) -> None:
+    codes = np.array([[0], [1]], dtype=np.uint8)
+    labels = [[1, 0, 0], [0, 1, 0]]
+    queries = [[1, 0, 0], [0, 0, 1], [0, 0, 0]]
+    arrays = np.zeros((3, 1), dtype=np.uint8), codes, queries, labels
+    assert average_precision(*arrays, ties=ties).tolist() == [1, 0, 0]
+    assert mean_average_precision(*arrays, ties=ties) == pytest.approx(1 / 3)
+    assert recall_at_k(*arrays, 1, ties=ties).tolist() == [1, 0, 0]
+    assert ndcg_at_k(*arrays, 1, ties=ties).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("ties", ["expected", "stable"])
+def test_an_empty_base_gives_zero(ties: str) -> None:
+    problem = make_problem(0, 2, 3, 0, 4, 1)
+    labels = problem.query_labels, problem.base_labels
+    assert mean_average_precision(*problem.arrays, ties=ties) == 0
+    assert mean_average_precision(*problem.arrays, ties=ties, topk=5) == 0
+    assert precision_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
+    assert recall_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
+    assert ndcg_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
+    assert chance_map(*labels) == 0
+    projections = np.ones((3, 16), dtype=np.float32)
+    asymmetric = asymmetric_average_precision(projections, *problem.arrays[1:], ties=ties)
+    assert asymmetric.tolist() == [0, 0, 0]
+    assert mean_average_precision_from_scores(np.zeros((3, 0)), *labels, ties=ties) == 0
+    curve = precision_recall_curve(*problem.arrays)
+    assert not curve.precision.any()
+    assert not curve.recall.any()
+
+
+def test_no_queries_have_no_mean() -> None:
+    problem = make_problem(0, 2, 0, 5, 3, 2)
+    assert average_precision(*problem.arrays).shape == (0,)
+    assert average_precision(*problem.arrays, ties="stable").shape == (0,)
+    assert ndcg_at_k(*problem.arrays, 2).shape == (0,)
+    assert precision_at_k(*problem.arrays, [2, 3]).shape == (0, 2)
+    assert np.isnan(per_class_average_precision(*problem.arrays)).all()
+    for measure in (mean_average_precision, precision_recall_curve):
+        with pytest.raises(InputError, match="no queries"):
+            measure(*problem.arrays)
+    with pytest.raises(InputError, match="no queries"):
+        chance_map(problem.query_labels, problem.base_labels)
+
+
+def test_labels_without_classes_make_nothing_similar() -> None:
+    codes = np.zeros((2, 1), dtype=np.uint8)
+    labels = np.zeros((2, 0))
+    assert mean_average_precision(codes, codes, labels, labels) == 0
+    assert per_class_average_precision(codes, codes, labels, labels).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda labels: labels.astype(bool),
+        lambda labels: labels.astype(np.float32),
+        lambda labels: labels.astype(np.uint8),
+        lambda labels: labels.tolist(),
+        np.asfortranarray,
+        sp.csr_array,
+        sp.csr_matrix,
+        sp.coo_array,
+    ],
+)
+def test_labels_of_any_kind_give_the_same(convert: Callable[[np.ndarray], object]) -> None:
+    problem = make_problem(6, 3, 5, 40, 70, 9, density=0.02)
+    query_codes, base_codes, query_labels, base_labels = problem.arrays
+    result = average_precision(query_codes, base_codes, convert(query_labels), convert(base_labels))
+    np.testing.assert_array_equal(result, average_precision(*problem.arrays))
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_problems, st.randoms(use_true_random=False))
+def test_expected_does_not_depend_on_the_order_of_the_base(problem: Problem, random) -> None:
+    assume(len(problem.base_codes) > 1)
+    order = list(range(len(problem.base_codes)))
+    random.shuffle(order)
+    shuffled = average_precision(
+        problem.query_codes,
+        problem.base_codes[order],
+        problem.query_labels,
+        problem.base_labels[order],
+    )
+    np.testing.assert_array_equal(shuffled, average_precision(*problem.arrays))
+
+
+def test_inputs_are_left_as_they_were() -> None:
+    problem = make_problem(7, 8, 70, 90, 4, 10)
+    copies = [array.copy() for array in problem.arrays]
+    for array in problem.arrays:
+        array.setflags(write=False)
+    for ties in ("expected", "stable"):
+        mean_average_precision(*problem.arrays, ties=ties)
+        ndcg_at_k(*problem.arrays, 3, ties=ties)
+        asymmetric_average_precision(np.ones((70, 64)), *problem.arrays[1:], ties=ties)
+    for before, after in zip(copies, problem.arrays, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+# ---------------------------------------------------------------- bad input
+
+CODES = np.zeros((2, 1), dtype=np.uint8)
+LABELS = np.ones((2, 3), dtype=int)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query_codes": np.zeros((2, 1))}, "query_codes: codes must be uint8"),
+        ({"base_codes": np.zeros(2, dtype=np.uint8)}, r"base_codes: .* got \(2,\)"),
+        ({"base_codes": np.zeros((2, 2), dtype=np.uint8)}, "8 bits, base_codes have 16"),
+        ({"query_labels": LABELS[:1]}, "query_labels has 1 rows, expected 2"),
+        ({"base_labels": LABELS[:1]}, "base_labels has 1 rows, expected 2"),
+        ({"base_labels": LABELS[:, :2]}, "3 classes, base_labels has 2"),
+        ({"query_labels": LABELS[0]}, r"n_classes\), got \(3,\)"),
+        ({"query_labels": LABELS * 2}, "query_labels holds 2 at row 0, column 0; expected 0 or 1"),
+        ({"base_labels": LABELS * -1}, "base_labels holds -1 at row 0"),
+        ({"base_labels": LABELS * 0.5}, "base_labels holds 0.5 at row 0"),
+        ({"base_labels": LABELS * np.nan}, "base_labels holds nan at row 0"),
+        ({"base_labels": sp.csr_array(LABELS * 3)}, "base_labels holds 3 at row 0"),
+        ({"base_labels": [["sky"], ["sea"]]}, "zeros and ones .* got dtype <U3"),
+        ({"base_labels": [[1], [1, 0]]}, "not a rectangular array"),
+        ({"ties": "random"}, "'expected' or 'stable', got 'random'"),
+        ({"ties": None}, "'expected' or 'stable', got None"),
+        ({"topk": 0}, "topk must be a whole number of at least 1, got 0"),
+        ({"topk": -3}, "got -3"),
+        ({"topk": 2.0}, "got 2.0"),
+        ({"topk": True}, "got True"),
+    ],
+)
+def test_bad_input_is_refused(change: dict[str, object], message: str) -> None:
+    arguments = {
+        "query_codes": CODES,
+        "base_codes": CODES,
+        "query_labels": LABELS,
+        "base_labels": LABELS,
+    }
+    for measure in (mean_average_precision, per_class_average_precision):
+        with pytest.raises(InputError, match=message):
+            measure(**(arguments | change))
+
+
+@pytest.mark.parametrize("measure", [precision_at_k, recall_at_k, ndcg_at_k])
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True, [2, 0], [[1]]])
+def test_bad_k_is_refused(measure: Callable[..., object], k: object) -> None:
+    with pytest.raises(InputError, match="k must be a whole number of at least 1"):
+        measure(CODES, CODES, LABELS, LABELS, k)
+
+
+def test_bad_average_is_refused() -> None:
+    with pytest.raises(InputError, match="'micro' or 'macro', got 'mean'"):
+        precision_recall_curve(CODES, CODES, LABELS, LABELS, average="mean")
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "message"),
+    [
+        (np.zeros((2, 3)), {}, "3 columns from row 0 on, expected 2"),
+        (np.zeros((3, 2)), {}, "go on after row 2"),
+        (np.zeros((1, 2)), {}, "scores have 1 rows; expected 2"),
+        (np.zeros(2), {}, r"got \(2,\)"),
+        ([np.zeros((1, 2)), np.zeros((1, 1))], {}, "1 columns from row 1 on, expected 2"),
+        ([np.zeros((1, 2)), np.full((1, 2), np.nan)], {}, "NaN at row 1, column 0"),
+        (np.array([["a", "b"]] * 2), {}, "scores must be real numbers"),
+        (np.zeros((2, 2)), {"base_groups": [0, 2]}, "base_groups holds 2, but scores have 2"),
+        (np.zeros((2, 2)), {"base_groups": [0, -1]}, "base_groups holds -1"),
+        (np.zeros((2, 2)), {"base_groups": [0]}, "base_groups must be 2 integers"),
+        (np.zeros((2, 2)), {"base_groups": [0.0, 1.0]}, "base_groups must be 2 integers"),
+        (np.zeros((2, 2)), {"ties": "none"}, "ties must be"),
+        (np.zeros((2, 2)), {"topk": 0}, "topk must be"),
+    ],
+)
+def test_bad_scores_are_refused(scores: object, options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mean_average_precision_from_scores(scores, LABELS, LABELS, **options)
+
+
+@pytest.mark.parametrize(
+    ("projections", "message"),
+    [
+        (np.zeros((2, 7)), r"\(n_queries, 8\) for base_codes of 8 bits, got \(2, 7\)"),
+        (np.zeros(8), r"got \(8,\)"),
+        (np.full((2, 8), np.nan), "hold nan at row 0, column 0"),
+        (np.full((2, 8), np.inf), "hold inf"),
+        (np.zeros((3, 8)), "query_labels has 2 rows, expected 3"),
+        (np.zeros((2, 8), dtype=complex), "real numbers"),
+    ],
+)
+def test_bad_projections_are_refused(projections: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        asymmetric_average_precision(projections, CODES, LABELS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        (np.zeros((2, 3)), r"got \(2, 3\)"),
+        (np.zeros(2), r"got \(2,\)"),
+        ([[0.5, 0.1], [np.nan, 0.5]], "nan for the queries of round 0 after round 1"),
+        ([["a"]], "square array of numbers"),
+    ],
+)
+def test_bad_history_is_refused(history: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        forgetting(history)
