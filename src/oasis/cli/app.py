@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import streams
+from oasis.cli import collection, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -23,6 +23,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(streams.demo)
+app.command("ingest")(collection.ingest)
+app.command("search")(collection.search)
+app.command("info")(collection.info)
+app.command("export")(collection.export)
 
 
 def _print_version(wanted: bool) -> None:
