@@ -24,8 +24,8 @@ _HIT_COLUMNS: tuple[Column, ...] = (
     ("score", "right"),
     ("bits", "right"),
     ("id", "left"),
-    ("labels", "left"),
-    ("payload", "left"),
+    ("labels", "line"),
+    ("payload", "line"),
 )
 _CLASS_COLUMNS: tuple[Column, ...] = (
     ("class", "left"),
@@ -68,8 +68,13 @@ def ingest(
     text_field: Annotated[str, typer.Option(help="Field of the texts.")] = "text",
     labels_field: Annotated[str, typer.Option(help="Field of the labels.")] = "labels",
     payload_field: Annotated[
+        str, typer.Option(help="Field of the payload, an object.")
+    ] = "payload",
+    keep: Annotated[
         list[str] | None,
-        typer.Option(help="Field of the payload; several are gathered. [payload]"),
+        typer.Option(
+            metavar="NAME", help="Instead: a field that goes into the payload. May be repeated."
+        ),
     ] = None,
     labels_separator: Annotated[
         str, typer.Option(help="What separates labels in a CSV cell.")
@@ -96,7 +101,9 @@ def ingest(
     ] = False,
     rejects: Annotated[
         Path | None,
-        typer.Option(help="Where items left out are listed. [COLLECTION.rejects.jsonl]"),
+        typer.Option(
+            help="Where items left out are listed; COLLECTION.rejects.jsonl if not given."
+        ),
     ] = None,
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Paths may leave the folder of the data.")
@@ -116,14 +123,8 @@ def ingest(
     from oasis.collection import Collection
     from oasis.items import Fields, RejectsFile, read_items
 
-    gathered = payload_field or ["payload"]
-    fields = Fields(
-        id_field,
-        image_field,
-        text_field,
-        labels_field,
-        gathered[0] if len(gathered) == 1 else tuple(gathered),
-    )
+    payload = tuple(keep) if keep else payload_field
+    fields = Fields(id_field, image_field, text_field, labels_field, payload)
 
     def read() -> Any:
         return read_items(
@@ -200,9 +201,7 @@ def search(
     ] = None,
     word: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="A class, or any word, by its meaning; each is a search of its own"
-        ),
+        typer.Option(metavar="NAME", help="A class, or any word, by its meaning. May be repeated."),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
     mode: Annotated[
@@ -265,7 +264,7 @@ def search(
                 str(hit.distance),
                 str(hit.id),
                 ", ".join(hit.labels),
-                json.dumps(hit.payload, ensure_ascii=False)[:200] if hit.payload else "",
+                _line(hit.payload),
             )
             for place, hit in enumerate(hits, 1)
         )
@@ -418,6 +417,13 @@ def _title(query: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in query.items())
 
 
+def _line(payload: dict[str, Any]) -> str:
+    """Return a payload in one line: scalars first, as they tell most."""
+    nested = {name: value for name, value in payload.items() if isinstance(value, (list, dict))}
+    plain = [f"{name}: {value}" for name, value in payload.items() if name not in nested]
+    return ", ".join([*plain, *(f"{name}: {value}" for name, value in nested.items())])[:200]
+
+
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
@@ -438,12 +444,17 @@ def _save_hits(
 ) -> None:
     from oasis.cli.pictures import Picture, contact_sheet
 
-    pictures = [
-        Picture(
-            opened.thumbnail(hit.id),
-            (f"{place}. {hit.id}", f"{hit.score:+.3f}  {', '.join(hit.labels)}"),
+    sections = [
+        (
+            _title(query),
+            [
+                Picture(
+                    opened.thumbnail(hit.id),
+                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {', '.join(hit.labels)}"),
+                )
+                for place, hit in enumerate(hits, 1)
+            ],
         )
-        for hits in lists
-        for place, hit in enumerate(hits, 1)
+        for query, hits in zip(queries, lists, strict=True)
     ]
-    contact_sheet(pictures, " | ".join(_title(query) for query in queries), path)
+    contact_sheet(sections, path)

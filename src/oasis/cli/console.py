@@ -40,8 +40,8 @@ def remark(text: str) -> None:
     typer.echo(text, err=True)
 
 
-Column: TypeAlias = tuple[str, Literal["left", "right"]]
-"""The name of a column, and the side its cells are set at."""
+Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
+"""The name of a column, and how its cells are set: to a side, or to the left and cut to a line."""
 
 
 def table(
@@ -49,7 +49,7 @@ def table(
     rows: Iterable[Iterable[str]],
     title: str | None = None,
 ) -> Table:
-    """Return a table; cells are plain text, long ones are folded, markup in them is no markup."""
+    """Return a table; cells are plain text, and markup in them is no markup."""
     made = Table(
         title=None if title is None else Text(title),
         title_justify="left",
@@ -59,8 +59,15 @@ def table(
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    for name, side in columns:
-        made.add_column(name, justify=side, overflow="fold", no_wrap=side == "right")
+    for name, kind in columns:
+        made.add_column(
+            name,
+            justify="right" if kind == "right" else "left",
+            overflow="ellipsis" if kind == "line" else "fold",
+            no_wrap=kind != "left",
+            ratio=1 if kind == "line" else None,
+        )
+        made.expand = made.expand or kind == "line"  # a ratio needs a width to share
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

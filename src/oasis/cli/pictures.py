@@ -6,14 +6,16 @@ import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from oasis import store
 from oasis.errors import DataError, MissingExtraError, StorageError
 from oasis.features.image import read_pixels
 
 if TYPE_CHECKING:
-    from PIL import Image, ImageFont
+    from PIL import Image, ImageDraw, ImageFont
+
+    _Font: TypeAlias = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 SIDE = 128
 """Side of a thumbnail in pixels."""
@@ -25,6 +27,7 @@ _CELL = 160
 _GAP = 16
 _LINE = 18
 _COLUMNS = 5
+_TITLE = 36
 
 
 class Picture(NamedTuple):
@@ -62,8 +65,8 @@ def _thumbnail(source: Path | bytes | None) -> bytes | None:
     return out.getvalue()
 
 
-def contact_sheet(pictures: Sequence[Picture], title: str, path: Path) -> None:
-    """Draw pictures in rows of five, with lines of text below each, and write a PNG.
+def contact_sheet(sections: Sequence[tuple[str, Sequence[Picture]]], path: Path) -> None:
+    """Draw pictures in rows of five below the title of their section, and write a PNG.
 
     A file at ``path`` is replaced, atomically. An item without a picture is an empty frame.
     """
@@ -71,31 +74,23 @@ def contact_sheet(pictures: Sequence[Picture], title: str, path: Path) -> None:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
         raise MissingExtraError("Pillow", extra="images", what="a contact sheet") from error
-    title_font = ImageFont.load_default(18)
-    font = ImageFont.load_default(13)
-    n_lines = max((len(picture.lines) for picture in pictures), default=0)
-    n_columns = min(_COLUMNS, max(1, len(pictures)))
-    n_rows = -(-len(pictures) // _COLUMNS)
-    width = max(2 * _CELL, n_columns * (_CELL + _GAP)) + _GAP
-    height = 3 * _GAP + 20 + n_rows * (_CELL + n_lines * _LINE + _GAP)
-    sheet = Image.new("RGB", (width, height), "#f6f6f4")
+    title_font, font = ImageFont.load_default(18), ImageFont.load_default(13)
+    widest = max((len(pictures) for _, pictures in sections), default=1)
+    n_lines = max((len(each.lines) for _, pictures in sections for each in pictures), default=0)
+    step = _CELL + n_lines * _LINE + _GAP
+    width = max(3, min(_COLUMNS, widest)) * (_CELL + _GAP) + _GAP
+    n_rows = sum(-(-len(pictures) // _COLUMNS) for _, pictures in sections)
+    sheet = Image.new("RGB", (width, _GAP + len(sections) * _TITLE + n_rows * step), "#f6f6f4")
     draw = ImageDraw.Draw(sheet)
-    draw.text((_GAP, _GAP), _fitted(title, title_font, width - 2 * _GAP), "#1a1a1a", title_font)
-    for number, picture in enumerate(pictures):
-        row, column = divmod(number, _COLUMNS)
-        left = _GAP + column * (_CELL + _GAP)
-        top = 2 * _GAP + 20 + row * (_CELL + n_lines * _LINE + _GAP)
-        draw.rounded_rectangle(
-            (left - 1, top - 1, left + _CELL, top + _CELL), 6, "#ffffff", "#d8d8d4"
-        )
-        content = _decoded(picture.content)
-        if content is not None:
-            content.thumbnail((_CELL - 8, _CELL - 8))
-            corner = (left + (_CELL - content.width) // 2, top + (_CELL - content.height) // 2)
-            sheet.paste(content, corner)
-        for place, line in enumerate(picture.lines):
-            below = (left, top + _CELL + 5 + place * _LINE)
-            draw.text(below, _fitted(line, font, _CELL), "#333333" if place else "#000000", font)
+    top = _GAP
+    for title, pictures in sections:
+        draw.text((_GAP, top), _fitted(title, title_font, width - 2 * _GAP), "#1a1a1a", title_font)
+        top += _TITLE
+        for number, picture in enumerate(pictures):
+            row, column = divmod(number, _COLUMNS)
+            corner = (_GAP + column * (_CELL + _GAP), top + row * step)
+            _draw_picture(sheet, draw, font, picture, corner)
+        top += -(-len(pictures) // _COLUMNS) * step
     out = io.BytesIO()
     sheet.save(out, "PNG", optimize=True)
     try:
@@ -103,6 +98,26 @@ def contact_sheet(pictures: Sequence[Picture], title: str, path: Path) -> None:
             temporary.write_bytes(out.getvalue())
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _draw_picture(
+    sheet: Image.Image,
+    draw: ImageDraw.ImageDraw,
+    font: _Font,
+    picture: Picture,
+    corner: tuple[int, int],
+) -> None:
+    left, top = corner
+    frame = (left - 1, top - 1, left + _CELL, top + _CELL)
+    draw.rounded_rectangle(frame, 6, "#ffffff", "#d8d8d4")
+    content = _decoded(picture.content)
+    if content is not None:
+        content.thumbnail((_CELL - 8, _CELL - 8))
+        inner = (left + (_CELL - content.width) // 2, top + (_CELL - content.height) // 2)
+        sheet.paste(content, inner)
+    for place, line in enumerate(picture.lines):
+        below = (left, top + _CELL + 5 + place * _LINE)
+        draw.text(below, _fitted(line, font, _CELL), "#555555" if place else "#000000", font)
 
 
 def _decoded(content: bytes | None) -> Image.Image | None:
@@ -119,7 +134,7 @@ def _decoded(content: bytes | None) -> Image.Image | None:
         raise DataError(f"a stored thumbnail cannot be read: {error}") from error
 
 
-def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+def _fitted(text: str, font: _Font, width: int) -> str:
     """Return a line of text, cut so that it is at most so many pixels wide."""
     text = " ".join(text.split())
     if font.getlength(text) <= width:
