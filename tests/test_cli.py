@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from oasis.cli import main, pictures, reference
+from oasis.cli import ingest, main, pictures, reference
 from oasis.cli.collection import parse_where
 from oasis.cli.console import file_size
 from oasis.collection import Collection
-from oasis.errors import InputError
+from oasis.errors import InputError, OasisError
 
 TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@1")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
@@ -138,7 +138,7 @@ def test_csv_fields_have_names_and_separators(tmp_path, oasis):
 
 
 def test_killed_ingest_goes_on_where_it_was(tmp_path):
-    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(3000)])
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(1200)])
     target = tmp_path / "c.oasis"
     command = [sys.executable, "-m", "oasis", "ingest", target, source, *TEXT_ONLY]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -150,9 +150,20 @@ def test_killed_ingest_goes_on_where_it_was(tmp_path):
     done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True)
     summary = json.loads(done.stdout)
     assert summary["skipped"] >= 30
-    assert summary["skipped"] + summary["ingested"] == 3000 == summary["items"]
+    assert summary["skipped"] + summary["ingested"] == 1200 == summary["items"]
     with Collection.open(target, readonly=True) as opened:
         assert opened.check() == []
+
+
+def test_interrupted_ingest_says_how_to_go_on(filled, tmp_path, oasis, monkeypatch):
+    def interrupt(*_, summary, **__):
+        summary.ingested = 7
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ingest, "feed", interrupt)
+    code, out, err = oasis("ingest", filled, tmp_path / "items.jsonl")
+    assert (code, out) == (1, "")
+    assert "7 items are stored" in err and "again" in err
 
 
 def _n_rounds(target):
@@ -161,7 +172,7 @@ def _n_rounds(target):
     try:
         with Collection.open(target, readonly=True) as opened:
             return opened.stats().n_rounds
-    except Exception:  # it is only just being made
+    except OasisError:  # it is only just being made
         return 0
 
 
@@ -304,14 +315,14 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("search", "C", "--like", "nobody"), "no item has the id 'nobody'"),
         (("search", "C", "--text", "a", "--where", "{broken"), "is no JSON"),
         (("search", "C", "--text", "a", "--where", "year"), "is no condition"),
-        (("search", "C", "--text", "a", "--save", "no/such/folder.png"), "cannot write"),
-        (("search", "C", "--image", "no.png"), "no.png"),
+        (("search", "C", "--text", "boat", "--save", "no/such/folder.png"), "cannot write"),
+        (("search", "C", "--image", "no.png"), "expected one of ['text']"),
         (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
         (("export", "C", "no/such/folder.npz"), "cannot write"),
         (("info", "nowhere"), "there is no collection"),
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
         (("ingest", "C", "I", "--bits", "32"), "64 bits"),
-        (("ingest", "C", "I", "--text-extractor", "hashed"), "is recorded"),
+        (("ingest", "C", "I", "--image-extractor", "none"), "is recorded"),
         (("ingest", "I", "I"), "is a file"),
     ],
 )

@@ -108,10 +108,10 @@ def feed(
         summary.skipped += len(known)
         progress(len(known))
         waiting += [item for item in items if item.id not in known]
-        learned = learned or any(item.labels for item in waiting)
-        while learned and len(waiting) >= batch:
-            ingest(waiting[:batch])
-            del waiting[:batch]
+        while len(waiting) >= (n := max(batch, 0 if learned else _first_labelled(waiting))):
+            ingest(waiting[:n])
+            del waiting[:n]
+            learned = True
     if waiting:
         ingest(waiting)
     summary.seconds = time.perf_counter() - start
@@ -150,6 +150,11 @@ def _blocks(results: Iterable[Item | Reject]) -> Iterator[list[Item | Reject]]:
     running = iter(results)
     while block := list(islice(running, _AT_ONCE)):
         yield block
+
+
+def _first_labelled(items: list[Item]) -> int:
+    """Return how many items, from the first one, have a label among them."""
+    return next((n for n, item in enumerate(items, 1) if item.labels), len(items) + 1)
 
 
 def _refusal(item: Item) -> Reject | None:
