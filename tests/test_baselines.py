@@ -15,9 +15,9 @@ from oasis.baselines import FOMH, ITQ, LEMON, FloatCosine, PCASign, Probe, Rando
 from oasis.baselines.components import Centred, principal_axes
 from oasis.baselines.draws import random_rotation
 from oasis.baselines.kernel import AnchorKernel
-from oasis.baselines.linear import LinearMap, has_row, inner_products
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, NotFittedError
+from oasis.linear import LinearMap, has_row, inner_products
 from oasis.ridge import MAX_FEATURES
 
 N_BITS = hasher_checks.N_BITS

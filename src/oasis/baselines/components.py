@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.baselines.linear import has_row
 from oasis.hasher import Matrix
+from oasis.linear import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -17,10 +17,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from oasis.baselines.classes import LabelSets, grown, indicator
-from oasis.baselines.linear import LinearMap, has_row, inner_products
 from oasis.baselines.parameters import check_unchanged, check_weight
 from oasis.errors import InputError, NotFittedError
 from oasis.hasher import Labels, Matrix, check_chunk, check_features, check_finite, unit_rows
+from oasis.linear import LinearMap, has_row, inner_products
 from oasis.ridge import Ridge
 
 Scores: TypeAlias = npt.NDArray[np.float32]

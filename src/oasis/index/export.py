@@ -9,8 +9,8 @@ from typing import IO, Any
 import numpy as np
 
 from oasis.errors import InputError, MissingExtraError
-from oasis.index.file import replace_file
 from oasis.index.hamming import HammingIndex
+from oasis.store import replacing
 
 BIT_ORDER = "little"
 """Bit i of a code is bit i % 8, the least significant first, of byte i // 8."""
@@ -39,7 +39,8 @@ def export(index: HammingIndex, path: str | os.PathLike[str], format: str) -> No
     if format not in writers:
         raise InputError(f"unknown export format {format!r}; expected one of {sorted(writers)}")
     write = writers[format](index)
-    replace_file(Path(path), write)
+    with replacing(Path(path)) as temporary, temporary.open("wb") as out:
+        write(out)
 
 
 def _faiss(index: HammingIndex) -> Any:

@@ -19,19 +19,19 @@ foreign file. Content is checked against its checksums when asked for, and alway
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import struct
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import FormatError, NewerVersionError
 from oasis.index.layout import Layout
+from oasis.store import replacing
 
 MAGIC = b"OASISIDX"
 VERSION = 1
@@ -77,32 +77,11 @@ def save(layout: Layout, path: Path) -> None:
     header = header.ljust(HEADER - 4, b"\0")
     header += struct.pack("<I", zlib.crc32(header))
 
-    def write(out: IO[bytes]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as out:
         out.write(header)
         for array in arrays.values():
             out.write(_bytes(array))
             out.write(bytes(-array.nbytes % _ALIGN))
-
-    replace_file(path, write)
-
-
-def replace_file(path: Path, write: Any) -> None:
-    """Call ``write`` on a temporary file beside ``path``, make it durable and put it in place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            write(out)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def load(path: Path, *, verify: bool | None = None) -> Layout:
