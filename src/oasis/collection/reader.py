@@ -151,7 +151,10 @@ class Reader:
         return self._current().head.n_items
 
     def __contains__(self, item: object) -> bool:
-        return isinstance(item, (str, int)) and bool(self.known([item]))
+        try:
+            return bool(self.known([check_id(item)]))
+        except InputError:  # what no item can have as its id
+            return False
 
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
