@@ -1,11 +1,8 @@
 """A collection answers as brute force does, and is after reopening what it was before."""
 
 import json
-import os
 import sqlite3
-import tempfile
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,17 +32,6 @@ from oasis.items import Item
 from oasis.model import OASIS
 
 
-@pytest.fixture
-def tmp_path(tmp_path):
-    """In memory where the system has such a place: these tests do not cut the power."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Path(folder)
-
-
 def open_toy(path, **options):
     return Collection.open(path, model=toy_model(), **options)
 
@@ -60,10 +46,10 @@ def payloads(n, seed=0):
 
 
 @pytest.fixture
-def filled(tmp_path):
+def filled(folder):
     """A collection of three chunks, small and large, beside the truth."""
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         for number, (n, bare) in enumerate([(60, 0.1), (7, 0.0), (40, 0.5)]):
             X, y = chunk(n, seed=number, bare=bare, classes=NAMES[: 4 + number])
             ids = [f"{number}-{row}" if row % 3 else 1000 * number + row for row in range(n)]
@@ -163,10 +149,10 @@ def test_where_equals_brute_force(filled, where, passes):
     assert_hits(c.search(X, 6, where=where), truth.search(projections, 6, "asymmetric", passes))
 
 
-def test_where_without_a_list_equals_brute_force(tmp_path):
+def test_where_without_a_list_equals_brute_force(folder):
     """A filter that lets most pass is answered from a larger search, in a collection of size."""
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         X, y = chunk(1500, seed=0)
         facts = [{"half": row % 2, "rare": row % 700} for row in range(1500)]
         c.ingest(X, y, range(1500), facts)
@@ -182,10 +168,10 @@ def test_where_without_a_list_equals_brute_force(tmp_path):
         assert c._allow_lists.is_kept(Filter.of({"rare": 3}))
 
 
-def test_where_finds_fields_with_odd_names_and_numbers_exactly(tmp_path):
+def test_where_finds_fields_with_odd_names_and_numbers_exactly(folder):
     odd = ['a "b"', "back\\slash", "new\nline", "ü.x", "", "$labels2", "a.b[0]"]
     close = [0.1 + 0.2, 0.3, 2**63 + 1, 2**63, 1e308, 5e-324, 123456789.12345679]
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         X, y = chunk(len(odd) + len(close), seed=0)
         facts = [{name: 1} for name in odd] + [{"v": value} for value in close]
         c.ingest(X, y, range(len(facts)), facts)
@@ -226,8 +212,8 @@ def test_search_refuses_bad_options(filled, options):
         filled[0].search(chunk(1)[0], **options)
 
 
-def test_an_empty_collection_answers_in_words(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_an_empty_collection_answers_in_words(folder):
+    with open_toy(folder / "c") as c:
         assert len(c) == 0
         assert c.check() == []
         assert c.rounds() == c.classes() == []
@@ -252,9 +238,9 @@ def stream():
 
 
 @pytest.mark.parametrize("reopen", ["never", "always", "without closing"])
-def test_model_and_codes_are_those_of_the_plain_model_bit_for_bit(tmp_path, reopen):
+def test_model_and_codes_are_those_of_the_plain_model_bit_for_bit(folder, reopen):
     truth = Truth()
-    c = open_toy(tmp_path / "c")
+    c = open_toy(folder / "c")
     entries = 0
     for number, (X, y) in enumerate(stream()):
         ids = [f"{number}/{row}" for row in range(len(y))]
@@ -263,12 +249,12 @@ def test_model_and_codes_are_those_of_the_plain_model_bit_for_bit(tmp_path, reop
         entries = max(entries, c.stats().journal_entries)
         if reopen == "always":
             c.close()
-            c = Collection.open(tmp_path / "c")
+            c = Collection.open(folder / "c")
             assert c.stats().journal_entries == 0
         elif reopen == "without closing":
             c._catalog.close()
             c._lock.release()
-            c = Collection.open(tmp_path / "c")
+            c = Collection.open(folder / "c")
         assert_same_model(c.model, truth.model)
         assert c.check() == []
     assert entries == (1 if reopen == "always" else 2)
@@ -282,9 +268,9 @@ def all_bytes(directory):
     return b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
 
 
-def test_features_do_not_outlive_the_checkpoint(tmp_path):
+def test_features_do_not_outlive_the_checkpoint(folder):
     rng = np.random.default_rng(4)
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(40, seed=0))
         X, y = chunk(3, seed=1)
         X["image"] = rng.random((3, 20))
@@ -302,10 +288,10 @@ def test_features_do_not_outlive_the_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["JOURNAL_ENTRIES", "JOURNAL_BYTES"])
-def test_the_journal_is_bounded(tmp_path, monkeypatch, limit):
+def test_the_journal_is_bounded(folder, monkeypatch, limit):
     monkeypatch.setattr(writer, limit, {"JOURNAL_ENTRIES": 3, "JOURNAL_BYTES": 3000}[limit])
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         for number in range(12):
             X, y = chunk(2, seed=number)
             c.ingest(X, y, [2 * number, 2 * number + 1])
@@ -315,8 +301,8 @@ def test_the_journal_is_bounded(tmp_path, monkeypatch, limit):
         assert_same_model(c.model, truth.model)
 
 
-def test_an_unlabelled_beginning_is_refused(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_an_unlabelled_beginning_is_refused(folder):
+    with open_toy(folder / "c") as c:
         with pytest.raises(InputError, match="learned nothing yet"):
             c.ingest(chunk(3)[0], [[], None, ()])
         assert len(c) == 0
@@ -337,12 +323,12 @@ def test_a_large_unlabelled_chunk_writes_no_model_and_is_coded_by_the_hash_funct
     assert c.rounds()[-1].bytes == 0
 
 
-def test_ids_are_kept_as_given(tmp_path):
+def test_ids_are_kept_as_given(folder):
     ids = [1, "1", -(2**63), 2**63 - 1, "ü/ \x00 '\"", np.int32(7), "x" * 1024]
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         X, y = chunk(len(ids), seed=0)
         c.ingest(X, y, ids)
-    with Collection.open(tmp_path / "c") as c:
+    with Collection.open(folder / "c") as c:
         hits = c.search(X, len(ids))[0]
         assert {(type(hit.id), hit.id) for hit in hits} == {
             (str if isinstance(each, str) else int, each) for each in ids
@@ -355,8 +341,8 @@ def test_ids_are_kept_as_given(tmp_path):
         assert c.check() == []
 
 
-def test_items_without_ids_are_counted(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_items_without_ids_are_counted(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(3, seed=0))
         c.delete([2])
         c.ingest(*chunk(2, seed=1))
@@ -456,9 +442,9 @@ def test_refused_deletes_leave_everything_as_it_was(filled):
     assert directory_state(c) == before
 
 
-def test_thumbnails_go_with_their_items(tmp_path):
+def test_thumbnails_go_with_their_items(folder):
     pictures = [b"\x89PNG...", None, bytes(MAX_THUMBNAIL_BYTES)]
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         X, y = chunk(3)
         c.ingest(X, y, ["a", "b", "c"], thumbnails=pictures)
         assert [c.thumbnail(each) for each in "abc"] == pictures
@@ -469,9 +455,9 @@ def test_thumbnails_go_with_their_items(tmp_path):
         assert c.thumbnail("a") is None
 
 
-def test_rounds_keep_the_quality_before_learning(tmp_path):
+def test_rounds_keep_the_quality_before_learning(folder):
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         for number, n in enumerate([40, 260, 3]):
             X, y = chunk(n, seed=number, classes=NAMES[: 4 + number], bare=0.2)
             expected = expected_quality(truth, X, y)
@@ -486,7 +472,7 @@ def test_rounds_keep_the_quality_before_learning(tmp_path):
             else:
                 assert (kept.precision, kept.chance) == pytest.approx(expected)
                 assert kept.precision > kept.chance
-    with Collection.open(tmp_path / "c", readonly=True) as c:
+    with Collection.open(folder / "c", readonly=True) as c:
         arrived = [(name, each.number) for each in c.rounds() for name in each.new_classes]
         assert arrived == [(each.name, each.round) for each in c.classes()]
 
@@ -507,25 +493,25 @@ def expected_quality(truth, X, y):
     return precision, chance
 
 
-def test_two_writers_exclude_each_other(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_two_writers_exclude_each_other(folder):
+    with open_toy(folder / "c") as c:
         with pytest.raises(LockedError, match="another writer"):
-            Collection.open(tmp_path / "c")
+            Collection.open(folder / "c")
         with pytest.raises(LockedError):
-            Collection.open(tmp_path / "c", timeout=0.05)
+            Collection.open(folder / "c", timeout=0.05)
         c.ingest(*chunk(3))
         waiting = threading.Timer(0.1, c.close)
         waiting.start()
-        with Collection.open(tmp_path / "c", timeout=30) as second:
+        with Collection.open(folder / "c", timeout=30) as second:
             assert len(second) == 3
         waiting.join()
 
 
-def test_readers_follow_the_writer(tmp_path, monkeypatch):
+def test_readers_follow_the_writer(folder, monkeypatch):
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         c.ingest(*first(truth, 40, 0))
-        with Collection.open(tmp_path / "c", readonly=True) as reader:
+        with Collection.open(folder / "c", readonly=True) as reader:
             assert reader.readonly
             assert not c.readonly
             for change in (lambda: reader.ingest(*chunk(2)), lambda: reader.delete([1])):
@@ -557,8 +543,8 @@ def first(truth, n, number):
     return X, y, ids
 
 
-def test_searches_do_not_wait_for_learning(tmp_path, monkeypatch):
-    with open_toy(tmp_path / "c") as c:
+def test_searches_do_not_wait_for_learning(folder, monkeypatch):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))
         X, y = chunk(40, seed=1)
         before = c.search(X, 5)
@@ -581,8 +567,8 @@ def test_searches_do_not_wait_for_learning(tmp_path, monkeypatch):
         assert len(c) == 80
 
 
-def test_threads_search_while_others_write(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_threads_search_while_others_write(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(60))
         X, _ = chunk(5, seed=99)
         stop, wrong = threading.Event(), []
@@ -616,82 +602,82 @@ def test_threads_search_while_others_write(tmp_path):
         assert c.check() == []
 
 
-def test_what_is_no_collection_is_refused(tmp_path):
-    (tmp_path / "file").write_text("x")
+def test_what_is_no_collection_is_refused(folder):
+    (folder / "file").write_text("x")
     with pytest.raises(CollectionError, match="is a file"):
-        Collection.open(tmp_path / "file")
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "notes.txt").write_text("x")
+        Collection.open(folder / "file")
+    (folder / "foreign").mkdir()
+    (folder / "foreign" / "notes.txt").write_text("x")
     with pytest.raises(CollectionError, match="no collection"):
-        Collection.open(tmp_path / "foreign")
-    assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["notes.txt"]
+        Collection.open(folder / "foreign")
+    assert [path.name for path in (folder / "foreign").iterdir()] == ["notes.txt"]
     with pytest.raises(CollectionError, match="no collection"):
-        Collection.open(tmp_path / "foreign", readonly=True)
+        Collection.open(folder / "foreign", readonly=True)
     with pytest.raises(CollectionError, match="no collection"):
-        Collection.open(tmp_path / "absent", readonly=True)
-    assert not (tmp_path / "absent").exists()
+        Collection.open(folder / "absent", readonly=True)
+    assert not (folder / "absent").exists()
     for name, content in (("garbage", b"garbage" * 500), ("other", None)):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
         if content:
-            (tmp_path / name / "catalog.sqlite").write_bytes(content)
+            (folder / name / "catalog.sqlite").write_bytes(content)
         else:
-            with sqlite3.connect(tmp_path / name / "catalog.sqlite") as other:
+            with sqlite3.connect(folder / name / "catalog.sqlite") as other:
                 other.execute("CREATE TABLE t (x)")
             other.close()
         for readonly in (False, True):
             with pytest.raises(FormatError):
-                Collection.open(tmp_path / name, readonly=readonly)
+                Collection.open(folder / name, readonly=readonly)
 
 
-def test_a_newer_format_is_refused(tmp_path):
-    open_toy(tmp_path / "c").close()
-    database = sqlite3.connect(tmp_path / "c" / "catalog.sqlite")
+def test_a_newer_format_is_refused(folder):
+    open_toy(folder / "c").close()
+    database = sqlite3.connect(folder / "c" / "catalog.sqlite")
     database.execute("PRAGMA user_version = 99")
     database.close()
     for readonly in (False, True):
         with pytest.raises(NewerVersionError, match="99"):
-            Collection.open(tmp_path / "c", readonly=readonly)
+            Collection.open(folder / "c", readonly=readonly)
 
 
-def test_what_a_collection_was_made_with_is_kept(tmp_path):
-    open_toy(tmp_path / "c").close()
+def test_what_a_collection_was_made_with_is_kept(folder):
+    open_toy(folder / "c").close()
     with pytest.raises(InputError, match="16 bits"):
-        Collection.open(tmp_path / "c", 64)
+        Collection.open(folder / "c", 64)
     with pytest.raises(InputError, match="alpha"):
-        Collection.open(tmp_path / "c", model=toy_model(alpha=3.0))
+        Collection.open(folder / "c", model=toy_model(alpha=3.0))
     with pytest.raises(InputError, match="label space"):
-        Collection.open(tmp_path / "c", model=toy_model(n_classes=9))
+        Collection.open(folder / "c", model=toy_model(n_classes=9))
     with pytest.raises(CollectionError, match="new collection only"):
-        Collection.open(tmp_path / "c", model=toy_model().partial_fit(*chunk(3)))
+        Collection.open(folder / "c", model=toy_model().partial_fit(*chunk(3)))
     with pytest.raises(InputError, match="n_bits"):
-        Collection.open(tmp_path / "d", 64, model=toy_model())
+        Collection.open(folder / "d", 64, model=toy_model())
     with pytest.raises(InputError, match="multiple of 8"):
-        Collection.open(tmp_path / "e", 7)
+        Collection.open(folder / "e", 7)
     with open_toy(
-        tmp_path / "c",
+        folder / "c",
     ) as c:
         c.ingest(*chunk(40))
         plain = toy_model().partial_fit(*chunk(40))
         assert_same_model(c.model, plain)
 
 
-def test_a_model_that_has_learned_can_start_a_collection(tmp_path):
+def test_a_model_that_has_learned_can_start_a_collection(folder):
     model = toy_model().partial_fit(*chunk(50, seed=5))
     truth = Truth(model)
-    with Collection.open(tmp_path / "c", model=model) as c:
+    with Collection.open(folder / "c", model=model) as c:
         X, y = chunk(4, seed=6)
         c.ingest(X, y, range(4))
         truth.ingest(X, y, range(4))
         assert_same_model(c.model, truth.model)
-    with Collection.open(tmp_path / "c") as c:
+    with Collection.open(folder / "c") as c:
         assert_same_model(c.model, truth.model)
         assert c.stats().n_seen == 54
 
 
-def test_words_can_be_added_and_last(tmp_path):
+def test_words_can_be_added_and_last(folder):
     vectors = class_vectors(10)
     model = OASIS(16, labels={name: vectors[name] for name in NAMES[:6]}, random_state=0)
-    with Collection.open(tmp_path / "c", model=model) as c:
+    with Collection.open(folder / "c", model=model) as c:
         with pytest.raises(NotFittedError):
             c.add_words({"lamp": vectors["lamp"]})
         c.ingest(*chunk(40))
@@ -703,7 +689,7 @@ def test_words_can_be_added_and_last(tmp_path):
         c._catalog.close()
         c._lock.release()
         c._closed = True
-    with Collection.open(tmp_path / "c") as c:
+    with Collection.open(folder / "c") as c:
         assert c.get(41).labels == ("lamp",)
         assert c.search_words(["lamp"], 1)[0][0].id is not None
 
@@ -714,8 +700,8 @@ def flip(path, at):
     path.write_bytes(content)
 
 
-def test_check_finds_damage(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_check_finds_damage(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(60, seed=0), payload=payloads(60))
         c.checkpoint()
         c.ingest(*chunk(3, seed=1))
@@ -751,8 +737,8 @@ def test_check_finds_damage(tmp_path):
         assert c.check() == []
 
 
-def test_damage_is_noticed_on_opening(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_damage_is_noticed_on_opening(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(60, seed=0))
     (model,) = c.path.glob("model-*")
     whole = model.read_bytes()
@@ -772,10 +758,10 @@ def test_damage_is_noticed_on_opening(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["lost", "truncated", "flipped", "none"])
-def test_the_index_file_is_used_and_can_be_done_without(tmp_path, monkeypatch, damage, caplog):
+def test_the_index_file_is_used_and_can_be_done_without(folder, monkeypatch, damage, caplog):
     monkeypatch.setattr(writer, "INDEX_ROWS", 30)
     truth = Truth()
-    with open_toy(tmp_path / "c") as c:
+    with open_toy(folder / "c") as c:
         for number in range(4):
             c.ingest(*first(truth, 40, number))
             gone = [truth.items[0][0], truth.items[-1][0]]
@@ -802,8 +788,8 @@ def test_the_index_file_is_used_and_can_be_done_without(tmp_path, monkeypatch, d
         assert c.check() == []
 
 
-def test_what_a_crash_left_behind_is_swept(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_what_a_crash_left_behind_is_swept(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))
     for name in ("model-77.safetensors", "journal-78.bin", "index-79.hamming", ".model-5.x.1.tmp"):
         (c.path / name).write_bytes(b"x")
@@ -839,10 +825,10 @@ def raw_items(n, seed=0):
     ]
 
 
-def test_raw_items_go_through_the_recorded_extractor(tmp_path):
+def test_raw_items_go_through_the_recorded_extractor(folder):
     extractor = length_extractor()
     items = raw_items(40)
-    with open_toy(tmp_path / "c", extractor=extractor) as c:
+    with open_toy(folder / "c", extractor=extractor) as c:
         counted = []
         assert c.ingest_items(items, progress=counted.append) == []
         assert sum(counted) == 40
@@ -872,8 +858,8 @@ def test_raw_items_go_through_the_recorded_extractor(tmp_path):
         c.search_items(items[:1])
 
 
-def test_a_collection_of_ready_features_takes_an_extractor_that_fits(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_a_collection_of_ready_features_takes_an_extractor_that_fits(folder):
+    with open_toy(folder / "c") as c:
         c.ingest({"text": sp.csr_array(np.eye(5, 64))}, [["sky"]] * 5)
         with pytest.raises(InputError, match="ready features"):
             c.search_items([{"text": "boat"}])
@@ -887,8 +873,8 @@ def test_a_collection_of_ready_features_takes_an_extractor_that_fits(tmp_path):
         assert len(c.search_items([{"text": "boat"}])[0]) == 8
 
 
-def test_a_full_disk_under_sqlite_is_one_clear_error(tmp_path):
-    with open_toy(tmp_path / "c") as c:
+def test_a_full_disk_under_sqlite_is_one_clear_error(folder):
+    with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))
         before = directory_state(c)
         pages = c._catalog._writer.execute("PRAGMA page_count").fetchone()[0]

@@ -112,7 +112,8 @@ class Catalog:
                 probe.close()
         except sqlite3.OperationalError as error:
             wal = directory / f"{NAME}-wal"
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal.exists():
+            refused = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if error.sqlite_errorcode & 0xFF not in refused or wal.exists():
                 raise
             return "mode=ro&immutable=1"
         return "mode=ro"
@@ -176,11 +177,6 @@ class Catalog:
         connection = self._writer
         if connection is None:
             raise CollectionError("this collection is open for reading only, or closed")
-        if self.in_doubt:
-            raise CollectionError(
-                "the disk failed during the last commit, which may or may not be there; close the "
-                "collection and open it again"
-            )
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:

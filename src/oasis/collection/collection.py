@@ -317,6 +317,12 @@ class Collection(Reader):
                 raise CollectionError(
                     f"{self.path} was opened with readonly=True; open it without to change it"
                 )
+            if self._catalog.in_doubt:
+                # even a file written now could damage a commit that is there after all
+                raise CollectionError(
+                    "the disk or memory failed during the last change, which may or may not be "
+                    "there; close the collection and open it again"
+                )
             yield self._writer
 
     # -- the extractor -------------------------------------------------------------------------
