@@ -37,6 +37,7 @@ Keys = npt.NDArray[np.int64]
 
 _BUSY_MS = 10_000
 _BLOCK = 20_000
+_WAL_BYTES = 16 << 20
 
 
 class Catalog:
@@ -96,6 +97,7 @@ class Catalog:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         return connection
 
     def _readable_query(self, directory: Path) -> str:
