@@ -26,8 +26,9 @@ from index_checks import (
 )
 
 from oasis.errors import FormatError, InputError, NewerVersionError, OasisError
-from oasis.index import HammingIndex, export
+from oasis.index import HammingIndex
 from oasis.index.buffers import Buffer
+from oasis.index.export import export
 from oasis.index.file import HEADER
 from oasis.index.keys import append_run, argsort, code_keys, find
 from oasis.index.layout import Layout

@@ -24,7 +24,6 @@ How it is built, and why:
 
 from __future__ import annotations
 
-from oasis.index.export import export
 from oasis.index.hamming import HammingIndex, Matches, RangeMatches, ScoredMatches
 
-__all__ = ["HammingIndex", "Matches", "RangeMatches", "ScoredMatches", "export"]
+__all__ = ["HammingIndex", "Matches", "RangeMatches", "ScoredMatches"]

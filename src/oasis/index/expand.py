@@ -67,12 +67,13 @@ def expand(
     """
     q, s = slots.shape
     if permit is None and postings.high == n_rows:
-        single = postings.single_rows(slots)
+        links = postings.links(slots)
+        single = postings.single_rows(slots, links)
         # a writer that began meanwhile has moved ``high`` before it touched a list
         if single is not None and postings.high == n_rows:
             return _pad(single[:, :k], keys[:, :k], k)
         if q == 1 and s <= _FEW_SLOTS:
-            one = _expand_one(postings, slots[0], keys[0], k)
+            one = _expand_one(postings, slots[0], links[0].tolist(), keys[0], k)
             if postings.high == n_rows:
                 return one
 
@@ -142,9 +143,10 @@ def _pad(rows: Ints, keys: npt.NDArray[Any], k: int) -> Expansion:
     return Expansion(out_rows, out_keys)
 
 
-def _expand_one(postings: Postings, slots: Ints, keys: npt.NDArray[Any], k: int) -> Expansion:
+def _expand_one(
+    postings: Postings, slots: Ints, links: list[int], keys: npt.NDArray[Any], k: int
+) -> Expansion:
     """Expand one query, all rows permitted: the same with less to set up."""
-    links = postings.links(slots)
     slot_list, key_list = slots.tolist(), keys.tolist()
     rows: list[int] = []
     lengths: list[int] = []

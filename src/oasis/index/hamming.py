@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +13,14 @@ import numpy.typing as npt
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import file
-from oasis.index.expand import expand
 from oasis.index.filters import Allowed
 from oasis.index.layout import Layout
 from oasis.index.postings import Ints
 from oasis.index.scan import Projections, best, nearest, within
+from oasis.index.search import Scan, Search
 from oasis.index.state import State, View
 
 Ids = npt.NDArray[np.int64]
-
-_FEW = 32
-"""An allow-list that admits less than one row in so many is searched by itself."""
 
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
@@ -54,10 +50,6 @@ class RangeMatches(NamedTuple):
     offsets: Ids
     ids: Ids
     distances: npt.NDArray[np.int32]
-
-
-Scan = Callable[[View, Ints, int], tuple[npt.NDArray[Any], Ints]]
-"""(view, which queries, how many) -> keys (lower is better) and slots, by (key, slot)."""
 
 
 class HammingIndex:
@@ -286,15 +278,15 @@ class HammingIndex:
         allowed = None if allow is None else Allowed(allow)
         if allowed is None and q == 1 and state.n_items >= k:
             # nothing to pad, nothing to cut into blocks: a single query is short enough to notice
-            rows, keys = _Search(state, scan, k, None)(np.zeros(1, dtype=np.int64))
+            rows, keys = Search(state, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
             return state.ids.take(rows), keys
         ids = np.full((q, k), -1, dtype=np.int64)
         keys = np.full((q, k), blank)
         have = min(k, state.n_items if allowed is None else min(state.n_items, allowed.count))
         if not have:
             return ids, keys
-        search = _Search(state, scan, have, allowed)
-        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // have))
+        search = Search(state, scan, q, have, allowed)
+        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
         for start in range(0, q, block):
             stop = min(q, start + block)
             rows, keys[start:stop, :have] = search(np.arange(start, stop))
@@ -305,67 +297,6 @@ class HammingIndex:
                 ids[start:stop, :have][there] = state.ids.take(rows[there])
                 keys[start:stop, :have][~there] = blank
         return ids, keys
-
-
-class _Search:
-    """The k first items of blocks of queries, in one state."""
-
-    def __init__(self, state: State, scan: Scan, k: int, allowed: Allowed | None) -> None:
-        self._state = state
-        self._scan = scan
-        self._k = k
-        self._allowed = allowed
-        self._permit = state.permit(allowed)
-        self._permitted: View | None = None
-        n = state.n_items if allowed is None else min(state.n_items, allowed.count)
-        self._share = n / state.n_rows
-
-    def __call__(self, which: Ints) -> tuple[Ints, npt.NDArray[Any]]:
-        if self._allowed is not None and self._share * _FEW < 1:
-            return self._among_permitted(which)
-        target = self._k
-        if self._permit is not None:
-            # enough rows that k of them should be permitted, and some to spare
-            target = int(1.5 * self._k / self._share) + 16
-        view = self._state.view()
-        s = min(target, view.n_slots)
-        keys, slots = self._scan(view, which, s)
-        found = expand(
-            view.postings,
-            slots,
-            keys,
-            self._k,
-            n_rows=view.n_rows,
-            complete=s == view.n_slots,
-            permit=self._permit,
-            target=target,
-        )
-        if found.exact is not None and not found.exact.all():
-            rest = np.flatnonzero(~found.exact)
-            found.rows[rest], found.keys[rest] = self._among_permitted(which[rest])
-        return found.rows, found.keys
-
-    def _among_permitted(self, which: Ints) -> tuple[Ints, npt.NDArray[Any]]:
-        if self._permitted is None:
-            self._permitted = self._state.permitted_view(self._allowed)
-        view = self._permitted
-        if not view.n_rows or view.rows is None:
-            blank = np.full((len(which), self._k), -1, dtype=np.int64)
-            return blank, np.zeros(blank.shape)
-        s = min(self._k, view.n_slots)
-        keys, slots = self._scan(view, which, s)
-        found = expand(
-            view.postings,
-            slots,
-            keys,
-            self._k,
-            n_rows=view.n_rows,
-            complete=s == view.n_slots,
-            permit=None,
-            target=self._k,
-        )
-        rows = np.where(found.rows >= 0, view.rows[np.maximum(found.rows, 0)], -1)
-        return rows, found.keys
 
 
 def _check_k(k: Any) -> int:
@@ -412,13 +343,4 @@ def _check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
         raise InputError(f"projections must be real numbers, got {array.dtype}")
     if array.ndim != 2 or array.shape[1] != n_bits:
         raise InputError(f"projections must have shape (q, {n_bits}), got {array.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        size = np.abs(array.astype(np.float64)).sum(axis=1)
-    bad = np.flatnonzero(~(size <= np.finfo(np.float32).max))
-    if len(bad):
-        row = int(bad[0])
-        raise InputError(
-            f"projection {row} holds NaN, infinity or numbers too large for float32; "
-            "expected finite numbers"
-        )
     return array

@@ -118,9 +118,13 @@ def sort_run(keys: Keys, start: int, *, stored: bool) -> Run:
     stop = start + len(keys)
     if stored and bool((keys[1:] > keys[:-1]).all()):
         return Run(start, stop, None, None)
+    return Run(start, stop, *sorted_order(keys, start))
+
+
+def sorted_order(keys: Keys, start: int) -> tuple[npt.NDArray[np.int32], Keys]:
+    """Return the order and the samples of a run; see `Run`."""
     order = argsort(keys)
-    samples = keys[order[::STRIDE]]
-    return Run(start, stop, (order + start).astype(np.int32), samples)
+    return (order + start).astype(np.int32), keys[order[::STRIDE]]
 
 
 def append_run(runs: Runs, keys: Keys, start: int, buffer: Buffer, lookup: Lookup) -> Runs:
@@ -158,10 +162,10 @@ def find(runs: Runs, wanted: Keys, buffer: Buffer, lookup: Lookup) -> Positions:
         if not len(missing):
             break
         keys = wanted[missing]
-        if run.order is None:
+        if run.order is None or run.samples is None:
             positions, hit = _find_ascending(run, keys, buffer)
         else:
-            positions, hit = _find_sorted(run, keys, lookup)
+            positions, hit = _find_sorted(run.order, run.samples, keys, lookup)
         found[missing[hit]] = positions[hit]
         missing = missing[~hit]
     return found
@@ -180,10 +184,9 @@ def _find_ascending(
     return at + run.start, hit
 
 
-def _find_sorted(run: Run, wanted: Keys, lookup: Lookup) -> tuple[Positions, npt.NDArray[np.bool_]]:
-    order, samples = run.order, run.samples
-    if order is None or samples is None:
-        raise TypeError("an ascending run has no order")
+def _find_sorted(
+    order: npt.NDArray[np.int32], samples: Keys, wanted: Keys, lookup: Lookup
+) -> tuple[Positions, npt.NDArray[np.bool_]]:
     stretch = np.searchsorted(samples, wanted, side="right") - 1
     low = np.maximum(stretch, 0) * STRIDE
     high = np.minimum(low + STRIDE, len(order))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.errors import FormatError
-from oasis.index.keys import STRIDE, Run, code_keys, sort_run
+from oasis.index.keys import STRIDE, Run, code_keys, sort_run, sorted_order
 from oasis.index.postings import ranges
 
 Ints32 = npt.NDArray[np.int32]
@@ -63,9 +63,7 @@ class Layout:
         repeated = np.flatnonzero(slots != np.arange(n))
         prefix = int(repeated[0]) if len(repeated) else n
         id_run = sort_run(ids, 0, stored=True)
-        code_run = sort_run(code_keys(codes), 0, stored=False)
-        if code_run.order is None or code_run.samples is None:
-            raise TypeError("a run of hashes always has an order")
+        code_order, code_samples = sorted_order(code_keys(codes), 0)
         return cls(
             ids,
             codes,
@@ -75,8 +73,8 @@ class Layout:
             rows,
             id_run.order,
             id_run.samples,
-            code_run.order,
-            code_run.samples,
+            code_order,
+            code_samples,
         )
 
     @property

@@ -99,22 +99,21 @@ class Postings:
             raise FormatError("the index file is damaged: its lists of rows do not fit together")
         self._checked = True
 
-    def single_rows(self, slots: Ints) -> Ints | None:
+    def links(self, slots: Ints) -> npt.NDArray[np.int32]:
+        """Return what each slot has beyond the base, as the module describes it."""
+        links: npt.NDArray[np.int32] = self._link.take(slots)
+        return links
+
+    def single_rows(self, slots: Ints, links: npt.NDArray[np.int32]) -> Ints | None:
         """Return the rows of slots that have one row each, or None where some has more."""
-        link = self._link.take(slots)
         if self.n_base == 0:
-            return link.astype(np.int64) - 1 if link.min(initial=1) > 0 else None
-        if self.offsets is not None or link.min(initial=0) < 0:
+            return links.astype(np.int64) - 1 if links.min(initial=1) > 0 else None
+        if self.offsets is not None or links.min(initial=0) < 0:
             return None
         old = slots < self.n_base
-        if bool((link[old] != 0).any()):
+        if bool((links[old] != 0).any()):
             return None
-        return np.where(old, slots, link.astype(np.int64) - 1)
-
-    def links(self, slots: Ints) -> list[int]:
-        """Return what `first_rows` needs to know of each slot (one-dimensional)."""
-        links: list[int] = self._link.take(slots).tolist()
-        return links
+        return np.where(old, slots, links.astype(np.int64) - 1)
 
     def first_rows(self, slot: int, link: int, limit: int) -> list[int]:
         """Return the first rows of one slot, at most ``limit``: quicker than `rows` for a few."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes, unpack
+from oasis.errors import InputError
 
 Slots = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -94,25 +95,26 @@ class Projections:
 
     @classmethod
     def of(cls, projections: npt.NDArray[Any]) -> Projections:
-        given = projections.astype(np.float64)
-        size = np.abs(given)
-        least = np.min(size, axis=1, where=size > 0, initial=np.inf)
-        step = np.where(np.isfinite(least), least, 1.0)
-        with np.errstate(over="ignore"):
-            multiples = np.rint(given / step[:, None])
-            total = np.abs(multiples).sum(axis=1)
-            same = (multiples * step[:, None] == given).all(axis=1)
-        # so few and so large that unlike sums stay unlike when rounded to float32
-        whole = same & (total <= 2.0**22) & (step >= 2.0**-126)
-        # powers of two, so that scaling itself is exact
-        power = np.exp2(-np.ceil(np.log2(np.maximum(size.max(axis=1), np.finfo(np.float64).tiny))))
-        values = np.where(whole[:, None], multiples, given)
-        unit = np.where(whole, step, 1.0)
-        scale = np.where(whole, 1.0, power)
+        """Make (q, n_bits) real numbers ready, or refuse those that have no finite score."""
+        values = projections.astype(np.float64)
+        size = np.abs(values)
+        total = size.sum(axis=1)
+        refused = ~(total <= np.finfo(np.float32).max)
+        if refused.any():
+            raise InputError(
+                f"projection {int(np.argmax(refused))} holds NaN, infinity or numbers too large "
+                "for float32; expected finite numbers"
+            )
+        # a power of two, so that scaling itself is exact
+        scale = np.ldexp(1.0, np.minimum(-np.frexp(size.max(axis=1))[1], 1000))
         # the sum of n rounded terms, the rounding of the terms and that of the final score
-        error = 2.0**-23 * given.shape[1] * size.sum(axis=1) + 2.0**-149
-        slack = np.minimum(np.where(whole, 0.0, error * scale), 2.0**100).astype(np.float32)
-        return cls(values, (values * scale[:, None]).astype(np.float32), unit, slack)
+        error = 2.0**-23 * values.shape[1] * total + 2.0**-149
+        slack = np.minimum(error * scale, 2.0**100).astype(np.float32)
+        unit = np.ones(len(values))
+        scaled = (values * scale[:, None]).astype(np.float32)
+        for row, (multiples, step) in _multiples(values, size).items():
+            values[row], scaled[row], unit[row], slack[row] = multiples, multiples, step, 0
+        return cls(values, scaled, unit, slack)
 
     def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
         return Projections(
@@ -131,6 +133,24 @@ class Projections:
             sums = np.einsum("ij,ij->i", self.values[query[part]], signs.astype(np.float64))
             out[part] = sums * self.unit[query[part]]
         return out
+
+
+def _multiples(values: Floats, size: Floats) -> dict[int, tuple[Floats, float]]:
+    """Return, for each row that is small multiples of one number, the multiples and the number."""
+    step = np.min(size, axis=1, where=size > 0, initial=np.inf)
+    step[np.isinf(step)] = 1.0
+    with np.errstate(over="ignore"):
+        ratio = values / step[:, None]
+    found = {}
+    for row in np.flatnonzero((ratio == np.rint(ratio)).all(axis=1)).tolist():
+        # so few and so large that unlike sums stay unlike when rounded to float32
+        if (
+            np.abs(ratio[row]).sum() <= 2.0**22
+            and step[row] >= 2.0**-126
+            and bool((ratio[row] * step[row] == values[row]).all())
+        ):
+            found[row] = (ratio[row], float(step[row]))
+    return found
 
 
 def best(parts: list[Codes], take: Any, projections: Projections, s: int) -> tuple[Scores, Slots]:
@@ -157,6 +177,9 @@ def _settle(
 ) -> tuple[Scores, Slots]:
     """Score candidates and return the s best of each query; every query has s or more."""
     score = projections.score(query, take(slot))
+    if len(projections) == 1:
+        chosen = np.lexsort((slot, -score))[None, :s]
+        return score[chosen], slot[chosen]
     order = np.lexsort((slot, -score, query))
     begin = np.searchsorted(query[order], np.arange(len(projections)))
     chosen = order[begin[:, None] + np.arange(s)]
