@@ -43,7 +43,8 @@ class Collection(Reader):
     >>> X = {"image": rng.random((4, 20)), "text": rng.random((4, 10))}
     >>> y = [["sky"], ["sky", "sea"], ["cat"], ["cat"]]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Collection.open(f"{folder}/photos.oasis", n_bits=16) as c:
+    ...     model = OASIS(n_bits=16, random_state=0)
+    ...     with Collection.open(f"{folder}/photos.oasis", model=model) as c:
     ...         c.ingest(X, y, ids=["a", "b", "c", "d"], payload=[{"year": i} for i in range(4)])
     ...         hits = c.search(X, k=2, where={"year": {"gte": 2}})
     ...     [hit.id for hit in hits[2]]

@@ -25,6 +25,7 @@ from oasis.collection.setup import Setup
 from oasis.collection.view import VanishedError, View, follow, load
 from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
 from oasis.features.extractor import Extractor
+from oasis.index import HammingIndex
 from oasis.model import OASIS
 
 _ATTEMPTS = 20
@@ -226,6 +227,11 @@ class Reader:
     def model(self) -> OASIS:
         """A copy of the model as of the last commit; learning with it does not change this one."""
         return copy.copy(_learned(self._current()))
+
+    @property
+    def index(self) -> HammingIndex:
+        """The index of all codes by key, to be read only."""
+        return self._current().index
 
     @property
     def extractor(self) -> Extractor:
