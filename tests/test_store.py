@@ -27,6 +27,14 @@ def test_replacing_leaves_the_old_file_when_the_block_raises(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_replacing_leaves_the_mode_to_the_umask(tmp_path):
+    (tmp_path / "plain").touch()
+    with replacing(tmp_path / "file") as temporary:
+        temporary.touch()
+        temporary.chmod(0o600)
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 def test_append_cuts_what_was_past_the_offset(tmp_path):
     path = tmp_path / "file"
     append(path, 0, b"first")

@@ -59,8 +59,11 @@ def replacing(path: Path) -> Iterator[Path]:
     the block raises, the temporary file is removed and ``path`` is left as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.touch()
+    mode = temporary.stat().st_mode
     try:
         yield temporary
+        temporary.chmod(mode)  # some libraries write files that nobody else may read
         disk.sync(temporary)
         disk.replace(temporary, path)
         disk.sync(path.parent)

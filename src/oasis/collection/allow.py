@@ -11,8 +11,8 @@ import json
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from oasis.collection.catalog import Catalog, Keys
 from oasis.collection.filters import Condition, Filter
 
 _KEPT = 16
-_BLOCK = 20_000
-_JUDGED = 100_000
+_VERDICTS = 100_000
 """Distinct values of a field whose verdict is kept during a pass."""
+_FEW = 10
+"""Where a class has less than one item in so many, only its items' payloads are read."""
 
 
 class AllowLists:
@@ -48,7 +49,7 @@ class AllowLists:
         with self._catalog.reading() as connection:
             top = self._catalog.head(connection).next_key - 1
             if top > last:
-                known = np.concatenate([known, self._scan(connection, where, last)])
+                known = np.concatenate([known, self._scan(connection, where, last, top)])
         with self._guard:
             self._kept[where.text] = (top, known)
             self._kept.move_to_end(where.text)
@@ -56,11 +57,17 @@ class AllowLists:
                 self._kept.popitem(last=False)
         return known
 
-    def _scan(self, connection: sqlite3.Connection, where: Filter, last: int) -> Keys:
+    def _scan(self, connection: sqlite3.Connection, where: Filter, last: int, top: int) -> Keys:
         parts = [self._having(connection, name, last) for name in where.labels]
-        if where.fields:
-            parts.append(self._passing(connection, where.fields, last))
-        return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), parts)
+        if not where.fields:
+            return reduce(_common, parts)
+        if parts:
+            having = reduce(_common, parts)
+            if len(having) * _FEW < top - last:
+                rows = self._catalog.rows(connection, "key, payload", having.tolist())
+                return np.sort(_judged(rows, where.fields))
+            return _common(having, self._passing(connection, where.fields, last))
+        return self._passing(connection, where.fields, last)
 
     def _having(self, connection: sqlite3.Connection, name: str, last: int) -> Keys:
         """Return the keys beyond ``last`` of the items that have a class."""
@@ -78,42 +85,50 @@ class AllowLists:
         self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int
     ) -> Keys:
         """Return the keys beyond ``last`` of the items whose payload meets every condition."""
-        # SQLite cuts the value out of the payload as it is written; Python judges it, so that
-        # numbers are compared as they are everywhere else
-        columns = ", ".join("payload -> ?" for _ in fields)
+        # SQLite cuts the value out of the payload as it is written and Python judges it, so that
+        # numbers are compared as they are everywhere else; a row that fails never leaves SQLite
         paths = [_path(name) for name, _ in fields]
-        if any(path is None for path in paths):
-            return self._passing_slowly(connection, fields, last)
-        cursor = connection.execute(
-            f"SELECT key, {columns} FROM items WHERE key > ? AND payload IS NOT NULL ORDER BY key",  # noqa: S608
-            (*paths, last),
+        if None in paths:
+            rows = connection.execute(
+                "SELECT key, payload FROM items WHERE key > ? ORDER BY key", (last,)
+            )
+            return _judged(rows, fields)
+        for number, (_, condition) in enumerate(fields):
+            verdicts = _Verdicts(condition)
+            connection.create_function(f"judge{number}", 1, verdicts.__getitem__)
+        tests = " AND ".join(f"judge{number}(payload -> ?)" for number in range(len(fields)))
+        found = connection.execute(
+            f"SELECT key FROM items WHERE key > ? AND {tests} ORDER BY key",  # noqa: S608
+            (last, *paths),
         )
-        judged: list[dict[str | None, bool]] = [{None: False} for _ in fields]
-        passed: list[int] = []
-        while rows := cursor.fetchmany(_BLOCK):
-            for key, *values in rows:
-                for (_, condition), known, text in zip(fields, judged, values, strict=True):
-                    verdict = known.get(text)
-                    if verdict is None:
-                        verdict = condition.holds(json.loads(text))
-                        if len(known) < _JUDGED:
-                            known[text] = verdict
-                    if not verdict:
-                        break
-                else:
-                    passed.append(key)
-        return np.array(passed, dtype=np.int64)
+        return np.array([key for (key,) in found], dtype=np.int64)
 
-    def _passing_slowly(
-        self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int
-    ) -> Keys:
-        where = Filter(fields, ())
-        rows: Any = connection.execute(
-            "SELECT key, payload FROM items WHERE key > ? AND payload IS NOT NULL ORDER BY key",
-            (last,),
-        )
-        passed = [key for key, payload in rows if where.matches(json.loads(payload), ())]
-        return np.array(passed, dtype=np.int64)
+
+class _Verdicts(dict[str | None, bool]):
+    """Whether a value, as JSON text, meets a condition; None stands for a field that is missing."""
+
+    def __init__(self, condition: Condition) -> None:
+        super().__init__({None: False})
+        self._condition = condition
+
+    def __missing__(self, text: str) -> bool:
+        verdict = self._condition.holds(json.loads(text))
+        if len(self) < _VERDICTS:
+            self[text] = verdict
+        return verdict
+
+
+def _judged(
+    rows: Iterable[tuple[int, str | None]], fields: tuple[tuple[str, Condition], ...]
+) -> Keys:
+    """Return the keys of the rows whose payload meets every condition."""
+    where = Filter(fields, ())
+    passed = [key for key, text in rows if text and where.matches(json.loads(text), ())]
+    return np.array(passed, dtype=np.int64)
+
+
+def _common(a: Keys, b: Keys) -> Keys:
+    return np.intersect1d(a, b, assume_unique=True)
 
 
 def _path(name: str) -> str | None:

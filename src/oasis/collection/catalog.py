@@ -37,6 +37,7 @@ Keys = npt.NDArray[np.int64]
 
 _BUSY_MS = 10_000
 _BLOCK = 20_000
+_WAL_BYTES = 16 << 20
 
 
 class Catalog:
@@ -96,6 +97,7 @@ class Catalog:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         return connection
 
     def _readable_query(self, directory: Path) -> str:
@@ -112,7 +114,8 @@ class Catalog:
                 probe.close()
         except sqlite3.OperationalError as error:
             wal = directory / f"{NAME}-wal"
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal.exists():
+            refused = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if error.sqlite_errorcode & 0xFF not in refused or wal.exists():
                 raise
             return "mode=ro&immutable=1"
         return "mode=ro"
@@ -176,17 +179,13 @@ class Catalog:
         connection = self._writer
         if connection is None:
             raise CollectionError("this collection is open for reading only, or closed")
-        if self.in_doubt:
-            raise CollectionError(
-                "the disk failed during the last commit, which may or may not be there; close the "
-                "collection and open it again"
-            )
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # a full disk has ended it already
+                    connection.execute("ROLLBACK")
                 raise
             self.in_doubt = True
             try:

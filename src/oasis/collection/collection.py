@@ -43,7 +43,8 @@ class Collection(Reader):
     >>> X = {"image": rng.random((4, 20)), "text": rng.random((4, 10))}
     >>> y = [["sky"], ["sky", "sea"], ["cat"], ["cat"]]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Collection.open(f"{folder}/photos.oasis", n_bits=16) as c:
+    ...     model = OASIS(n_bits=16, random_state=0)
+    ...     with Collection.open(f"{folder}/photos.oasis", model=model) as c:
     ...         c.ingest(X, y, ids=["a", "b", "c", "d"], payload=[{"year": i} for i in range(4)])
     ...         hits = c.search(X, k=2, where={"year": {"gte": 2}})
     ...     [hit.id for hit in hits[2]]
@@ -316,6 +317,12 @@ class Collection(Reader):
             if self._writer is None:
                 raise CollectionError(
                     f"{self.path} was opened with readonly=True; open it without to change it"
+                )
+            if self._catalog.in_doubt:
+                # even a file written now could damage a commit that is there after all
+                raise CollectionError(
+                    "the disk or memory failed during the last change, which may or may not be "
+                    "there; close the collection and open it again"
                 )
             yield self._writer
 

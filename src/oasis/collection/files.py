@@ -69,17 +69,16 @@ class Files:
 
     def undo(self, committed: Head, new: Head) -> None:
         """Take back what was written for a commit that did not come about."""
-        with contextlib.suppress(OSError):  # what cannot be removed now is swept on the next open
+        with contextlib.suppress(OSError):  # the next commit sweeps again
             self.sweep(committed)
             if committed.journal == new.journal and committed.journal_bytes < new.journal_bytes:
                 path = self.directory / committed.journal_name
                 store.disk.write(path, committed.journal_bytes, b"")
 
-    def forget(self, old: Head, new: Head) -> None:
-        """Remove the files that the commit ``new`` has no use for any more."""
-        for name in old.file_names - new.file_names:
-            with contextlib.suppress(OSError):  # the commit stands; swept on the next open
-                store.disk.remove(self.directory / name)
+    def forget(self, head: Head) -> None:
+        """Remove the files that a commit has no use for any more."""
+        with contextlib.suppress(OSError):  # the commit stands; the next one sweeps again
+            self.sweep(head)
 
     def sweep(self, head: Head) -> None:
         """Remove every file of ours that the head does not name, as a crash leaves behind."""

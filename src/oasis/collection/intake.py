@@ -17,6 +17,8 @@ MAX_PAYLOAD_BYTES = 1 << 20
 MAX_THUMBNAIL_BYTES = 10 * 1024
 
 _INT64 = range(-(2**63), 2**63)
+_TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ def _payload(row: int, value: Any) -> str | None:
     if not isinstance(value, Mapping):
         raise InputError(f"the payload of sample {row} must be an object, got {value!r}")
     try:
-        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        # keys that are no texts would come back as texts
-        same = json.loads(text) == value
+        text = _TO_JSON(dict(value))
+        plain = all(type(key) is str and type(each) in _PLAIN for key, each in value.items())
+        same = plain or json.loads(text) == value
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the payload of sample {row} is no JSON: {error}") from error
     if not same:

@@ -25,6 +25,7 @@ from oasis.collection.setup import Setup
 from oasis.collection.view import VanishedError, View, follow, load
 from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
 from oasis.features.extractor import Extractor
+from oasis.index import HammingIndex
 from oasis.model import OASIS
 
 _ATTEMPTS = 20
@@ -151,7 +152,10 @@ class Reader:
         return self._current().head.n_items
 
     def __contains__(self, item: object) -> bool:
-        return isinstance(item, (str, int)) and bool(self.known([item]))
+        try:
+            return bool(self.known([check_id(item)]))
+        except InputError:  # what no item can have as its id
+            return False
 
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
@@ -223,6 +227,11 @@ class Reader:
     def model(self) -> OASIS:
         """A copy of the model as of the last commit; learning with it does not change this one."""
         return copy.copy(_learned(self._current()))
+
+    @property
+    def index(self) -> HammingIndex:
+        """The index of all codes by key, to be read only."""
+        return self._current().index
 
     @property
     def extractor(self) -> Extractor:

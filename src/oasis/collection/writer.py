@@ -201,7 +201,7 @@ class Writer:
 
     def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
         new = View(head, model, view.index, view.classes)
-        self._files.forget(view.head, head)
+        self._files.forget(head)
         return new
 
     @contextmanager
