@@ -18,6 +18,7 @@ from oasis.cli.collection import parse_where
 from oasis.cli.console import file_size
 from oasis.collection import Collection
 from oasis.errors import InputError, OasisError
+from oasis.features.extractor import Extractor, Function
 
 TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@1")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
@@ -209,6 +210,24 @@ def test_search_prints_a_table_and_filters(filled, oasis):
     assert (
         oasis("search", filled, "--text", "boat", "--where", "year=1900")[1].count("nothing") == 1
     )
+
+
+def test_search_without_knowledge_says_so(filled, oasis):
+    code, out, err = oasis("search", filled, "--text", "xylophone", "-k", 1)
+    scores = [line.split()[1] for line in out.splitlines() if "item-" in line]
+    assert code == 0
+    assert (scores == ["+0.000"]) == ("nothing like this query" in err)
+
+
+def test_collection_with_an_extractor_of_ones_own_answers_what_it_can(tmp_path, oasis):
+    length = Function("length@1", lambda texts: [[len(text), 1.0] for text in texts], 2)
+    own = Extractor({"text": ("text", length)})
+    with Collection.open(tmp_path / "c.oasis", extractor=own) as opened:
+        opened.ingest_items([row(number) for number in range(9)])
+    assert oasis("search", tmp_path / "c.oasis", "--like", "item-3")[0] == 0
+    code, _, err = oasis("search", tmp_path / "c.oasis", "--text", "boat")
+    assert code == 1
+    assert "no embedder is called 'length@1'" in err
 
 
 def test_like_finds_a_whole_number(tmp_path, oasis):

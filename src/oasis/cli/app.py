@@ -52,5 +52,5 @@ def main() -> None:
     try:
         app()
     except (OasisError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         sys.exit(1)

@@ -271,6 +271,8 @@ def search(
         people().print(table(_HIT_COLUMNS, rows, _title(query)))
         if not hits:
             people().print("nothing found")
+        elif not any(hit.score for hit in hits):
+            remark("all scores are 0: nothing like this query has been learned yet")
         people().print()
     if save is not None:
         people().print(f"contact sheet: {save}", soft_wrap=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from oasis.collection import Collection
 from oasis.collection.catalog import NAME
+from oasis.demo.glyphs import EMBEDDERS
 from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Embedder, Extractor, embedder_of_name
 from oasis.features.image import EfficientNetLite0
@@ -22,16 +23,11 @@ def open_to_read(path: Path) -> Collection:
     if not exists(path):
         raise CollectionError(f"there is no collection at {path}")
     opened = Collection.open(path, readonly=True)
-    recorded = opened.stats().extractor
-    if recorded is None:
-        return opened
-    try:
-        extractor = recorded_extractor(recorded)
-    except InputError:
-        # an embedder of the user's own: everything but raw queries works, and those say why not
+    recorded = opened.stats().extractor or {}
+    if all(entry["embedder"] not in EMBEDDERS for entry in recorded.values()):
         return opened
     opened.close()
-    return Collection.open(path, readonly=True, extractor=extractor)
+    return Collection.open(path, readonly=True, extractor=recorded_extractor(recorded))
 
 
 def exists(path: Path) -> bool:
@@ -65,6 +61,4 @@ def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extrac
 
 def recorded_extractor(description: dict[str, Any]) -> Extractor:
     """Return the extractor that a collection names, that of the demo included."""
-    from oasis.demo.glyphs import EMBEDDERS
-
     return Extractor.from_description(description, EMBEDDERS)

@@ -1,8 +1,9 @@
 """Icons as raw items, and the extractor that the demo's collection is filled with.
 
-Pictures are described by histograms of oriented gradients: two milliseconds an icon, nothing to
-install, and 0.61 MAP with words on held-out icons. EfficientNet-Lite0 gives 0.62 there (0.44
-instead of 0.38 from the picture alone), and takes most of a minute on two busy cores.
+Pictures are described by histograms of oriented gradients, which need no net. Measured on held-out
+icons at 64 bits, two seeds: MAP 0.62 from picture and words, 0.38 from the picture alone.
+EfficientNet-Lite0 gives 0.62 and 0.44, but took 67 s for all icons on two busy cores, where the
+whole demo takes 12.
 """
 
 from __future__ import annotations

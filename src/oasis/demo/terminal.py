@@ -18,6 +18,7 @@ from oasis.demo.story import Answer, Asked, Told
 _WIDE = 100
 _DOTS = 16
 _BAR = 12
+_N_HITS = 3
 _SHADES = " ▏▎▍▌▋▊▉█"
 
 # the bit of a braille character for each of its dots: 4 rows, 2 columns
@@ -90,7 +91,6 @@ def show_searches(
 ) -> None:
     """Print the searches: those of held-out icons in three columns, the others one column each."""
     width = min(console.width, 120)
-    n_hits = 3
     single = [each for each in asked if len(each.answers) == 1]
     for each in asked:
         if each.icon is not None and isinstance(each.icon.image, bytes):
@@ -101,7 +101,10 @@ def show_searches(
                 Text(f"a held-out icon: {each.note}", style="dim italic"),
             )
             columns = [
-                (Text(answer.way, style="bold cyan"), _hits(console, answer, n_hits, picture))
+                (
+                    Text(answer.way, style="bold cyan"),
+                    _hits(console, answer, picture, each.icon.labels),
+                )
                 for answer in each.answers
             ]
             console.print(_side_by_side(head, columns, width))
@@ -112,7 +115,7 @@ def show_searches(
         columns = [
             (
                 Text(f"“{each.title}”", style="bold cyan"),
-                _hits(console, each.answers[0], n_hits, picture),
+                _hits(console, each.answers[0], picture),
             )
             for each in single
             if each.note == note
@@ -149,17 +152,24 @@ def _side_by_side(
 
 
 def _hits(
-    console: Console, answer: Answer, n: int, picture: Callable[[Hit], bytes]
+    console: Console,
+    answer: Answer,
+    picture: Callable[[Hit], bytes],
+    wanted: Sequence[str] = (),
 ) -> RenderableType:
+    """Return the first hits below each other; the score of one without a wanted label is dim."""
     return Group(
         *(
             _beside(
                 _drawing(console, picture(hit)),
                 Text(f"\n{hit.payload['title']}"),
                 Text(", ".join(hit.labels), style="dim"),
-                Text(f"{hit.score:+.2f}", style="green"),
+                Text(
+                    f"{hit.score:+.2f}",
+                    style="green" if not wanted or set(wanted) & set(hit.labels) else "dim",
+                ),
             )
-            for hit in answer.hits[:n]
+            for hit in answer.hits[:_N_HITS]
         )
     )
 
