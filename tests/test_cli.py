@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from oasis.cli import ingest, main, pictures, reference
-from oasis.cli.collection import parse_where
+from oasis.cli.conditions import parse_where
 from oasis.cli.console import file_size
 from oasis.collection import Collection
 from oasis.errors import InputError, OasisError
@@ -395,6 +395,22 @@ def test_where_reads_scalars_as_json_and_refuses_two_equalities():
     assert parse_where(['{"a": {"gt": 1}}', "a<=3"]) == {"a": {"gt": 1, "lte": 3}}
     with pytest.raises(InputError, match="two conditions on 'a'"):
         parse_where(["a=1", "a=2"])
+
+
+def test_a_terminal_without_unicode_gets_an_answer(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "i.jsonl", [{**row(n), "id": f"Bär {n}"} for n in range(6)])
+    command = [sys.executable, "-m", "oasis"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    def run(*arguments):
+        return subprocess.run(
+            [*command, *map(str, arguments)], env=environment, capture_output=True, check=True
+        ).stdout.decode("ascii")
+
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    assert "B?r" in run("search", tmp_path / "c.oasis", "--word", "sea")
+    found = json.loads(run("search", tmp_path / "c.oasis", "--word", "sea", "--json"))
+    assert found["results"][0]["hits"][0]["id"].startswith("Bär")
 
 
 def test_sizes_for_people():

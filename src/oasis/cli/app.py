@@ -5,6 +5,7 @@ Exit codes: 0, 1 (a clear one-line error on standard error), 2 (usage).
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -49,6 +50,10 @@ def options(
 
 def main() -> None:
     """Run the command line; errors that have a name become one line and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # a terminal that lacks a character gets a question mark, not an error
+            stream.reconfigure(errors="replace")
     try:
         app()
     except (OasisError, OSError) as error:

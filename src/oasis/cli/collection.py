@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -11,13 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from oasis.cli.conditions import parse_where, stored_id
 from oasis.cli.console import Column, file_size, people, print_json, progress_of, remark, table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Existing = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The collection's directory.")]
-
-_CONDITION = re.compile(r"\s*([^<>=\s][^<>=]*?)\s*(<=|>=|=|<|>)\s*(.*)", re.DOTALL)
-_OPERATORS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -364,55 +360,6 @@ def export(
         f"{written['items']:,} codes of {written['n_bits']} bits in {', '.join(written['files'])}",
         soft_wrap=True,
     )
-
-
-def parse_where(conditions: list[str]) -> dict[str, Any]:
-    """Return the filter that conditions make together.
-
-    >>> parse_where(["year>=2020", "year<2024", "kind=photo"])
-    {'year': {'gte': 2020, 'lt': 2024}, 'kind': 'photo'}
-    """
-    from oasis.errors import InputError
-
-    where: dict[str, Any] = {}
-    for condition in conditions:
-        if condition.lstrip().startswith("{"):
-            try:
-                parts = json.loads(condition)
-            except ValueError as error:
-                raise InputError(f"--where {condition!r} is no JSON: {error}") from error
-        else:
-            match = _CONDITION.fullmatch(condition)
-            if match is None:
-                raise InputError(
-                    f"--where {condition!r} is no condition; expected year=2024, 'year>=2020' or "
-                    "a JSON object"
-                )
-            name, sign, value = match.groups()
-            scalar = _scalar(value)
-            parts = {name: scalar if sign == "=" else {_OPERATORS[sign]: scalar}}
-        for name, wanted in parts.items():
-            known = where.get(name)
-            if name in where and not (isinstance(known, dict) and isinstance(wanted, dict)):
-                raise InputError(f"--where has two conditions on {name!r} that are not ranges")
-            where[name] = {**known, **wanted} if isinstance(known, dict) else wanted
-    return where
-
-
-def stored_id(opened: Any, text: str) -> str | int:
-    """Return the id that a text on the command line means: the text itself, or a whole number."""
-    if text not in opened and re.fullmatch(r"-?\d{1,18}", text) and int(text) in opened:
-        return int(text)
-    return text
-
-
-def _scalar(text: str) -> Any:
-    """Return a JSON scalar, or the text itself where it is none."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return text if isinstance(value, (list, dict)) else value
 
 
 def _title(query: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ a terminal only, so nothing of it ends up in a file.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -27,7 +28,8 @@ from rich.text import Text
 
 def print_json(value: Any) -> None:
     """Print one JSON document to standard output; what JSON does not know raises."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+    plain = "utf" not in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(value, ensure_ascii=plain, indent=2, allow_nan=False))
 
 
 def people() -> Console:

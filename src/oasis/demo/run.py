@@ -81,15 +81,15 @@ def _remove_collection(made: Path) -> None:
     if not made.is_dir() or not (made / NAME).is_file():
         raise CollectionError(foreign)
     try:
-        # as a writer, so that it is not removed under another one
-        with Collection.open(made) as opened:
+        with Collection.open(made, readonly=True) as opened:
             recorded = opened.stats().extractor
-    except CollectionError:
-        raise
     except OasisError as error:
         raise CollectionError(f"{foreign} ({error})") from error
+    if recorded != glyphs.extractor().describe():
+        raise CollectionError(foreign)
+    Collection.open(made).close()  # another writer has it? then this raises
     names = [path.name for path in made.iterdir()]
-    if recorded != glyphs.extractor().describe() or not all(map(_OURS.fullmatch, names)):
+    if not all(map(_OURS.fullmatch, names)):
         raise CollectionError(foreign)
     # the catalog last: without it, what is left would be no collection, and not be ours to remove
     for name in sorted(names, key=lambda name: name == NAME):

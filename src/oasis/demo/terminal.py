@@ -39,7 +39,7 @@ def show_start(console: Console, n_icons: int, n_classes: int, n_bits: int) -> N
     )
     console.print()
     bar = " " * (_BAR + 1) if console.width >= _WIDE else ""
-    console.print(Text(f"{'╶─── MAP ───╴':>29}", style="dim"))
+    console.print(Text(f"{'----- MAP -----':>30}", style="dim"))
     console.print(
         Text(
             f"round stored   new   old   all {bar}chance  sec  new categories",
