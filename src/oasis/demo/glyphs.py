@@ -1,9 +1,9 @@
 """Icons as raw items, and the extractor that the demo's collection is filled with.
 
-Pictures are described by histograms of oriented gradients, which need no net. Measured on held-out
-icons at 64 bits, two seeds: MAP 0.62 from picture and words, 0.38 from the picture alone.
-EfficientNet-Lite0 gives 0.62 and 0.44, but took 67 s for all icons on two busy cores, where the
-whole demo takes 12.
+Pictures are described by histograms of oriented gradients, which need no net. On held-out icons at
+64 bits, mean of two seeds: MAP 0.62 from picture and words, 0.38 from the picture alone, where
+EfficientNet-Lite0 gives 0.62 and 0.44. The net took 67 s for all icons on two busy cores; the whole
+demo with gradients took 12 to 18 s there.
 """
 
 from __future__ import annotations

@@ -119,12 +119,14 @@ $ways
 
 <h2>In words</h2>
 <p class="soft">Words are matched through what was learned from titles and search terms, so hits are
-of the right kind even where none of the words is theirs.</p>
+of the right kind even where none of the words is theirs. These examples, and those below, were
+chosen by hand: a word that few icons have (try &ldquo;coffee&rdquo;) finds nothing sensible.</p>
 <div class="card ways">$words</div>
 
 <h2>By meaning</h2>
 <p class="soft">None of these words is a category, and nothing was ever labelled with them. Their
-word vectors lie near those of categories that are there.</p>
+word vectors lie near those of categories that are there; a word without such a category (try
+&ldquo;dinner&rdquo;) is answered with whatever lies least far.</p>
 <div class="card ways">$meanings</div>
 
 <h2>Go on from here</h2>

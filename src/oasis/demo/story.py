@@ -22,10 +22,10 @@ N_BITS = 64
 N_HITS = 8
 
 OWN_WORDS = ("rain cloud", "soccer ball", "birthday cake")
-"""Searches by text."""
+"""Searches by text, chosen by hand among those that work; the page says so."""
 
 STRANGE_WORDS = ("physician", "cinema", "winter")
-"""Words that are no category: nothing was ever labelled with them."""
+"""Words that are no category: nothing was ever labelled with them. Chosen in the same way."""
 
 _QUARTILES = {"easy": 0.75, "typical": 0.5, "hard": 0.25}
 

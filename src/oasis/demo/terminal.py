@@ -109,8 +109,8 @@ def show_searches(
             ]
             console.print(_side_by_side(head, columns, width))
     for note, title in (
-        ("words", "Search by words"),
-        ("no category", "Search by meaning: these words are no category"),
+        ("words", "Search by words, chosen by hand"),
+        ("no category", "Search by meaning: words that are no category, chosen by hand"),
     ):
         columns = [
             (
