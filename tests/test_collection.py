@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from toy import NAMES, chunk, class_vectors
 
-from oasis.collection import Collection, writer
+from oasis.collection import Collection, search, writer
 from oasis.collection.checks import findings
 from oasis.collection.filters import Filter
 from oasis.collection.intake import MAX_PAYLOAD_BYTES, MAX_THUMBNAIL_BYTES
@@ -149,8 +149,11 @@ def test_where_equals_brute_force(filled, where, passes):
     assert_hits(c.search(X, 6, where=where), truth.search(projections, 6, "asymmetric", passes))
 
 
-def test_where_without_a_list_equals_brute_force(folder):
+@pytest.mark.parametrize("oversample", [16, 2])
+def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample):
     """A filter that lets most pass is answered from a larger search, in a collection of size."""
+    monkeypatch.setattr(search, "_OVERSAMPLE", oversample)
+    monkeypatch.setattr(search, "_SPARE", 4 * oversample)
     truth = Truth()
     with open_toy(folder / "c") as c:
         X, y = chunk(1500, seed=0)
@@ -514,7 +517,12 @@ def test_readers_follow_the_writer(folder, monkeypatch):
         with Collection.open(folder / "c", readonly=True) as reader:
             assert reader.readonly
             assert not c.readonly
-            for change in (lambda: reader.ingest(*chunk(2)), lambda: reader.delete([1])):
+            for change in (
+                lambda: reader.ingest(*chunk(2)),
+                lambda: reader.ingest_items([]),
+                lambda: reader.delete([1]),
+                reader.checkpoint,
+            ):
                 with pytest.raises(CollectionError, match="readonly"):
                     change()
             X, _ = chunk(3, seed=60)
