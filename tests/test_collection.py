@@ -796,6 +796,20 @@ def test_the_index_file_is_used_and_can_be_done_without(folder, monkeypatch, dam
         assert c.check() == []
 
 
+def test_an_entry_that_a_crash_left_half_written_is_cut_off(folder):
+    c = open_toy(folder / "c")
+    c.ingest(*chunk(40))
+    c.ingest(*chunk(2, seed=1))
+    c._catalog.close()
+    c._lock.release()
+    (journal,) = c.path.glob("journal-*")
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b"features of a chunk that was never committed")
+    with Collection.open(c.path) as c:
+        assert journal.read_bytes() == whole
+        assert c.check() == []
+
+
 def test_what_a_crash_left_behind_is_swept(folder):
     with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))
