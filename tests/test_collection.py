@@ -128,7 +128,7 @@ WHERES = [
 ]
 
 
-@pytest.mark.parametrize(("where", "passes"), WHERES, ids=lambda w: str(w)[:40])
+@pytest.mark.parametrize(("where", "passes"), WHERES, ids=[str(where) for where, _ in WHERES])
 def test_where_equals_brute_force(filled, where, passes):
     c, truth = filled
     X, _ = chunk(4, seed=9)
