@@ -16,10 +16,9 @@ from oasis.collection.files import LOCK_NAME, Files
 from oasis.collection.intake import check_id
 from oasis.collection.lock import WriterLock
 from oasis.collection.raw import check_sequence, extract_items
-from oasis.collection.reader import Reader
+from oasis.collection.reader import ATTEMPTS, Reader
 from oasis.collection.records import Id, Rejected
 from oasis.collection.setup import Setup
-from oasis.collection.view import follow
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.features.extractor import Extractor
@@ -249,6 +248,7 @@ class Collection(Reader):
             The items left out: no features could be made, or the id is there already. An ingest
             that was interrupted is therefore resumed by giving the same items again.
         """
+        self._check_writable()
         items = check_sequence(items, "items")
         pictures = None if thumbnails is None else list(thumbnails)
         if pictures is not None and len(pictures) != len(items):
@@ -297,13 +297,21 @@ class Collection(Reader):
         """
         with self._changing:
             self._check_open()
-            with self._catalog.reading() as connection:
-                view = self._view
-                if self._writer is None:
-                    view = follow(view, self._catalog, connection, self.path, self._words)
-                    self._view = view
-                writes = self._writer is not None
-                return findings(view, self._catalog, connection, self.path, writes=writes)
+            found = self._findings()
+            # what a reader misses may be what the writer has done away with meanwhile
+            for _ in range(ATTEMPTS if found and self._follows else 0):
+                if self._commits() == self._view.head.commits:
+                    break
+                found = self._findings()
+            return found
+
+    def _findings(self) -> list[str]:
+        if self._follows:
+            self._view = self._look(self._view)
+        with self._catalog.reading() as connection:
+            return findings(
+                self._view, self._catalog, connection, self.path, writes=not self._follows
+            )
 
     @property
     def readonly(self) -> bool:
@@ -313,18 +321,22 @@ class Collection(Reader):
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
         with self._changing:
-            self._check_open()
-            if self._writer is None:
-                raise CollectionError(
-                    f"{self.path} was opened with readonly=True; open it without to change it"
-                )
+            writer = self._check_writable()
             if self._catalog.in_doubt:
                 # even a file written now could damage a commit that is there after all
                 raise CollectionError(
                     "the disk or memory failed during the last change, which may or may not be "
                     "there; close the collection and open it again"
                 )
-            yield self._writer
+            yield writer
+
+    def _check_writable(self) -> Writer:
+        self._check_open()
+        if self._writer is None:
+            raise CollectionError(
+                f"{self.path} was opened with readonly=True; open it without to change it"
+            )
+        return self._writer
 
     # -- the extractor -------------------------------------------------------------------------
 
