@@ -1,7 +1,7 @@
 """Online multi-modal hashing: short binary codes learned from a stream.
 
-``OASIS`` learns, ``HammingIndex`` searches, ``Collection`` does both durably, and ``LabelSpace`` says
-what class names mean. Names are loaded when first used, so that ``import oasis`` stays light.
+``OASIS`` learns, ``HammingIndex`` searches, ``Collection`` does both durably, and ``LabelSpace``
+says what class names mean. Names are loaded when first used, so that ``import oasis`` stays light.
 """
 
 from __future__ import annotations
