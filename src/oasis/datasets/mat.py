@@ -1,0 +1,349 @@
+"""The paper's own data: MIRFlickr and NUS-WIDE as the authors' ``.mat`` files.
+
+Each data set is one file of six variables, ``I_tr``, ``T_tr``, ``L_tr``, ``I_te``, ``T_te`` and
+``L_te``: image features, text features and label indicators, samples as rows, train and test.
+Beside it lies a file with a vector for each label name. Both MAT 5 and MAT 7.3 (HDF5, which needs
+the extra ``paper``) are read; a matrix may be dense or sparse.
+
+Train and test parts are merged, train first: the online settings draw their own queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.datasets.dataset import Dataset, Source
+from oasis.datasets.matfile import MatFile, dense, open_mat
+from oasis.errors import DataError
+
+WHERE = "https://github.com/DravenALG/OASIS"
+"""Where the authors say that their features can be had."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a data set's files must hold."""
+
+    name: str
+    file: str
+    vectors_file: str
+    names_variable: str
+    vectors_variable: str
+    vectors_sha256: str
+    n_samples: int
+    image_features: int
+    text_features: int
+    classes: tuple[str, ...]
+
+    def widths(self) -> dict[str, int]:
+        """Expected number of columns by the first letter of a variable's name."""
+        return {"I": self.image_features, "T": self.text_features, "L": len(self.classes)}
+
+
+# The class names are those of the authors' vectors, in the order of the label columns. 'wate' is
+# their spelling, and the vector in the file is the vector of that spelling.
+MIRFLICKR = Layout(
+    name="mirflickr",
+    file="MIRFLICKR_deep.mat",
+    vectors_file="MIRFLICKR_Groundtrue_Vec.mat",
+    names_variable="mir_gt",
+    vectors_variable="mir_gt_vec",
+    vectors_sha256="f360a84ae2b308ae532bce538593e838e869c74cced64b82fe50785b0db8b0fb",
+    n_samples=20_015,
+    image_features=4096,
+    text_features=1386,
+    classes=(
+        "animals",
+        "baby",
+        "bird",
+        "car",
+        "clouds",
+        "dog",
+        "female",
+        "flower",
+        "food",
+        "indoor",
+        "lake",
+        "male",
+        "night",
+        "people",
+        "plant",
+        "portrait",
+        "river",
+        "sea",
+        "sky",
+        "structures",
+        "sunset",
+        "transport",
+        "tree",
+        "wate",
+    ),
+)
+NUSWIDE = Layout(
+    name="nuswide",
+    file="NUSWIDE21_deep.mat",
+    vectors_file="NUSWIDE21_Groundtrue_Vec.mat",
+    names_variable="nus_gt",
+    vectors_variable="nus_gt_vec",
+    vectors_sha256="f31a678a1dd8084dd9484b17f69f5d56902b171b6afc4d616b9689117c5db2b1",
+    n_samples=195_834,
+    image_features=4096,
+    text_features=5018,
+    classes=(
+        "sky",
+        "clouds",
+        "person",
+        "water",
+        "animal",
+        "grass",
+        "buildings",
+        "window",
+        "plants",
+        "lake",
+        "ocean",
+        "road",
+        "flowers",
+        "sunset",
+        "reflection",
+        "rocks",
+        "vehicle",
+        "snow",
+        "tree",
+        "beach",
+        "mountain",
+    ),
+)
+VARIABLES = ("I_tr", "T_tr", "L_tr", "I_te", "T_te", "L_te")
+
+
+def mirflickr(path: str | Path) -> Dataset:
+    """Read MIRFlickr: 20,015 samples, 4096 image and 1386 text features, 24 classes.
+
+    ``path`` is the file, or the folder that holds it. The label-name vectors are read too when
+    their file lies beside it.
+    """
+    return read(path, MIRFLICKR)
+
+
+def nuswide(path: str | Path) -> Dataset:
+    """Read NUS-WIDE with 21 classes: 195,834 samples, 4096 image and 5018 text features.
+
+    ``path`` is the file, or the folder that holds it. Image features take 3.2 GB as float32;
+    a MAT 7.3 file is read in blocks, so little more is needed while loading.
+    """
+    return read(path, NUSWIDE)
+
+
+def read(path: str | Path, layout: Layout) -> Dataset:
+    """Read one of the paper's data sets; image dense float32, text CSR float32."""
+    file = locate(path, layout)
+    with open_mat(file) as mat:
+        n_train, n_test = _check_shapes(mat, layout)
+        n = n_train + n_test
+        image = np.empty((n, layout.image_features), dtype=np.float32)
+        L = np.empty((n, len(layout.classes)), dtype=np.uint8)
+        text = []
+        for part, start in (("tr", 0), ("te", n_train)):
+            for row, block in mat.blocks(f"I_{part}"):
+                image[start + row : start + row + block.shape[0]] = dense(block)
+            text += [sp.csr_array(block, dtype=np.float32) for _, block in mat.blocks(f"T_{part}")]
+            for row, block in mat.blocks(f"L_{part}"):
+                labels = dense(block)
+                if not np.isin(labels, (0, 1)).all():
+                    raise DataError(
+                        f"{file}: variable L_{part} holds {_first_bad(labels)}, expected 0 and 1"
+                    )
+                L[start + row : start + row + len(labels)] = labels
+    sources = [Source.of(file)]
+    beside = file.with_name(layout.vectors_file)
+    vectors = None
+    if beside.is_file():
+        vectors = label_vectors(beside, layout)
+        sources.append(Source.of(beside))
+    return Dataset(
+        layout.name,
+        {"image": image, "text": sp.csr_array(sp.vstack(text, format="csr"))},
+        L,
+        layout.classes,
+        vectors=vectors,
+        sources=tuple(sources),
+        recipe={"merged": f"train {n_train} + test {n_test}"},
+    )
+
+
+def label_vectors(path: str | Path, layout: Layout) -> dict[str, npt.NDArray[np.float32]]:
+    """Read the vectors of the label names: class name -> (f,) float32, in column order.
+
+    Names are stored padded with spaces; they are stripped, and must be the layout's classes.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; {layout.vectors_file} is at {WHERE}")
+    with open_mat(path) as mat:
+        shapes = mat.shapes()
+        for variable in (layout.names_variable, layout.vectors_variable):
+            if variable not in shapes:
+                raise DataError(
+                    f"{path}: no variable {variable}; it holds {sorted(shapes) or 'nothing'}"
+                )
+        names = mat.strings(layout.names_variable)
+        vectors = np.concatenate(
+            [dense(block) for _, block in mat.blocks(layout.vectors_variable)]
+        ).astype(np.float32)
+    if tuple(names) != layout.classes:
+        raise DataError(
+            f"{path}: variable {layout.names_variable} holds the names {names}, "
+            f"expected {list(layout.classes)}"
+        )
+    if len(vectors) != len(names):
+        raise DataError(
+            f"{path}: variable {layout.vectors_variable} has shape {vectors.shape}, "
+            f"expected ({len(names)}, f)"
+        )
+    return dict(zip(names, vectors, strict=True))
+
+
+def locate(path: str | Path, layout: Layout) -> Path:
+    """Return the data file given itself or its folder, or say what to download."""
+    path = Path(path)
+    file = path / layout.file if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(
+            f"{file}: no such file. Download {layout.file} and {layout.vectors_file} from {WHERE} "
+            f"and put both into {file.parent}/. {layout.file} must hold "
+            f"{', '.join(VARIABLES)} (images n x {layout.image_features}, texts n x "
+            f"{layout.text_features}, labels n x {len(layout.classes)})"
+        )
+    return file
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a check: what was looked at, what was found, what was expected."""
+
+    item: str
+    found: str
+    expected: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check` found; ``print`` it."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as expected."""
+        return all(finding.ok for finding in self.findings)
+
+    def __str__(self) -> str:
+        table = [("", "item", "found", "expected")]
+        table += [("ok" if f.ok else "!!", f.item, f.found, f.expected) for f in self.findings]
+        wide = [max(len(line[i]) for line in table) for i in range(4)]
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(line, wide, strict=True)).rstrip()
+            for line in table
+        )
+
+
+def check(path: str | Path, layout: Layout) -> Report:
+    """Compare files with what they should hold: shapes, counts, labels and checksums.
+
+    Nothing is raised for a file that differs, so that one look shows all differences; a missing
+    data file is an error. No published checksum of the feature files is known: theirs is shown
+    to be recorded, not compared.
+    """
+    file = locate(path, layout)
+    findings: list[Finding] = []
+    with open_mat(file) as mat:
+        shapes = mat.shapes()
+        for variable in VARIABLES:
+            width = layout.widths()[variable[0]]
+            shape = shapes.get(variable)
+            found = "absent" if shape is None else _size(shape)
+            good = shape is not None and len(shape) == 2 and shape[1] == width
+            findings.append(Finding(variable, found, f"n x {width:,}", good))
+        total = sum(shapes[v][0] for v in ("L_tr", "L_te") if v in shapes)
+        findings.append(
+            Finding("samples", f"{total:,}", f"{layout.n_samples:,}", total == layout.n_samples)
+        )
+        if findings[2].ok and findings[5].ok:
+            findings += _label_findings(mat, layout)
+    source = Source.of(file)
+    findings.append(Finding(f"sha256 {file.name}", source.sha256, "(none published)", True))
+    beside = file.with_name(layout.vectors_file)
+    digest = Source.of(beside).sha256 if beside.is_file() else "absent"
+    findings.append(
+        Finding(
+            f"sha256 {beside.name}", digest, layout.vectors_sha256, digest == layout.vectors_sha256
+        )
+    )
+    return Report(tuple(findings))
+
+
+def _label_findings(mat: MatFile, layout: Layout) -> list[Finding]:
+    counts = np.zeros(len(layout.classes))
+    labelled = binary = 0
+    total = 0
+    for part in ("tr", "te"):
+        for _, block in mat.blocks(f"L_{part}"):
+            labels = dense(block)
+            counts += labels.sum(axis=0)
+            labelled += int(labels.any(axis=1).sum())
+            binary += int(np.isin(labels, (0, 1)).all(axis=1).sum())
+            total += len(labels)
+    per_sample = counts.sum() / max(1, labelled)
+    rarest, commonest = int(counts.argmin()), int(counts.argmax())
+    return [
+        Finding("0/1 label rows", f"{binary:,}", f"{total:,}", binary == total),
+        Finding("labelled samples", f"{labelled:,}", "at least one", labelled > 0),
+        Finding("labels per labelled sample", f"{per_sample:.2f}", "1 or more", per_sample >= 1),
+        Finding(
+            "samples per class",
+            f"{layout.classes[rarest]} {counts[rarest]:,.0f} to "
+            f"{layout.classes[commonest]} {counts[commonest]:,.0f}",
+            "none empty",
+            bool(counts.min() > 0),
+        ),
+    ]
+
+
+def _check_shapes(mat: MatFile, layout: Layout) -> tuple[int, int]:
+    shapes = mat.shapes()
+    for variable in VARIABLES:
+        width = layout.widths()[variable[0]]
+        if variable not in shapes:
+            raise DataError(
+                f"{mat.path}: no variable {variable}; it holds {sorted(shapes) or 'nothing'}, "
+                f"expected {', '.join(VARIABLES)}"
+            )
+        shape = shapes[variable]
+        if len(shape) != 2 or shape[1] != width:
+            hint = "; is it transposed? samples are rows" if shape[:1] == (width,) else ""
+            raise DataError(
+                f"{mat.path}: variable {variable} is {_size(shape)}, expected n x {width:,}{hint}"
+            )
+    for part in ("tr", "te"):
+        rows = {v: shapes[v][0] for v in VARIABLES if v.endswith(part)}
+        if len(set(rows.values())) > 1:
+            raise DataError(
+                f"{mat.path}: the variables of the {part} part differ in their number of rows: "
+                f"{rows}"
+            )
+    return shapes["L_tr"][0], shapes["L_te"][0]
+
+
+def _first_bad(labels: npt.NDArray[Any]) -> Any:
+    return labels[~np.isin(labels, (0, 1))][0].item()
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
