@@ -117,6 +117,11 @@ class Ridge:
             full += lower + np.tril(lower, -1).T
         return full
 
+    def widened(self, n_targets: int) -> Ridge:
+        """Return the regression with more targets, which were zero for all samples so far."""
+        more = ((0, n_targets - len(self.BX)), (0, 0))
+        return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
+
     def round(self, X: Matrix) -> RidgeRound:
         """Start a round on the chunk X (n, d)."""
         small = len(self.tail) + X.shape[0] <= self.n_features // 8
@@ -256,7 +261,7 @@ class _LargeRound:
             single=is_single and total * _EPS32 <= _FACTOR_MARGIN * ridge.delta,
             _known_factor=None,
         )
-        self._B = np.zeros((X.shape[0], len(ridge.BX)))  # the codes that W fits
+        self._B: Array | None = None  # the codes that W fits
         self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
         self._Wt = np.zeros_like(self._target)  # (d, r)
 
@@ -280,7 +285,7 @@ class _LargeRound:
         )
 
     def _fit(self, B: Array) -> None:
-        if np.array_equal(B, self._B):
+        if self._B is not None and np.array_equal(B, self._B):
             return
         # B changes little from one iteration to the next, so only the difference is solved for:
         # the error of a float32 solution then shrinks with it.

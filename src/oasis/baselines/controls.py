@@ -1,0 +1,276 @@
+"""Hashers that use no labels: random projections, principal components, and ITQ.
+
+All of them scale the features of each modality to unit length, row by row, and put the modalities
+side by side. A row of zeros is a sample that lacks the modality; it is not centred.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.baselines.components import Centred, principal_axes
+from oasis.baselines.draws import first_state, generator_at, random_rotation
+from oasis.baselines.linear import LinearMap
+from oasis.baselines.parameters import check_count, check_unchanged
+from oasis.codes import Codes, check_n_bits, pack
+from oasis.errors import InputError, NotFittedError
+from oasis.hasher import Labels, Matrix, OnlineHasher, check_chunk, check_features, unit_rows
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Features: TypeAlias = dict[str, Matrix]
+
+
+@dataclass(frozen=True)
+class State:
+    """The hash function and, for a batch method only, everything seen: features and codes."""
+
+    hash_function: LinearMap
+    n_bits: int
+    n_seen: int
+    seen: Features | None = None
+    all_codes: Codes | None = None
+
+
+class Control(OnlineHasher):
+    """A hasher that is fitted once, on the first chunk, and then frozen.
+
+    Labels are checked, as for every hasher, and not used.
+    """
+
+    random_state: int | np.random.Generator | None
+
+    @property
+    def n_seen_(self) -> int:
+        return self._learned().n_seen
+
+    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+        """Fit the hash function on the first chunk; afterwards ``codes_`` holds the chunk's codes.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+        y : one iterable of class names per sample; not used
+
+        Everything is checked before anything is changed.
+        """
+        old: State | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        chunk = check_chunk(X, y, old.hash_function.widths if old else None)
+        self.state_, self.codes_ = self._learn(old, chunk.X)
+        return self
+
+    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return the (n, n_bits) float32 projections of a non-empty subset of the modalities."""
+        hash_function = self._learned().hash_function
+        return hash_function.project(check_features(X, hash_function.widths))
+
+    @abstractmethod
+    def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
+        """Return the hash function for features whose rows have unit length."""
+
+    def _learn(self, old: State | None, X: Features) -> tuple[State, Codes]:
+        """Return the state after a chunk, and the chunk's codes; nothing is changed."""
+        hash_function = old.hash_function if old else self._fitted(X)
+        codes = pack(hash_function.project(X))
+        return State(hash_function, self.n_bits, (old.n_seen if old else 0) + len(codes)), codes
+
+    def _fitted(self, X: Features) -> LinearMap:
+        units = {name: unit_rows(matrix) for name, matrix in X.items()}
+        return self._fit(units, generator_at(first_state(self.random_state)))
+
+    def _check_parameters(self, state: State | None) -> None:
+        n_bits = check_n_bits(self.n_bits)
+        if state is not None:
+            check_unchanged("n_bits", n_bits, state.n_bits)
+
+    def _learned(self) -> State:
+        state: State | None = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
+        return state
+
+
+class RandomProjection(Control):
+    """Signs of random projections: the code of a sample needs nothing but the seed.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8; any number of dimensions will do.
+    random_state : int, numpy Generator or None
+        Seed of the directions.
+
+    Notes
+    -----
+    Features are not centred: the chance that two samples differ in a bit is their angle over pi.
+    Memory: n_bits x d float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = {"image": np.array([[1.0, 2.0], [2.0, 4.0]])}
+    >>> codes = RandomProjection(8, random_state=0).partial_fit(X, [[], []]).codes_
+    >>> bool((codes[0] == codes[1]).all())
+    True
+    """
+
+    def __init__(
+        self, n_bits: int = 64, random_state: int | np.random.Generator | None = None
+    ) -> None:
+        self.n_bits = n_bits
+        self.random_state = random_state
+
+    def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
+        return LinearMap(
+            {
+                name: rng.standard_normal((self.n_bits, matrix.shape[1]))
+                for name, matrix in X.items()
+            },
+            normalize=True,
+        )
+
+
+class PCASign(Control):
+    """Signs of the principal components of the first chunk.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8. Bits beyond the rank of the first chunk are
+        signs of seeded random projections of the centred features.
+    random_state : int, numpy Generator or None
+        Seed of the subspace iteration and of the random directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = {"image": np.random.default_rng(0).random((50, 12))}
+    >>> PCASign(8, random_state=0).partial_fit(X, [[]] * 50).project(X).shape
+    (50, 8)
+    """
+
+    def __init__(
+        self, n_bits: int = 64, random_state: int | np.random.Generator | None = None
+    ) -> None:
+        self.n_bits = n_bits
+        self.random_state = random_state
+
+    def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
+        data = Centred(X)
+        return _centred_map(data, _directions(data, self.n_bits, rng))
+
+
+class ITQ(Control):
+    """Iterative quantisation: principal components, rotated to lie close to their signs.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8. Where it exceeds the rank of the data, random
+        directions join the principal components before the rotation is fitted.
+    refit : bool
+        False: fitted on the first chunk and frozen. True: a batch method, fitted again at each
+        chunk on everything seen, with everything encoded again; it keeps all features. An upper
+        bound for what the frozen one can do.
+    n_iter : int
+        Iterations of the rotation.
+    random_state : int, numpy Generator or None
+        Seed of the directions and of the first rotation.
+
+    Attributes
+    ----------
+    codes_ : (n, n_bits / 8) uint8
+        The last chunk's codes.
+    all_codes_ : (n_seen_, n_bits / 8) uint8
+        The codes of everything seen, in order of arrival, which replace the stored ones; with
+        ``refit`` only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = {"image": np.random.default_rng(0).random((50, 12))}
+    >>> model = ITQ(8, refit=True, random_state=0)
+    >>> model.partial_fit(X, [[]] * 50).partial_fit(X, [[]] * 50).all_codes_.shape
+    (100, 1)
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        refit: bool = False,
+        n_iter: int = 50,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.refit = refit
+        self.n_iter = n_iter
+        self.random_state = random_state
+
+    @property
+    def all_codes_(self) -> Codes:
+        codes = self._learned().all_codes
+        if codes is None:
+            raise AttributeError("all_codes_ is there with refit=True only: frozen codes stand")
+        return codes
+
+    def _learn(self, old: State | None, X: Features) -> tuple[State, Codes]:
+        if not self.refit:
+            return super()._learn(old, X)
+        if old is None or old.seen is None:
+            seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller's stay theirs
+        else:
+            seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
+        hash_function = self._fitted(seen)
+        codes = pack(hash_function.project(seen))
+        state = State(hash_function, self.n_bits, len(codes), seen, codes)
+        return state, codes[old.n_seen if old else 0 :].copy()
+
+    def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
+        data = Centred(X)
+        directions = _directions(data, self.n_bits, rng)  # (d, r)
+        V = data.times(directions)  # (n, r)
+        R = random_rotation(rng, self.n_bits)
+        for _ in range(self.n_iter):
+            B = np.where(V @ R > 0, 1.0, -1.0)
+            left, _, right = np.linalg.svd(B.T @ V)
+            R = right.T @ left.T
+        return _centred_map(data, directions @ R)
+
+    def _check_parameters(self, state: State | None) -> None:
+        super()._check_parameters(state)
+        check_count("n_iter", self.n_iter)
+        if not isinstance(self.refit, (bool, np.bool_)):
+            raise InputError(f"refit must be True or False, got {self.refit!r}")
+        if state is not None:
+            check_unchanged("refit", bool(self.refit), state.seen is not None)
+
+
+def _directions(data: Centred, n_bits: int, rng: np.random.Generator) -> Array:
+    """Return (d, n_bits): principal axes, and random unit vectors where there are too few."""
+    axes = principal_axes(data, n_bits, rng)
+    random = rng.standard_normal((data.n_features, n_bits - axes.shape[1]))
+    return np.hstack([axes, random / np.linalg.norm(random, axis=0)])
+
+
+def _centred_map(data: Centred, directions: Array) -> LinearMap:
+    """Return the map onto directions (d, r) of unit-length features less their means."""
+    parts = data.split(directions)
+    return LinearMap(
+        {name: np.ascontiguousarray(part.T) for name, part in parts.items()},
+        {name: data.means[name] @ part for name, part in parts.items()},
+        normalize=True,
+    )
+
+
+def _stacked(above: Matrix, below: Matrix) -> Matrix:
+    """Put one chunk below another; the result is of the first one's kind, dense or CSR."""
+    if isinstance(above, sp.csr_array):
+        return sp.csr_array(sp.vstack([above, sp.csr_array(below)]))
+    return np.vstack([above, below.toarray() if isinstance(below, sp.csr_array) else below])

@@ -1,0 +1,250 @@
+"""LEMON: label embedding online hashing (ACM Multimedia 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
+
+from oasis.baselines.classes import grown, indicator
+from oasis.baselines.draws import (
+    GeneratorState,
+    first_state,
+    generator_at,
+    random_rotation,
+    random_signs,
+    state_of,
+)
+from oasis.baselines.linear import LinearMap
+from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.codes import Codes, check_n_bits, pack
+from oasis.errors import NotFittedError
+from oasis.hasher import Chunk, Labels, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.ridge import Ridge
+from oasis.updates import v_step
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is remembered of all samples so far, apart from their features.
+
+    Attributes
+    ----------
+    VV : (r, r), sum of V'V
+    BV : (r, r), sum of B'V
+    LV : (c, r), sum of L'V
+    GV : (c, r), sum of G'V
+    GB : (c, r), sum of G'B
+    """
+
+    VV: Array
+    BV: Array
+    LV: Array
+    GV: Array
+    GB: Array
+
+    @classmethod
+    def zero(cls, n_bits: int) -> Sums:
+        """Return the sums over no samples and no classes."""
+        square, empty = np.zeros((n_bits, n_bits)), np.zeros((0, n_bits))
+        return cls(square, square, empty, empty, empty)
+
+    def widened(self, n_classes: int) -> Sums:
+        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
+        more = ((0, n_classes - len(self.LV)), (0, 0))
+        return Sums(
+            self.VV, self.BV, np.pad(self.LV, more), np.pad(self.GV, more), np.pad(self.GB, more)
+        )
+
+    def plus(self, B: Array, V: Array, L: sp.csr_array, G: sp.csr_array) -> Sums:
+        """Return the sums with one chunk added."""
+        return Sums(
+            self.VV + V.T @ V,
+            self.BV + B.T @ V,
+            self.LV + L.T @ V,
+            self.GV + G.T @ V,
+            self.GB + G.T @ B,
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """All that LEMON has learned; its size depends on classes and features, not on samples."""
+
+    sums: Sums
+    ridges: dict[str, Ridge]
+    hash_function: LinearMap
+    classes: tuple[str, ...]
+    n_seen: int
+    generator: GeneratorState
+
+
+class LEMON(OnlineHasher):
+    """Label embedding online hashing: the online method closest to OASIS, without words.
+
+    Published for cross-modal search. Here a query is ranked by the sum of its modalities'
+    projections, so that it may have any of them.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8.
+    alpha, beta : float
+        Weights of similarity and of the label embedding.
+    gamma, xi : float
+        Ridges of the label embedding and of the hash functions.
+    n_iter : int
+        Iterations a round.
+    random_state : int, numpy Generator or None
+        Seed of the random start of every round.
+
+    Attributes
+    ----------
+    codes_ : (n, n_bits / 8) uint8
+        The last chunk's codes, to be stored as they are.
+    classes_ : tuple of str
+        Class names in order of arrival; new ones may come in any chunk.
+    n_seen_ : int
+        Samples seen.
+
+    Notes
+    -----
+    L are the 0/1 labels, G their rows at unit length; an unlabelled sample has rows of zeros. The
+    published terms in the vector of ones are left out: V sums to zero, so they vanish, and in
+    floating point they would only multiply rounding error by alpha r.
+
+    Cost of a round: O(n r^2) per iteration, then one streaming ridge regression per modality.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = {"image": rng.random((4, 20)), "text": rng.random((4, 10))}
+    >>> model = LEMON(16, random_state=0).partial_fit(X, [["sky"], ["sea"], ["sky"], ["cat"]])
+    >>> model.classes_, model.codes_.shape, model.encode({"text": X["text"]}).shape
+    (('sky', 'sea', 'cat'), (4, 2), (4, 2))
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        alpha: float = 1e4,
+        beta: float = 1e4,
+        gamma: float = 0.1,
+        xi: float = 1.0,
+        n_iter: int = 5,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.xi = xi
+        self.n_iter = n_iter
+        self.random_state = random_state
+
+    @property
+    def classes_(self) -> tuple[str, ...]:
+        return self._learned().classes
+
+    @property
+    def n_seen_(self) -> int:
+        return self._learned().n_seen
+
+    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+        """Learn from one chunk; afterwards ``codes_`` holds its codes.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+        y : one iterable of class names per sample
+
+        Everything is checked before anything is changed.
+        """
+        old: State | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        chunk = check_chunk(X, y, old.hash_function.widths if old else None)
+        state, codes = self._learn(old or self._start(chunk), chunk)
+        self.state_, self.codes_ = state, codes
+        return self
+
+    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
+        hash_function = self._learned().hash_function
+        return hash_function.project(check_features(X, hash_function.widths))
+
+    def _learned(self) -> State:
+        state: State | None = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
+        return state
+
+    def _check_parameters(self, state: State | None) -> None:
+        n_bits = check_n_bits(self.n_bits)
+        check_count("n_iter", self.n_iter)
+        for name in ("alpha", "beta"):
+            check_weight(name, getattr(self, name))
+        for name in ("gamma", "xi"):
+            check_weight(name, getattr(self, name), positive=True)
+        if state is not None:
+            check_unchanged("n_bits", n_bits, len(state.sums.VV))
+            check_unchanged("xi", self.xi, next(iter(state.ridges.values())).delta)
+
+    def _start(self, chunk: Chunk) -> State:
+        ridges = {
+            name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.xi))
+            for name, matrix in chunk.X.items()
+        }
+        generator = first_state(self.random_state)
+        return State(Sums.zero(self.n_bits), ridges, LinearMap({}), (), 0, generator)
+
+    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
+        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+        rng = generator_at(state.generator)
+        classes = grown(state.classes, chunk.labels)
+        L = indicator(chunk.labels, classes)  # (n, c)
+        G = sp.csr_array(unit_rows(L))  # (n, c)
+        sums = state.sums.widened(len(classes))
+        B, V = self._iterate(sums, L, G, rng)
+        ridges = {
+            name: state.ridges[name].round(matrix).finish(B) for name, matrix in chunk.X.items()
+        }
+        learned = State(
+            sums.plus(B, V, L, G),
+            ridges,
+            LinearMap({name: ridge.W for name, ridge in ridges.items()}),
+            classes,
+            state.n_seen + chunk.n_samples,
+            state_of(rng),
+        )
+        return learned, pack(B)
+
+    def _iterate(
+        self, sums: Sums, L: sp.csr_array, G: sp.csr_array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Return the B and V, (n, r), of one round; SPEC 6.
+
+        Draws B, V, R and the completion of V, in that order.
+        """
+        n, r = L.shape[0], self.n_bits
+        B = random_signs(rng, (n, r))
+        V = rng.standard_normal((n, r))
+        R = random_rotation(rng, r)
+        noise = rng.standard_normal((n, max(0, min(r, n - 1))))
+        weight = 2 * self.alpha * r
+        for _ in range(self.n_iter):
+            VV = sums.VV + V.T @ V + self.gamma * np.eye(r)
+            P = cho_solve(cho_factor(VV, lower=True), (sums.LV + L.T @ V).T)  # (r, c)
+            Z = B @ R.T + self.beta * (L @ P.T) + weight * (G @ (sums.GB + G.T @ B))  # (n, r)
+            V = v_step(Z, noise)
+            left, _, right = np.linalg.svd(sums.BV + B.T @ V)
+            R = right.T @ left.T  # the rotation that brings V closest to B
+            B = np.where(weight * (G @ (sums.GV + G.T @ V)) + V @ R > 0, 1.0, -1.0)
+        return B, V

@@ -1,0 +1,91 @@
+"""A linear hash function: one matrix per modality, and products of dense and CSR features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.errors import InputError
+from oasis.hasher import Matrix, check_finite, inverse_norms
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """``x -> sum_m (x_m W_m' - o_m)`` over the modalities that a sample has.
+
+    A modality that is absent, or that is a row of zeros, adds nothing: no offset either.
+
+    Attributes
+    ----------
+    weights : modality name -> W_m (r, d_m)
+    offsets : modality name -> o_m (r,); a modality without one has none
+    normalize : whether rows are scaled to unit length first
+    """
+
+    weights: Mapping[str, Array]
+    offsets: Mapping[str, Array] = field(default_factory=dict)
+    normalize: bool = False
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return {name: int(W.shape[1]) for name, W in self.weights.items()}
+
+    @cached_property
+    def _single(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {name: W.astype(np.float32) for name, W in self.weights.items()}
+
+    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
+        """Return the (n, r) float32 projections of a non-empty subset of the modalities.
+
+        Values are checked on the result: NaN or infinity in a row is an `InputError`.
+        """
+        with np.errstate(all="ignore"):
+            parts = [self._part(name, matrix) for name, matrix in X.items()]
+            total = np.asarray(sum(parts[1:], start=parts[0])).astype(np.float32, copy=False)
+        if not np.isfinite(total).all():
+            for name, matrix in X.items():
+                check_finite(matrix, name)
+            raise InputError("the projections overflow: features this large cannot be used")
+        return total
+
+    def _part(self, name: str, matrix: Matrix) -> npt.NDArray[Any]:
+        W = self._single[name] if matrix.dtype == np.float32 else self.weights[name]
+        part: npt.NDArray[Any] = matrix @ W.T  # (n, r)
+        if self.normalize:
+            part *= inverse_norms(matrix)[:, None]
+        if name in self.offsets:
+            part -= np.outer(has_row(matrix), self.offsets[name]).astype(part.dtype, copy=False)
+        return part
+
+
+def has_row(matrix: Matrix) -> npt.NDArray[np.bool_]:
+    """Return which rows are not all zeros: the samples that have this modality, (n,)."""
+    if isinstance(matrix, sp.csr_array):
+        filled = matrix.data != 0
+        counts = np.concatenate([[0], np.cumsum(filled)])
+        return np.asarray(counts[matrix.indptr[1:]] > counts[matrix.indptr[:-1]])
+    return np.asarray(matrix.any(axis=1))
+
+
+def inner_products(X: Matrix, Y: Matrix) -> npt.NDArray[Any]:
+    """Return the dense (n, m) inner products ``X Y'`` of rows, either of them dense or CSR.
+
+    >>> import numpy as np, scipy.sparse as sp
+    >>> inner_products(np.eye(2), sp.csr_array([[3.0, 4.0]]))
+    array([[3.],
+           [4.]])
+    """
+    if isinstance(X, sp.csr_array):
+        product = X @ Y.T
+        return product.toarray() if sp.issparse(product) else np.asarray(product)
+    if isinstance(Y, sp.csr_array):
+        return np.asarray((Y @ X.T).T)
+    return np.asarray(X @ Y.T)

@@ -1,0 +1,40 @@
+"""What constructor arguments must be; each check names the argument, what it got and expected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from oasis.errors import InputError
+
+
+def check_weight(name: str, value: Any, *, positive: bool = False) -> float:
+    """Return a finite number that is at least 0, or positive.
+
+    >>> check_weight("rho", 0.1)
+    0.1
+    """
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):
+        bound = "positive" if positive else "at least 0"
+        raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return a positive integer.
+
+    >>> check_count("n_iter", 5)
+    5
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{name} must be a positive integer, got {value!r}")
+    return int(value)
+
+
+def check_unchanged(name: str, value: Any, learned: Any) -> None:
+    """Refuse an argument that was changed after the first chunk."""
+    if value != learned:
+        raise InputError(f"{name} is fixed once a model has learned: it is {learned}, got {value}")
