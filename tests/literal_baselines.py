@@ -19,7 +19,7 @@ def signs(rng, n, r):
 
 
 class LiteralFOMH:
-    """Everything r x n. ``history`` lists the variables of every iteration."""
+    """Everything r x n."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LiteralFOMH:
         self.r, self.n_anchors, self.sigma = n_bits, n_anchors, sigma
         self.alpha, self.beta, self.gamma, self.rho = alpha, beta, gamma, rho
         self.n_iter, self.rng = n_iter, np.random.default_rng(seed)
-        self.anchors, self.n_last, self.history = None, None, []
+        self.anchors, self.n_last = None, None
 
     def phi(self, name, X):
         """(p + 1, n): one row per anchor, and one of ones."""

@@ -142,3 +142,21 @@ def test_a_ridge_too_small_for_the_data_is_refused():
     X = np.full((50, 40), 1e9)
     with pytest.raises(InputError, match="delta=1e-12 is too small"):
         Ridge.zero(R, 40, 1e-12).round(X).finish(np.ones((50, R)))
+
+
+@pytest.mark.parametrize("n", [2, 60])
+def test_a_regression_takes_targets_of_zero_and_new_targets(n):
+    rng = np.random.default_rng(0)
+    ridge = Ridge.zero(1, 40, 1.0)
+    Xs, Ts = [], []
+    for width in (1, 1, 3, 3):
+        X, T = rng.random((n, 40)), np.zeros((n, width))
+        if width == 3 or not Ts:
+            T[:, 0] = rng.random(n)
+        T[:, -1] += len(Ts) == 2
+        ridge = ridge.widened(width).round(X).finish(T)
+        Xs.append(X)
+        Ts.append(np.pad(T, ((0, 0), (0, 3 - width))))
+        A, targets = np.vstack(Xs), np.vstack(Ts)[:, :width]
+        expected = np.linalg.solve(A.T @ A + np.eye(40), A.T @ targets)
+        assert np.allclose(ridge.W, expected.T)

@@ -21,8 +21,6 @@ from oasis.hasher import (
     OnlineHasher,
     check_chunk,
     check_features,
-    check_finite,
-    inverse_norms,
     unit_rows,
 )
 from oasis.labels import LabelSpace
@@ -153,7 +151,7 @@ class OASIS(OnlineHasher):
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
         state = self._learned()
-        return self._project(state, check_features(X, state.widths))
+        return state.hash_function(self.normalize).project(check_features(X, state.widths))
 
     def project_words(self, names: Iterable[str]) -> npt.NDArray[np.float32]:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32.
@@ -265,7 +263,7 @@ class OASIS(OnlineHasher):
         if not whole:
             rest = np.setdiff1d(np.arange(chunk.n_samples), rows)
             X = {name: matrix[rest] for name, matrix in chunk.X.items()}
-            codes[rest] = pack(self._project(learned, X))
+            codes[rest] = pack(learned.hash_function(self.normalize).project(X))
         return replace(learned, n_seen=state.n_seen + chunk.n_samples), codes
 
     def _learn_rows(
@@ -292,23 +290,3 @@ class OASIS(OnlineHasher):
             dict(rng.bit_generator.state),
         )
         return learned, last.B
-
-    def _project(self, state: State, X: dict[str, Matrix]) -> npt.NDArray[np.float32]:
-        total: npt.NDArray[Any] | None = None
-        with np.errstate(all="ignore"):
-            for name, matrix in X.items():
-                part = _times(matrix, state.ridges[name])
-                if self.normalize:
-                    part *= inverse_norms(matrix)[:, None]
-                total = part if total is None else total + part
-            if total is None or not np.isfinite(total).all():
-                for name, matrix in X.items():
-                    check_finite(matrix, name)
-                raise InputError("the projections overflow: features this large cannot be used")
-            return total.astype(np.float32, copy=False)
-
-
-def _times(matrix: Matrix, ridge: Ridge) -> npt.NDArray[Any]:
-    W = ridge.W32 if matrix.dtype == np.float32 else ridge.W
-    product: npt.NDArray[Any] = matrix @ W.T
-    return product

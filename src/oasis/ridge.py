@@ -104,11 +104,6 @@ class Ridge:
             return _Identity(self.delta)
         return _cholesky(self.base, self.delta, self.single)
 
-    @cached_property
-    def W32(self) -> npt.NDArray[np.float32]:
-        """W for products with float32 features."""
-        return self.W.astype(np.float32)
-
     def gram(self) -> Array:
         """Return the whole symmetric (d, d) sum of X'X."""
         full = self.tail.T @ self.tail

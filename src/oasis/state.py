@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import safetensors.numpy
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
+from oasis.linear import LinearMap
 from oasis.ridge import Ridge
 from oasis.store import replacing
 from oasis.updates import Sums
@@ -46,6 +48,15 @@ class State:
     @property
     def widths(self) -> dict[str, int]:
         return {name: ridge.n_features for name, ridge in self.ridges.items()}
+
+    def hash_function(self, normalize: bool) -> LinearMap:
+        """Return ``x -> sum_m x_m W_m'``, of unit-length rows if ``normalize``."""
+        return self._hash_functions[normalize]
+
+    @cached_property
+    def _hash_functions(self) -> dict[bool, LinearMap]:
+        weights = {name: ridge.W for name, ridge in self.ridges.items()}
+        return {normalize: LinearMap(weights, normalize=normalize) for normalize in (False, True)}
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def check_announced(classes: Any) -> tuple[str, ...] | None:
     """Return the class names that were announced beforehand, or None when none were."""
     if classes is None:
         return None
-    if isinstance(classes, (str, bytes)) or not isinstance(classes, Iterable):
+    if isinstance(classes, (str, bytes)) or not isinstance(classes, Collection):
         raise InputError(f"classes must be a list of class names or None, got {classes!r}")
     names = tuple(dict.fromkeys(classes))
     for name in names:

@@ -10,12 +10,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.baselines.linear import has_row
 from oasis.hasher import Matrix
+from oasis.linear import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
 _PASSES = 6
+_SPARE = 16
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,13 @@ def principal_axes(data: Centred, n_axes: int, rng: np.random.Generator) -> Arra
     """Return the directions of most variance, (d, k) orthonormal columns, most important first.
 
     k is ``n_axes`` or the rank of the data, whichever is less. The largest entry of an axis is
-    positive. Found by subspace iteration on twice as many random directions as asked for, which is
-    exact when that reaches the smaller side of the data, and close otherwise.
+    positive. Found by subspace iteration on ``2 n_axes + 16`` random directions, which is exact
+    when that reaches the smaller side of the data, and close otherwise.
 
-    Cost: 14 products of the data with (d, 2 n_axes).
+    Cost: 14 products of the data with as many directions.
     """
     n, d = data.n_samples, data.n_features
-    size = min(n, d, 2 * n_axes)
+    size = min(n, d, 2 * n_axes + _SPARE)
     basis = _orthonormal(data.times(rng.standard_normal((d, size))))  # (n, size)
     for _ in range(_PASSES):
         basis = _orthonormal(data.times(_orthonormal(data.transposed_times(basis))))

@@ -17,11 +17,11 @@ import scipy.sparse as sp
 
 from oasis.baselines.components import Centred, principal_axes
 from oasis.baselines.draws import first_state, generator_at, random_rotation
-from oasis.baselines.linear import LinearMap
 from oasis.baselines.parameters import check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError, NotFittedError
 from oasis.hasher import Labels, Matrix, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.linear import LinearMap
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Features: TypeAlias = dict[str, Matrix]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
@@ -148,7 +148,9 @@ class FOMH(OnlineHasher):
     -----
     B, Z, D and the multipliers of a chunk are the start of the next one if it has as many samples;
     they are drawn anew otherwise. The similarity ``S = 2LL' - 11'`` is never formed. Unlabelled
-    samples are learned from as the formulas stand: they are similar to nothing.
+    samples are learned from as the formulas stand: they are similar to nothing. Where few pairs
+    share a label, S is nearly -1 throughout and drives all samples to the same bits; the method
+    suits data whose samples share labels often.
 
     With M modalities the weights start at 1 / M (published for two, 1/2). A query may lack a
     modality: its weights are then shared among those it has. A row of zeros is a sample that lacks
@@ -180,7 +182,7 @@ class FOMH(OnlineHasher):
         gamma: float = 1e-3,
         rho: float = 0.1,
         n_iter: int = 10,
-        classes: Iterable[str] | None = None,
+        classes: Collection[str] | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_bits = n_bits

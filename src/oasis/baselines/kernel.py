@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.linear import has_row, inner_products
 from oasis.baselines.parameters import check_weight
 from oasis.errors import InputError
 from oasis.hasher import Matrix
+from oasis.linear import has_row, inner_products
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Width: TypeAlias = float | Literal["mean"]

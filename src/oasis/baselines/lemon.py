@@ -20,11 +20,11 @@ from oasis.baselines.draws import (
     random_signs,
     state_of,
 )
-from oasis.baselines.linear import LinearMap
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import NotFittedError
 from oasis.hasher import Chunk, Labels, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.linear import LinearMap
 from oasis.ridge import Ridge
 from oasis.updates import v_step
 

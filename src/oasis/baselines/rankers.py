@@ -17,10 +17,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from oasis.baselines.classes import LabelSets, grown, indicator
-from oasis.baselines.linear import LinearMap, has_row, inner_products
 from oasis.baselines.parameters import check_unchanged, check_weight
 from oasis.errors import InputError, NotFittedError
 from oasis.hasher import Labels, Matrix, check_chunk, check_features, check_finite, unit_rows
+from oasis.linear import LinearMap, has_row, inner_products
 from oasis.ridge import Ridge
 
 Scores: TypeAlias = npt.NDArray[np.float32]
@@ -136,9 +136,9 @@ class Probe(BaseEstimator):  # type: ignore[misc]
     Classes may arrive in any chunk: earlier samples do not have them. Unlabelled samples are base
     items that score 0, below all others; they are not learned from.
 
-    The power keeps many weak predictions from outweighing a strong one. On coco79 (MAP of the last
-    round's first 400 queries, three settings) it gives 0.855 / 0.755 / 0.844; the cosine of p with
-    the 0/1 label set gives 0.844 / 0.725 / 0.826.
+    The power keeps many weak predictions from outweighing a strong one. On coco79 (MAP of at most
+    400 queries of the last round, one split, three settings) it gives 0.855 / 0.755 / 0.844;
+    the cosine of p with the 0/1 label set gives 0.844 / 0.725 / 0.826.
 
     Examples
     --------

@@ -1,0 +1,52 @@
+"""The application: which commands there are, and what becomes of an error.
+
+Exit codes: 0, 1 (a clear one-line error on standard error), 2 (usage).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import oasis
+from oasis.cli import streams
+from oasis.errors import OasisError
+
+app = typer.Typer(
+    name="oasis",
+    help="Online multi-modal hashing: short binary codes learned from a stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(streams.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"oasis {oasis.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors that have a name become one line and exit code 1."""
+    try:
+        app()
+    except (OasisError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
