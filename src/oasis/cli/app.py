@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import streams
+from oasis.cli import experiments, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(streams.demo)
+app.command("reproduce")(experiments.reproduce)
+app.command("report")(experiments.report)
 
 
 def _print_version(wanted: bool) -> None:

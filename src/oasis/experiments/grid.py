@@ -135,9 +135,7 @@ def _ensured(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished
     raw = _kept_result(run, raw_path, dataset, tell)
     if raw is None:
         status = "computed"
-        raw = carry_out(
-            run, dataset, lambda done, of: tell(RoundDone(run, done, of))
-        )
+        raw = carry_out(run, dataset, lambda done, of: tell(RoundDone(run, done, of)))
         write_result(raw_path, raw)
     sha256 = file_sha256(raw_path)
     summary = _kept_summary(run, summary_path, sha256, tell)
@@ -168,9 +166,8 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
 
 
 def _comparable(about: Any) -> dict[str, Any]:
-    runbook = {key: about["runbook"].get(key) for key in ("name", "digest")}
     method = {key: value for key, value in about["method"].items() if key != "title"}
-    return {"data set": about["dataset"], "runbook": runbook["digest"], "method": method}
+    return {"data set": about["dataset"], "runbook": about["runbook"]["digest"], "method": method}
 
 
 def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary | None:

@@ -8,8 +8,8 @@ and for all queries at the last; by projections at the last round only.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,7 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
     history = _history(result, values)
     return Summary(
         result.run,
-        result.about,
+        {**result.about, "runbook": _named(result.about["runbook"])},
         raw_sha256,
         time.perf_counter() - start,
         tuple(rounds),
@@ -94,9 +94,7 @@ class _RoundScores:
         labels = [queries.labels for queries in sets]
         self.expected = _by_set(each.query_codes, labels, base, base_labels)
         self.stable = {
-            i: average_precision(
-                each.query_codes[i], base, labels[i], base_labels, ties="stable"
-            )
+            i: average_precision(each.query_codes[i], base, labels[i], base_labels, ties="stable")
             for i in wanted
         }
         if self._is_last:
@@ -136,6 +134,11 @@ def _mean(values: dict[int, Floats], sets: Sequence[int]) -> float | None:
     if any(i not in values for i in sets):
         return None
     return float(np.concatenate([values[i] for i in sets]).mean())
+
+
+def _named(runbook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells a runbook from others; the raw result has all of it."""
+    return {key: runbook[key] for key in ("name", "digest")}
 
 
 def _history(result: RawResult, values: list[list[Floats]]) -> Floats:

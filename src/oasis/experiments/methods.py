@@ -80,9 +80,7 @@ def _hasher(cls: Callable[..., OnlineHasher], **fixed: Any) -> Callable[..., Onl
     return make
 
 
-def _fomh(
-    n_bits: int | None, seed: int, dataset: Dataset, parameters: Mapping[str, Value]
-) -> FOMH:
+def _fomh(n_bits: int | None, seed: int, dataset: Dataset, parameters: Mapping[str, Value]) -> FOMH:
     # the published widths fit standardised features; those of our data sets are raw
     options: dict[str, Any] = {"sigma": "mean", **parameters}
     return FOMH(n_bits or 0, classes=dataset.classes, random_state=seed, **options)

@@ -115,7 +115,7 @@ class RawResult:
     @property
     def is_batch(self) -> bool:
         """Whether each round's codes are those of everything seen."""
-        return self.about["method"]["kind"] == "batch"
+        return bool(self.about["method"]["kind"] == "batch")
 
     def base_codes(self, t: int) -> Codes:
         """Return the codes that are stored after the round at position t."""
