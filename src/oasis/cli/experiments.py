@@ -138,6 +138,7 @@ def _progress() -> Progress:
         TimeRemainingColumn,
     )
 
+    console = Console(file=sys.stderr)
     return Progress(
         BarColumn(bar_width=24),
         TaskProgressColumn(),
@@ -145,7 +146,8 @@ def _progress() -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
-        console=Console(file=sys.stderr),
+        console=console,
+        disable=not console.is_terminal,
         transient=True,
         # the speed of the whole grid: single runs differ a hundredfold
         speed_estimate_period=1e9,
@@ -168,11 +170,13 @@ def _print_table(finished: list[Finished]) -> None:
         table = Table(title=f"{dataset}: MAP at the last round", title_justify="left")
         for name in ("setting", "method"):
             table.add_column(name)
-        for name in (*(f"{n} bits" for n in bits), "no codes", "chance"):
-            table.add_column(name, justify="right")
+        lengths = [*bits, *([None] if results.has_rankers(dataset) else [])]
+        for n_bits in lengths:
+            table.add_column(f"{n_bits} bits" if n_bits else "no codes", justify="right")
+        table.add_column("chance", justify="right")
         for setting in results.settings(dataset):
             for variant in results.variants(dataset, setting):
-                figures = _figures(results, dataset, setting, variant, [*bits, None])
+                figures = _figures(results, dataset, setting, variant, lengths)
                 table.add_row(setting, title_of(variant), *figures)
         Console().print(table)
 

@@ -131,6 +131,10 @@ class Results:
         found = {key[3] for key in self.cells if key[0] == dataset and key[3] is not None}
         return sorted(each for each in found if each is not None)
 
+    def has_rankers(self, dataset: str) -> bool:
+        """Return whether something without codes takes part."""
+        return any(key[0] == dataset and key[3] is None for key in self.cells)
+
     def cell(self, dataset: str, setting: str, variant: str, n_bits: int | None) -> Cell | None:
         """Return a cell; a ranker's whatever the code length."""
         found = self.cells.get((dataset, setting, variant, n_bits))

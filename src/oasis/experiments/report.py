@@ -54,9 +54,8 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
     check_available()
     summaries = read_summaries(folder)
     results = Results.of(summaries)
-    sections = [_section(results, summaries, dataset) for dataset in results.datasets]
-    if benchmarks is not None:
-        sections.append(_benchmark_section(benchmarks))
+    more = [] if benchmarks is None else [_benchmark_section(benchmarks)]
+    sections = [_section(results, summaries, dataset) for dataset in results.datasets] + more
     texts = {
         out / "report.html": page(_TITLE, _LINES, sections),
         out / "report.md": _markdown(sections),
