@@ -44,7 +44,7 @@ soak: $(STAMP)   ## the long fault and load runs
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 reproduce-small: $(STAMP) ## a reduced grid of experiments, and its report
-	@$(BIN)/python -m oasis reproduce --dataset synthetic@2000,icons \
+	@$(BIN)/python -m oasis reproduce --dataset synthetic@1200,icons \
 	  --method oasis-paper,oasis,fomh,lemon,random-projection,itq,float-cosine,probe \
 	  --bits 16,64 --seeds 1 --jobs 2 --out results/small
 	@$(BIN)/python -m oasis report results/small --out results/small/report

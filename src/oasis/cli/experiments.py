@@ -122,8 +122,9 @@ class _Bar:
             console.print(f"note: {event.text}", highlight=False, soft_wrap=True, markup=False)
 
     def _advance(self, key: str, share: float) -> None:
-        self._progress.advance(self._task, share - self._shares.get(key, 0.0))
-        self._shares[key] = share
+        before = self._shares.get(key, 0.0)
+        self._shares[key] = max(share, before)  # another process's rounds may be told late
+        self._progress.advance(self._task, self._shares[key] - before)
 
 
 def _progress() -> Progress:

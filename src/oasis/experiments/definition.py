@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -117,37 +117,31 @@ class Grid:
      'synthetic-coco79@500/first/probe/float/0']
     """
 
-    datasets: tuple[str, ...]
-    settings: tuple[str, ...]
-    variants: tuple[str, ...]
-    bits: tuple[int, ...]
+    datasets: Sequence[str]
+    settings: Sequence[str]
+    methods: Sequence[str]
+    bits: Sequence[int]
     seeds: int
 
-    def __init__(
-        self,
-        datasets: Iterable[str],
-        settings: Iterable[str],
-        methods: Iterable[str],
-        bits: Iterable[int],
-        seeds: int,
-    ) -> None:
-        def keep(name: str, values: Iterable[Any]) -> None:
-            picked = tuple(dict.fromkeys(values))
-            if not picked:
+    def __post_init__(self) -> None:
+        datasets = [check_dataset(name) for name in self.datasets]
+        bits = [check_n_bits(n) for n in self.bits]
+        picks: dict[str, Sequence[Any]] = {
+            "datasets": datasets,
+            "settings": self.settings,
+            "methods": self.methods,
+            "bits": bits,
+        }
+        for name, values in picks.items():
+            if not values:
                 raise InputError(f"no {name} picked; expected one at least")
-            object.__setattr__(self, name, picked)
-
-        keep("datasets", (check_dataset(name) for name in datasets))
-        keep("settings", settings)
-        keep("variants", methods)
-        keep("bits", (check_n_bits(n) for n in bits))
-        if seeds < 1:
-            raise InputError(f"seeds must be a positive integer, got {seeds}")
-        object.__setattr__(self, "seeds", seeds)
+            object.__setattr__(self, name, tuple(dict.fromkeys(values)))
+        if self.seeds < 1:
+            raise InputError(f"seeds must be a positive integer, got {self.seeds}")
         for dataset in self.datasets:
             for setting in self.settings:
                 runbook_for(dataset, setting)
-        for variant in self.variants:
+        for variant in self.methods:
             parse_variant(variant)
 
     def runs(self) -> list[Run]:
@@ -155,7 +149,7 @@ class Grid:
 
         So the first seed of everything in a setting is there before the second.
         """
-        methods = [parse_variant(variant) for variant in self.variants]
+        methods = [parse_variant(variant) for variant in self.methods]
         return [
             Run(dataset, setting, method.name, n_bits, seed, parameters)
             for dataset in self.datasets

@@ -7,6 +7,7 @@ otherwise is moved aside with a notice, never overwritten.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import queue
@@ -110,8 +111,11 @@ def reproduce(
         tell(event)
 
     if jobs == 1 or len(runs) < 2:
-        for run in runs:
-            note(_ensure(run, out, data, note))
+        try:
+            for run in runs:
+                note(_ensure(run, out, data, note))
+        finally:
+            _dataset.cache_clear()  # the file may be another one next time
     else:
         _in_processes(runs, out, data, min(jobs, len(runs)), note)
     return [finished[run] for run in runs]
@@ -155,8 +159,9 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
     except FormatError as error:
         reason = str(error)
     else:
-        wanted = {"run": run.as_dict(), **_comparable(describe(run, dataset))}
-        found = {"run": raw.run.as_dict(), **_comparable(raw.about)}
+        about = json.loads(json.dumps(describe(run, dataset)))  # as it was when it was written
+        wanted = {"definition": run.key, **_comparable(about)}
+        found = {"definition": raw.run.key, **_comparable(raw.about)}
         differing = [key for key, value in wanted.items() if found.get(key) != value]
         if not differing:
             return raw
@@ -178,7 +183,7 @@ def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary 
     except FormatError as error:
         tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and measured again"))
         return None
-    if summary.raw_sha256 == sha256 and summary.run == run:
+    if summary.raw_sha256 == sha256:
         return summary
     _put_aside(path)
     return None
@@ -221,7 +226,7 @@ def _in_processes(
 
 
 def _follow(
-    futures: dict[Future[Finished], Run],
+    futures: dict[Future[tuple[list[Notice], Finished]], Run],
     events: multiprocessing.queues.Queue[Event],
     tell: Listener,
 ) -> None:
@@ -231,12 +236,15 @@ def _follow(
         _drain(events, tell)
         for future in done:
             try:
-                tell(future.result())
+                notices, finished = future.result()
             except BrokenProcessPool as error:
                 raise OasisError(
                     f"a process ended in the middle of {futures[future].key}, perhaps for want of "
                     "memory; run the same command again, with fewer jobs, to go on"
                 ) from error
+            for notice in notices:
+                tell(notice)
+            tell(finished)
     _drain(events, tell)
 
 
@@ -272,9 +280,15 @@ def _start_worker(events: multiprocessing.queues.Queue[Event]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
-def _work(run: Run, out: Path, data: Path | None) -> Finished:
+def _work(run: Run, out: Path, data: Path | None) -> tuple[list[Notice], Finished]:
+    """Carry out a run; rounds are told on the way, notices with the result: none may be lost."""
+    notices: list[Notice] = []
+
     def tell(event: Event) -> None:
-        if _events is not None:
+        if isinstance(event, Notice):
+            notices.append(event)
+        elif _events is not None:
             _events.put(event)
 
-    return _ensure(run, out, data, tell)
+    finished = _ensure(run, out, data, tell)
+    return notices, finished
