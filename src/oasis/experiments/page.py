@@ -77,7 +77,7 @@ def _paragraphs(lines: Sequence[str]) -> list[str]:
 def _figure(drawing: Drawing, number: int) -> str:
     # ids inside an SVG are the page's: two figures must not share them
     prefix = f"f{number}-{drawing.name}-"
-    svg = drawing.svg.replace('id="', f'id="{prefix}').replace('"#', f'"#{prefix}')
+    svg = drawing.svg.replace(' id="', f' id="{prefix}').replace('href="#', f'href="#{prefix}')
     svg = svg.replace("url(#", f"url(#{prefix}")
     return (
         f"<figure><h3>{html.escape(drawing.title)}</h3>\n{svg}\n"
