@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from oasis.index import HammingIndex as HammingIndex
     from oasis.labels import LabelSpace as LabelSpace
     from oasis.model import OASIS as OASIS
 
-_OWNERS = {"OASIS": "oasis.model", "LabelSpace": "oasis.labels"}
+_OWNERS = {
+    "HammingIndex": "oasis.index",
+    "LabelSpace": "oasis.labels",
+    "OASIS": "oasis.model",
+}
 
-__all__ = ["OASIS", "LabelSpace", "__version__"]
+__all__ = ["OASIS", "HammingIndex", "LabelSpace", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

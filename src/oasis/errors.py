@@ -4,11 +4,16 @@
 
     OasisError
     ├── InputError (ValueError)         what was passed cannot be used: shape, type, NaN, ids
-    │   └── UnknownWordError            a class name has no vector in the label space
+    │   ├── UnknownWordError            a class name has no vector in the label space
+    │   ├── DuplicateIdError            an id is in the collection already, or given twice
+    │   └── UnknownIdError              no item of the collection has this id
     ├── NotFittedError                  the model has learned nothing yet
     ├── DataError                       a data file is missing, or does not hold what it should
     ├── FormatError (ValueError)        a file of ours is foreign, damaged or truncated
     │   └── NewerVersionError           ... or was written by a newer oasis
+    ├── CollectionError                 a directory is no collection, or this one cannot be used so
+    │   ├── LockedError                 another process (or object) is writing to it
+    │   └── StorageError                the disk refused: full, read-only, failing
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Every message says what was found, what was expected and, where there is one, the way out.
@@ -29,6 +34,14 @@ class UnknownWordError(InputError):
     """A class name, or a word of it, has no vector in the label space."""
 
 
+class DuplicateIdError(InputError):
+    """An id is in the collection already, or given twice; nothing has been changed."""
+
+
+class UnknownIdError(InputError):
+    """No item of the collection has this id; nothing has been changed."""
+
+
 class NotFittedError(OasisError):
     """The model has learned nothing yet, so there is nothing to answer with."""
 
@@ -43,6 +56,18 @@ class FormatError(OasisError, ValueError):
 
 class NewerVersionError(FormatError):
     """A file was written by a newer version of oasis."""
+
+
+class CollectionError(OasisError):
+    """A directory is no collection, or the collection cannot be used in this way."""
+
+
+class LockedError(CollectionError):
+    """Another writer has the collection open."""
+
+
+class StorageError(CollectionError):
+    """The disk refused to read or write; what was committed before is unchanged."""
 
 
 class MissingExtraError(OasisError, ImportError):

@@ -5,13 +5,14 @@ Exit codes: 0, 1 (a clear one-line error on standard error), 2 (usage).
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
 import typer
 
 import oasis
-from oasis.cli import experiments, streams
+from oasis.cli import collection, experiments, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -23,6 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(streams.demo)
+app.command("ingest")(collection.ingest)
+app.command("search")(collection.search)
+app.command("info")(collection.info)
+app.command("export")(collection.export)
 app.command("reproduce")(experiments.reproduce)
 app.command("report")(experiments.report)
 
@@ -47,8 +52,12 @@ def options(
 
 def main() -> None:
     """Run the command line; errors that have a name become one line and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # a terminal that lacks a character gets a question mark, not an error
+            stream.reconfigure(errors="replace")
     try:
         app()
     except (OasisError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         sys.exit(1)

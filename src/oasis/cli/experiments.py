@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from oasis.cli.console import Column, people, print_json, remark
+from oasis.cli.console import table as table_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -36,7 +38,7 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run methods over streams and keep what comes out; runs that are there already are kept.
 
@@ -54,26 +56,29 @@ def reproduce(
         bar = _Bar(progress, len(runs))
         finished = carry_out(runs, out, data=data, jobs=jobs, listener=bar)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "runs": [_row(each) for each in finished]}))
+        print_json({"out": str(out), "runs": [_row(each) for each in finished]})
     else:
         _print_table(finished)
         typer.echo(f"{_counts(finished)}; next: oasis report {out} --out {out / 'report'}")
     failed = [each for each in finished if each.status == "failed"]
     for each in failed:
-        typer.echo(f"error: {each.run.key}: {each.error}", err=True)
+        remark(f"error: {each.run.key}: {each.error}")
     if failed:
         raise typer.Exit(1)
 
 
 def report(
     results: Annotated[
-        Path, typer.Argument(help="What `oasis reproduce` has written, or its summaries.")
+        Path,
+        typer.Argument(
+            metavar="RESULTS", help="What `oasis reproduce` has written, or its summaries."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
     benchmarks: Annotated[
         Path | None, typer.Option(help="benchmarks/results.json, to be told beside the results.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Turn results into tables (Markdown, CSV), figures, and one page that holds it all.
 
@@ -91,7 +96,7 @@ def report(
             "tables": [str(path) for path in written.tables],
             "figures": [str(path) for path in written.figures],
         }
-        typer.echo(json.dumps(paths))
+        print_json(paths)
     else:
         typer.echo(str(written.page))
 
@@ -157,9 +162,6 @@ def _progress() -> Progress:
 
 def _print_table(finished: list[Finished]) -> None:
     """Print MAP at the last round, queries of that round, mean over seeds."""
-    from rich.console import Console
-    from rich.table import Table
-
     from oasis.experiments.cells import Results, title_of
 
     summaries = [each.summary for each in finished if each.summary is not None]
@@ -167,19 +169,17 @@ def _print_table(finished: list[Finished]) -> None:
         return
     results = Results.of(summaries)
     for dataset in results.datasets:
-        bits = results.bits(dataset)
-        table = Table(title=f"{dataset}: MAP at the last round", title_justify="left")
-        for name in ("setting", "method"):
-            table.add_column(name)
-        lengths = [*bits, *([None] if results.has_rankers(dataset) else [])]
-        for n_bits in lengths:
-            table.add_column(f"{n_bits} bits" if n_bits else "no codes", justify="right")
-        table.add_column("chance", justify="right")
-        for setting in results.settings(dataset):
-            for variant in results.variants(dataset, setting):
-                figures = _figures(results, dataset, setting, variant, lengths)
-                table.add_row(setting, title_of(variant), *figures)
-        Console().print(table)
+        lengths: list[int | None] = list(results.bits(dataset))
+        lengths += [None] if results.has_rankers(dataset) else []
+        names = [f"{n_bits} bits" if n_bits else "no codes" for n_bits in lengths]
+        columns: list[Column] = [("setting", "left"), ("method", "left")]
+        columns += [(name, "right") for name in (*names, "chance")]
+        rows = [
+            [setting, title_of(variant), *_figures(results, dataset, setting, variant, lengths)]
+            for setting in results.settings(dataset)
+            for variant in results.variants(dataset, setting)
+        ]
+        people().print(table_of(columns, rows, f"{dataset}: MAP at the last round"))
 
 
 def _figures(

@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
             "OASIS (paper)",
             "online",
             _oasis_paper,
-            _settable(OASIS, "normalize", "unlabelled"),
+            _settable(OASIS, "balanced", "queries", "normalize", "unlabelled"),
             paper="OASIS",
         ),
         Method("oasis", "OASIS", "online", _hasher(OASIS), _settable(OASIS)),

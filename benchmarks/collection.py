@@ -1,0 +1,271 @@
+"""Collection: what durability costs a round, one item at a time, and a million items.
+
+Features are drawn at the shapes of the paper's data sets; learning and ingest take turns on the
+same chunks, so their ratio holds on a busy machine too. Codes of the million come from the label
+sets of `benchmarks.search`. Seeds are fixed.
+
+Run it with ``python -m benchmarks.collection`` (about three minutes, 2 GB of disk).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.search import label_set_stream
+from oasis.collection import Collection
+from oasis.model import OASIS
+
+SHAPES: dict[str, tuple[int, dict[str, int], int]] = {
+    "MIRFlickr, 2,000 x (4,096 + 1,386)": (2_000, {"image": 4096, "text": 1386}, 24),
+    "NUS-WIDE, 10,000 x (500 + 1,000)": (10_000, {"image": 500, "text": 1000}, 21),
+}
+"""Name -> samples a chunk, features by modality, classes."""
+
+ITEMS = 1_000_000
+ROUNDS = 4
+ONE_BY_ONE = 40
+SEED = 20261
+
+_DURABILITY = 1.3
+_OPEN_SECONDS = 1.0
+_SEARCH_MS = 5.0
+_ITEM_BYTES = 120.0
+_CHUNK = 25_000
+_CLASSES = 79
+_WIDTH = 64
+_QUERIES = 50
+
+Row = dict[str, Any]
+
+
+def label_sets(n: int, n_classes: int, rng: np.random.Generator) -> list[list[str]]:
+    """Return label sets of one to five classes, frequent ones first."""
+    weight = 1 / np.arange(1, n_classes + 1)
+    drawn = rng.random((n, n_classes)) * weight
+    order = np.argsort(-drawn, axis=1)
+    sizes = rng.integers(1, 6, n)
+    return [
+        [f"class {number}" for number in order[row, :size]]
+        for row, size in enumerate(sizes.tolist())
+    ]
+
+
+def paper_chunk(
+    n: int, widths: dict[str, int], n_classes: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """Return dense pictures and 0/1 texts of four words in a hundred, as float32."""
+    X: dict[str, Any] = {
+        name: np.maximum(rng.standard_normal((n, width), dtype=np.float32), 0)
+        if name == "image"
+        else (rng.random((n, width), dtype=np.float32) < 0.04).astype(np.float32)
+        for name, width in widths.items()
+    }
+    return X, label_sets(n, n_classes, rng)
+
+
+def seconds(call: Callable[..., object], *arguments: Any, **options: Any) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    call(*arguments, **options)
+    return time.perf_counter() - start
+
+
+def bytes_written() -> int:
+    """Return what this process has sent to the medium so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def measure_rounds(folder: Path) -> Iterator[Row]:
+    """Yield the time of a round with durability over that without."""
+    for shape, (n, widths, n_classes) in SHAPES.items():
+        rng = np.random.default_rng(SEED)
+        plain, learned, ingested = OASIS(random_state=0), [], []
+        with Collection.open(folder / shape[:4], model=OASIS(random_state=0)) as c:
+            for number in range(ROUNDS + 1):
+                X, y = paper_chunk(n, widths, n_classes, rng)
+                ids = [f"im{number * n + row}.jpg" for row in range(n)]
+                payload = [{"year": 2000 + row % 25, "place": "Bergen"} for row in range(n)]
+                learned.append(seconds(plain.partial_fit, X, y))
+                ingested.append(seconds(c.ingest, X, y, ids, payload))
+            written = c.rounds()[-1].bytes
+        # the first round has no base to ask and loads what is loaded once
+        ratio = float(np.median(np.divide(ingested[1:], learned[1:])))
+        yield {
+            "shape": shape,
+            "measure": "round with durability",
+            "value": float(np.median(ingested[1:])),
+            "unit": "s",
+            "peer": float(np.median(learned[1:])),
+            "ratio": ratio,
+            "bar": _DURABILITY,
+        }
+        yield {
+            "shape": shape,
+            "measure": "files written a round",
+            "value": written / 1e6,
+            "unit": "MB",
+        }
+
+
+def measure_one_by_one(folder: Path) -> Iterator[Row]:
+    """Yield the cost of single items at the shape of raw pictures with text."""
+    shape, widths = "one item, 1,280 + 2,048 sparse", {"image": 1280, "text": 2048}
+    rng = np.random.default_rng(SEED)
+    plain, learned, ingested = OASIS(random_state=0), [], []
+
+    def chunk(n: int) -> tuple[dict[str, Any], list[list[str]]]:
+        X, y = paper_chunk(n, widths, 40, rng)
+        X["text"] = sp.csr_array(X["text"] * (rng.random((n, 2048)) < 0.1))
+        return X, y
+
+    with Collection.open(folder / "one", model=OASIS(random_state=0)) as c:
+        X, y = chunk(3000)
+        c.ingest(X, y)
+        plain.partial_fit(X, y)
+        before = bytes_written()
+        for _ in range(ONE_BY_ONE):
+            X, y = chunk(1)
+            learned.append(seconds(plain.partial_fit, X, y))
+            ingested.append(seconds(c.ingest, X, y))
+        written = (bytes_written() - before) / ONE_BY_ONE
+        entries = c.stats().journal_entries
+        checkpoint = seconds(c.checkpoint)
+    yield {
+        "shape": shape,
+        "measure": "ingest",
+        "value": 1e3 * float(np.median(ingested)),
+        "unit": "ms",
+        "peer": 1e3 * float(np.median(learned)),
+        "ratio": float(np.median(np.divide(ingested, learned))),
+    }
+    yield {"shape": shape, "measure": "written an item", "value": written / 1e3, "unit": "kB"}
+    yield {
+        "shape": shape,
+        "measure": f"checkpoint of {entries} items",
+        "value": 1e3 * checkpoint,
+        "unit": "ms",
+    }
+
+
+def fill(path: Path, n: int) -> int:
+    """Fill a collection with n items of small payloads; return the bytes of ids and payloads."""
+    rng = np.random.default_rng(SEED)
+    numbers = label_set_stream(n, rng)
+    sets = label_sets(int(numbers.max()) + 1, _CLASSES, rng)
+    means = rng.standard_normal((_CLASSES, _WIDTH)).astype(np.float32)
+    centres = np.stack([sum(means[int(name.split()[1])] for name in names) for names in sets])
+    given = 0
+    model = OASIS(labels="orthogonal", n_iter=1, random_state=0)
+    with Collection.open(path, model=model) as c:
+        for start in range(0, n, _CHUNK):
+            part = numbers[start : start + _CHUNK]
+            noise = rng.standard_normal((len(part), _WIDTH), dtype=np.float32)
+            ids = [f"im{row:07d}.jpg" for row in range(start, start + len(part))]
+            payload = [{"year": 2000 + row % 25} for row in range(len(part))]
+            c.ingest({"image": centres[part] + 0.3 * noise}, [sets[i] for i in part], ids, payload)
+            given += sum(map(len, ids)) + len('{"year":2000}') * len(part)
+    return given
+
+
+def measure_large(folder: Path, n: int) -> Iterator[Row]:
+    """Yield size, opening and searching of a collection of n items."""
+    path, shape = folder / "large", f"{n:,} items, 64 bits"
+    given = fill(path, n)
+    total = sum(file.stat().st_size for file in path.iterdir())
+    yield {
+        "shape": shape,
+        "measure": "an item beyond id and payload",
+        "value": (total - given) / n,
+        "unit": "bytes",
+        "bar": _ITEM_BYTES,
+    }
+    opened = [seconds(lambda: Collection.open(path).close()) for _ in range(5)]
+    yield {
+        "shape": shape,
+        "measure": "open and close",
+        "value": float(np.median(opened)),
+        "unit": "s",
+        "bar": _OPEN_SECONDS,
+    }
+    rng = np.random.default_rng(SEED + 1)
+    with Collection.open(path, readonly=True) as c:
+        for mode in ("asymmetric", "hamming"):
+            yield _search_row(c, shape, mode, rng)
+        for where in ({"year": 2024}, {"year": 1999}):
+            passing = f"where {where}"
+            for use in ("first", "second"):
+                value = seconds(c.search, _query(rng), 10, where=where)
+                measure = f"search {passing}, {use} time"
+                yield {"shape": shape, "measure": measure, "value": 1e3 * value, "unit": "ms"}
+
+
+def _query(rng: np.random.Generator) -> dict[str, npt.NDArray[np.float32]]:
+    return {"image": rng.standard_normal((1, _WIDTH), dtype=np.float32)}
+
+
+def _search_row(c: Collection, shape: str, mode: Any, rng: np.random.Generator) -> Row:
+    """Return one query end to end, beside the same search of the index alone."""
+    whole, alone = [], []
+    model, index = c.model, c.index
+    for _ in range(_QUERIES):
+        X = _query(rng)
+        whole.append(seconds(c.search, X, 10, mode))
+        if mode == "asymmetric":
+            alone.append(seconds(index.search_asymmetric, model.project(X), 10))
+        else:
+            alone.append(seconds(index.search, model.encode(X), 10))
+    return {
+        "shape": shape,
+        "measure": f"{mode} search, beyond the index's own time",
+        "value": 1e3 * float(np.median(np.subtract(whole, alone))),
+        "unit": "ms",
+        "peer": 1e3 * float(np.median(alone)),
+        "bar": _SEARCH_MS,
+    }
+
+
+def run(n_items: int = ITEMS) -> list[Row]:
+    """Return one row per measure: value, unit, and where apt peer, ratio and the bar for it."""
+    # not in memory: what durability costs is a question to the disk
+    folder = Path(tempfile.mkdtemp(prefix=".benchmark-", dir=Path.cwd()))
+    try:
+        return [
+            *measure_rounds(folder),
+            *measure_one_by_one(folder),
+            *measure_large(folder, n_items),
+        ]
+    finally:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table(title="Collection")
+    for name in ("shape", "measure", "value", "unit", "peer", "ratio", "bar"):
+        table.add_column(name, justify="left" if name in {"shape", "measure", "unit"} else "right")
+    for row in run():
+        table.add_row(
+            row["shape"],
+            row["measure"],
+            f"{row['value']:,.3f}",
+            row["unit"],
+            *(f"{row[key]:,.2f}" if row.get(key) is not None else "" for key in ("peer", "ratio")),
+            f"{row['bar']}" if row.get("bar") is not None else "",
+        )
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()

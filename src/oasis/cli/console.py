@@ -1,0 +1,120 @@
+"""What commands print: results on standard output, progress and remarks on standard error.
+
+A result is one JSON document with ``--json``, and a table for people without. Progress is shown on
+a terminal only, so nothing of it ends up in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document to standard output; what JSON does not know raises."""
+    plain = "utf" not in (sys.stdout.encoding or "").lower()
+    typer.echo(json.dumps(value, ensure_ascii=plain, indent=2, allow_nan=False))
+
+
+def people() -> Console:
+    """Return the console that results for people are printed on: standard output."""
+    return Console(highlight=False)
+
+
+def remark(text: str) -> None:
+    """Print a line for people to standard error."""
+    typer.echo(text, err=True)
+
+
+Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
+"""The name of a column, and how its cells are set: to a side, or to the left and cut to a line."""
+
+
+def table(
+    columns: Iterable[Column],
+    rows: Iterable[Iterable[str]],
+    title: str | None = None,
+) -> Table:
+    """Return a table; cells are plain text, and markup in them is no markup."""
+    made = Table(
+        title=None if title is None else Text(title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        header_style="dim",
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for name, kind in columns:
+        made.add_column(
+            name,
+            justify="right" if kind == "right" else "left",
+            overflow="ellipsis" if kind == "line" else "fold",
+            no_wrap=kind != "left",
+            ratio=1 if kind == "line" else None,
+        )
+        made.expand = made.expand or kind == "line"  # a ratio needs a width to share
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def file_size(n_bytes: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> file_size(0), file_size(999), file_size(23555594)
+    ('0 B', '999 B', '23.6 MB')
+    """
+    size = float(n_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+@contextmanager
+def progress_of(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar with items per second and time left; yields what to call with each advance."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(n: int) -> None:
+            bar.update(task, advance=n)
+
+        yield advance
+
+
+class _Rate(TextColumn):
+    """Items per second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s", style="dim")

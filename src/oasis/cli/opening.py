@@ -1,0 +1,64 @@
+"""Opening a collection for a command, with the extractor it was filled with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from oasis.collection import Collection
+from oasis.collection.catalog import NAME
+from oasis.demo.glyphs import EMBEDDERS
+from oasis.errors import CollectionError, InputError
+from oasis.features.extractor import Embedder, Extractor, embedder_of_name
+from oasis.features.image import EfficientNetLite0
+from oasis.features.text import HashedText
+
+_IMAGE = {"efficientnet": EfficientNetLite0}
+_TEXT = {"hashed": HashedText}
+NONE = "none"
+
+
+def open_to_read(path: Path) -> Collection:
+    """Open a collection that exists; a writer may be at work beside."""
+    if not exists(path):
+        raise CollectionError(f"there is no collection at {path}")
+    opened = Collection.open(path, readonly=True)
+    recorded = opened.stats().extractor or {}
+    if all(entry["embedder"] not in EMBEDDERS for entry in recorded.values()):
+        return opened
+    opened.close()
+    return Collection.open(path, readonly=True, extractor=recorded_extractor(recorded))
+
+
+def exists(path: Path) -> bool:
+    """Return whether a collection, sound or not, is at the path."""
+    return (path / NAME).is_file()
+
+
+def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extractor:
+    """Return what makes features of the items to come.
+
+    The one recorded, where the collection has one and nothing else is asked for. Otherwise the one
+    asked for; whether the collection can take it is said by `Collection.open`.
+    """
+    if image is None and text is None and exists(path):
+        with Collection.open(path, readonly=True) as opened:
+            recorded = opened.stats().extractor
+        if recorded is not None:
+            return recorded_extractor(recorded)
+    sources: dict[str, tuple[str, Embedder]] = {}
+    for modality, name, known in (("image", image, _IMAGE), ("text", text, _TEXT)):
+        chosen = next(iter(known)) if name is None else name
+        if chosen != NONE:
+            sources[modality] = (
+                modality,
+                known[chosen]() if chosen in known else embedder_of_name(chosen),
+            )
+    if not sources:
+        raise InputError("neither pictures nor texts are to be used; leave one of them in")
+    return Extractor(sources)
+
+
+def recorded_extractor(description: dict[str, Any]) -> Extractor:
+    """Return the extractor that a collection names, that of the demo included."""
+    return Extractor.from_description(description, EMBEDDERS)

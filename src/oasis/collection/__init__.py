@@ -1,0 +1,50 @@
+"""Collection: a crash-safe home for a stream, in one directory.
+
+::
+
+    photos.oasis/
+      catalog.sqlite           SQLite, WAL: items, classes, rounds, thumbnails, and the head, one
+                               row that names the files below. Its commit is THE commit.
+      model-<n>.safetensors    all that was learned up to the last checkpoint
+      journal-<n>.bin          small chunks learned since, erased by the next checkpoint
+      index-<n>.hamming        the codes, ready to be mapped; a copy, made anew when lost
+      writer.lock              held by the one writer, let go by the kernel when it dies
+
+Why so:
+
+- **One commit point.** A file is written under a number never used before, flushed to the medium
+  with its directory, and only then named by a commit in SQLite (``synchronous=FULL``). So a crash
+  at any moment leaves the old commit with its files, or the new one with its own; what nobody
+  names is swept on the next open.
+- **Codes lie in the items' rows.** They are part of the same transaction, need no second length to
+  agree on, and vanish with their item. Opening does not read them: the index file has them, but for
+  the items of the last tenth or so, which are read from their rows.
+- **The model is a file**, written whole, as its sums are d x d and all of them change with a chunk.
+  A chunk with fewer than 32 labelled samples goes to the journal instead and is learned again on
+  the next open, by the same calls, to the same bits.
+- **Readers** work on a `View`: a model that never changes, an index that is only appended to up to
+  a published length, rows by key from SQLite. Keys only grow, so a key means one item for ever.
+
+==========  ======================================================================================
+collection  `Collection`: opening, closing, ingest, delete
+reader      searches and look-ups
+writer      the order of a change
+catalog     SQLite: connections, transactions, questions; `schema` has the tables and the head
+files       generations of files; `journal` is the format of one of them
+view        one committed state in memory, loaded or followed
+search      from projections to hits; `filters` and `allow` say which items may be hits
+quality     precision@10 beside chance, before a chunk is learned
+intake      checks of ids, payloads, thumbnails; `raw` of items without features
+setup       what a collection was made with
+checks      looking for damage
+lock        the writer's lock
+records     what is answered
+==========  ======================================================================================
+"""
+
+from __future__ import annotations
+
+from oasis.collection.collection import Collection
+from oasis.collection.records import ClassInfo, Hit, Rejected, Round, Stats, Stored
+
+__all__ = ["ClassInfo", "Collection", "Hit", "Rejected", "Round", "Stats", "Stored"]

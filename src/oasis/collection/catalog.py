@@ -1,0 +1,338 @@
+"""The catalog: SQLite in WAL mode, the commit point of a collection."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.collection.records import ClassInfo, Id, Round
+from oasis.collection.schema import (
+    APPLICATION_ID,
+    FORMAT_VERSION,
+    HEAD_COLUMNS,
+    SCHEMA,
+    Head,
+)
+from oasis.errors import (
+    CollectionError,
+    FormatError,
+    LockedError,
+    NewerVersionError,
+    OasisError,
+    StorageError,
+)
+
+NAME = "catalog.sqlite"
+
+Keys = npt.NDArray[np.int64]
+
+_BUSY_MS = 10_000
+_BLOCK = 20_000
+_WAL_BYTES = 16 << 20
+
+
+class Catalog:
+    """One collection's SQLite file: a connection that writes, and a pool of those that read.
+
+    Any thread may read; writing is for the one that holds the collection's lock.
+
+    Parameters
+    ----------
+    directory : Path
+    writable : bool
+        Whether `write` may be used; a blank file is given its tables.
+    """
+
+    def __init__(self, directory: Path, *, writable: bool) -> None:
+        self.path = directory / NAME
+        self._writable = writable
+        self._query = ""
+        self._idle: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._closed = False
+        self._writer: sqlite3.Connection | None = None
+        self.in_doubt = False
+        try:
+            with translated(self.path):
+                self._start(directory)
+            with self.reading() as connection:
+                self._check_format(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, directory: Path) -> None:
+        if self._writable:
+            self._writer = self._connect()
+            self._prepare(self._writer)
+        elif self.path.is_file():
+            self._query = self._readable_query(directory)
+        else:
+            raise CollectionError(f"there is no collection at {directory}")
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._writable:
+            connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MS / 1000
+            )
+        else:
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?{self._query}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=_BUSY_MS / 1000,
+            )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA cache_size = -16000")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        return connection
+
+    def _readable_query(self, directory: Path) -> str:
+        """Return how to open the file read-only.
+
+        A file in WAL mode needs its -shm file even to be read. Where that cannot be made, as on a
+        read-only medium, nobody can be writing either, so the file may be taken as it is.
+        """
+        try:
+            probe = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                probe.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            finally:
+                probe.close()
+        except sqlite3.OperationalError as error:
+            wal = directory / f"{NAME}-wal"
+            refused = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if error.sqlite_errorcode & 0xFF not in refused or wal.exists():
+                raise
+            return "mode=ro&immutable=1"
+        return "mode=ro"
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if version or tables:
+            return  # `_check_format` says whether it is one of ours
+        # the choice of the journal is kept in the file itself
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA.split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        self._put_head(Head())
+        connection.execute("COMMIT")
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise FormatError(f"{self.path} is an SQLite file, but not of a collection")
+        if version > FORMAT_VERSION:
+            raise NewerVersionError(
+                f"{self.path} has format version {version}, this oasis reads up to "
+                f"{FORMAT_VERSION}; upgrade with: pip install --upgrade oasis-hash"
+            )
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection on which everything read belongs to one commit."""
+        with self._guard:
+            if self._closed:
+                raise CollectionError("this collection is closed")
+            connection = self._idle.pop() if self._idle else None
+        with translated(self.path):
+            if connection is None:
+                connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            connection.execute("COMMIT")
+        self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Yield the writing connection inside a transaction; what raises leaves nothing behind."""
+        connection = self._writer
+        if connection is None:
+            raise CollectionError("this collection is open for reading only, or closed")
+        with translated(self.path):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                if connection.in_transaction:  # a full disk has ended it already
+                    connection.execute("ROLLBACK")
+                raise
+            self.in_doubt = True
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                # a full disk took no last frame; after any other failure it may be there
+                self.in_doubt = error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self.in_doubt = False
+
+    def close(self) -> None:
+        """Close every connection; the last one of all processes folds the WAL into the file."""
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    # -- what is read --------------------------------------------------------------------------
+
+    def head(self, connection: sqlite3.Connection) -> Head:
+        row = connection.execute(f"SELECT {HEAD_COLUMNS} FROM head").fetchone()  # noqa: S608
+        if row is None:
+            raise FormatError(f"{self.path} is damaged: its head is missing")
+        return Head(*row)
+
+    def meta(self, connection: sqlite3.Connection, name: str) -> Any:
+        """Return a fact by name, or None."""
+        row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def class_names(self, connection: sqlite3.Connection, start: int = 0) -> list[str]:
+        """Return the names of the classes from number ``start`` on."""
+        rows = connection.execute(
+            "SELECT name FROM classes WHERE number >= ? ORDER BY number", (start,)
+        )
+        return [row[0] for row in rows]
+
+    def classes(self, connection: sqlite3.Connection) -> list[ClassInfo]:
+        rows = connection.execute("SELECT name, n, round FROM classes ORDER BY number")
+        return [ClassInfo(*row) for row in rows]
+
+    def rounds(self, connection: sqlite3.Connection) -> list[Round]:
+        new: dict[int, list[str]] = {}
+        for number, name in connection.execute("SELECT round, name FROM classes ORDER BY number"):
+            new.setdefault(number, []).append(name)
+        rows = connection.execute(
+            'SELECT number, time, n, n_labelled, "precision", chance, seconds, bytes '
+            "FROM rounds ORDER BY number"
+        )
+        return [
+            Round(number, at, n, n_labelled, tuple(new.get(number, ())), *rest)
+            for number, at, n, n_labelled, *rest in rows
+        ]
+
+    def keys_of(self, connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
+        """Return id -> key for those of the ids that are there."""
+        found: dict[Id, int] = {}
+        # not json_each, which would turn texts with a NUL and large numbers into others
+        for start in range(0, len(ids), 500):
+            block = ids[start : start + 500]
+            marks = ",".join("?" * len(block))
+            found.update(
+                connection.execute(f"SELECT id, key FROM items WHERE id IN ({marks})", block)  # noqa: S608
+            )
+        return found
+
+    def rows(
+        self, connection: sqlite3.Connection, columns: str, keys: Iterable[int]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the columns of the items with these keys, in no order; unknown keys are skipped."""
+        return connection.execute(
+            f"SELECT {columns} FROM items WHERE key IN (SELECT value FROM json_each(?))",  # noqa: S608
+            (json.dumps(list(keys)),),
+        )
+
+    def codes(
+        self, connection: sqlite3.Connection, after: int, n_bits: int
+    ) -> Iterator[tuple[Keys, npt.NDArray[np.uint8]]]:
+        """Yield keys and codes of the items with keys beyond ``after``, ascending, in blocks."""
+        cursor = connection.execute(
+            "SELECT key, code FROM items WHERE key > ? ORDER BY key", (after,)
+        )
+        while rows := cursor.fetchmany(_BLOCK):
+            keys = np.array([key for key, _ in rows], dtype=np.int64)
+            packed = b"".join(code for _, code in rows)
+            if len(packed) != len(rows) * n_bits // 8:
+                raise FormatError(f"{self.path} is damaged: a code has not {n_bits} bits")
+            yield keys, np.frombuffer(packed, dtype=np.uint8).reshape(len(rows), n_bits // 8)
+
+    def deleted(self, connection: sqlite3.Connection, commits: int, key: int) -> Keys:
+        """Return the keys up to ``key`` that were deleted after commit number ``commits``."""
+        rows = connection.execute(
+            "SELECT key FROM deleted WHERE commits > ? AND key <= ?", (commits, key)
+        )
+        return np.array([row[0] for row in rows], dtype=np.int64)
+
+    # -- what is written, inside `write` -------------------------------------------------------
+
+    def _put_head(self, head: Head) -> None:
+        if self._writer is None:
+            raise CollectionError("this collection is open for reading only, or closed")
+        values = astuple(head)
+        marks = ",".join("?" * len(values))
+        self._writer.execute(
+            f"INSERT OR REPLACE INTO head (one, {HEAD_COLUMNS}) VALUES (1, {marks})",  # noqa: S608
+            values,
+        )
+
+    def put_head(self, old: Head, new: Head) -> None:
+        """Replace the head; once an index file covers deletions, they need not be kept."""
+        self._put_head(new)
+        if self._writer is not None and new.index_commits != old.index_commits:
+            self._writer.execute("DELETE FROM deleted WHERE commits <= ?", (new.index_commits,))
+
+    def put_meta(self, name: str, value: Any) -> None:
+        if self._writer is None:
+            raise CollectionError("this collection is open for reading only, or closed")
+        self._writer.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the system raise into errors of ours."""
+    try:
+        yield
+    except OasisError:
+        raise
+    except sqlite3.DatabaseError as error:
+        raise _translate(path, error) from error
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or path}: {error.strerror or error}; nothing was changed"
+        ) from error
+
+
+def _translate(path: Path, error: sqlite3.DatabaseError) -> OasisError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return FormatError(f"{path} is damaged, or no catalog of a collection: {error}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LockedError(f"{path} is locked by another program: {error}")
+    if code == sqlite3.SQLITE_FULL:
+        return StorageError(f"{path}: the disk is full; nothing was changed")
+    return StorageError(f"{path}: {error}")

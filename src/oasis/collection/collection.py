@@ -1,0 +1,372 @@
+"""Collection: learn, index and store as one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+from oasis import store
+from oasis.collection.catalog import NAME, Catalog, translated
+from oasis.collection.checks import findings
+from oasis.collection.files import LOCK_NAME, Files
+from oasis.collection.intake import check_id
+from oasis.collection.lock import WriterLock
+from oasis.collection.raw import check_sequence, extract_items
+from oasis.collection.reader import Reader
+from oasis.collection.records import Id, Rejected
+from oasis.collection.setup import Setup
+from oasis.collection.view import follow
+from oasis.collection.writer import Writer
+from oasis.errors import CollectionError, InputError, NotFittedError
+from oasis.features.extractor import Extractor
+from oasis.hasher import Labels
+from oasis.model import OASIS
+
+_CLOSING_SHARE = 64
+
+
+class Collection(Reader):
+    """A directory that learns from a stream of items and finds them again.
+
+    Made by `Collection.open`. `ingest` is atomic and durable when it returns. One writer at a time,
+    any number of readers, in any process; in one process any number of threads may search while
+    one writes, and they work on the last committed state without waiting for it.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> rng = np.random.default_rng(0)
+    >>> X = {"image": rng.random((4, 20)), "text": rng.random((4, 10))}
+    >>> y = [["sky"], ["sky", "sea"], ["cat"], ["cat"]]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = OASIS(n_bits=16, random_state=0)
+    ...     with Collection.open(f"{folder}/photos.oasis", model=model) as c:
+    ...         c.ingest(X, y, ids=["a", "b", "c", "d"], payload=[{"year": i} for i in range(4)])
+    ...         hits = c.search(X, k=2, where={"year": {"gte": 2}})
+    ...     [hit.id for hit in hits[2]]
+    ['c', 'd']
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        catalog: Catalog,
+        setup: Setup,
+        lock: WriterLock | None,
+        extractor: Extractor | None,
+        words: Any,
+    ) -> None:
+        """Not to be called; see `open`."""
+        super().__init__(
+            directory, catalog, setup, follows=lock is None, extractor=extractor, words=words
+        )
+        self._lock = lock
+        self._writer: Writer | None = None
+        if lock is not None:
+            self._writer = Writer(catalog, Files(directory), setup, words)
+        self._settle_extractor()
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        n_bits: int | None = None,
+        *,
+        model: OASIS | None = None,
+        extractor: Extractor | None = None,
+        words: str | PathLike[str] | None = None,
+        readonly: bool = False,
+        timeout: float = 0.0,
+    ) -> Self:
+        """Open a collection; it is created where there is none.
+
+        Parameters
+        ----------
+        path : path-like
+            A directory: missing, empty, or a collection.
+        n_bits : int, optional
+            Length of the codes of a new collection, 64 if not given. Of one that exists it may be
+            left out, and another one is refused.
+        model : OASIS, optional
+            What a new collection learns with; ``OASIS(n_bits)`` if not given. It may have learned
+            already. Of a collection that exists it must have the same parameters.
+        extractor : Extractor, optional
+            What makes features of raw items. It is recorded, and another one is refused.
+        words : path-like, optional
+            Where the file of word vectors is now, if it has moved.
+        readonly : bool
+            Read beside a writer, in this or another process. Every search looks whether there is
+            a new commit, and follows it.
+        timeout : float
+            Seconds to wait for another writer; 0 does not wait.
+
+        Raises
+        ------
+        LockedError
+            Another writer has it open.
+        CollectionError
+            The directory is no collection, or (`StorageError`) cannot be read or written.
+        FormatError
+            A file of it is damaged, or (`NewerVersionError`) was written by a newer oasis.
+        """
+        directory = Path(path)
+        lock: WriterLock | None = None
+        catalog: Catalog | None = None
+        try:
+            with translated(directory):
+                if readonly:
+                    catalog = Catalog(directory, writable=False)
+                else:
+                    _make_directory(directory)
+                    lock = WriterLock(directory / LOCK_NAME, timeout)
+                    catalog = Catalog(directory, writable=True)
+                return cls._opened(directory, catalog, lock, n_bits, model, extractor, words)
+        except BaseException:
+            if catalog is not None:
+                catalog.close()
+            if lock is not None:
+                lock.release()
+            raise
+
+    @classmethod
+    def _opened(
+        cls,
+        directory: Path,
+        catalog: Catalog,
+        lock: WriterLock | None,
+        n_bits: int | None,
+        model: OASIS | None,
+        extractor: Extractor | None,
+        words: Any,
+    ) -> Self:
+        with catalog.reading() as connection:
+            setup = Setup.read(catalog, connection)
+        if setup is not None:
+            setup.check_same(model, n_bits)
+            return cls(directory, catalog, setup, lock, extractor, words)
+        if lock is None:
+            raise CollectionError(f"the collection at {directory} is only just being made")
+        model = OASIS(64 if n_bits is None else n_bits) if model is None else model
+        setup = Setup.of(model)
+        if n_bits is not None and n_bits != setup.n_bits:
+            raise InputError(f"n_bits={n_bits}, but the model has n_bits={setup.n_bits}")
+        with catalog.write():
+            setup.write(catalog)
+        store.disk.sync(directory)
+        store.disk.sync(directory.absolute().parent)
+        made = cls(directory, catalog, setup, lock, extractor, words)
+        if getattr(model, "state_", None) is not None and made._writer is not None:
+            made._view = made._writer.adopt(made._view, model)
+        return made
+
+    def close(self) -> None:
+        """Make a checkpoint (see `checkpoint`) and close; a second call does nothing."""
+        with self._changing:
+            if self._closed:
+                return
+            try:
+                if self._writer is not None and not self._catalog.in_doubt:
+                    share = self._view.head.n_items // _CLOSING_SHARE
+                    self._view = self._writer.checkpoint(self._view, index_changes=share)
+            finally:
+                self._closed = True
+                self._catalog.close()
+                if self._lock is not None:
+                    self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        head = self._view.head
+        return f"<Collection {str(self.path)!r}: {head.n_items} items, {self.n_bits} bits>"
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def ingest(
+        self,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Iterable[Id] | None = None,
+        payload: Iterable[Mapping[str, Any] | None] | None = None,
+        thumbnails: Iterable[bytes | None] | None = None,
+    ) -> None:
+        """Learn from a chunk and store its items: all of it, or nothing with an error.
+
+        When it returns, a kill or a power cut does not undo it.
+
+        Parameters
+        ----------
+        X, y : as in `OASIS.partial_fit`
+            Samples without labels are coded by the hash function alone.
+        ids : one str or int per sample, optional
+            Kept as given; 1 and "1" are different. Each must be new, or have been deleted. Without
+            ids an item gets the whole number that counts it.
+        payload : one JSON object per sample, optional
+            At most 1 MiB each as JSON.
+        thumbnails : bytes of a picture file, or None, per sample, optional
+            At most 10 kB (10,240 bytes) each.
+
+        Notes
+        -----
+        A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
+        smaller one is appended to the journal (`oasis.collection.journal` says what that holds).
+        """
+        with self._writing() as writer:
+            self._view = writer.ingest(self._view, X, y, ids, payload, thumbnails)
+
+    def ingest_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: Iterable[bytes | None] | None = None,
+        strict: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Rejected]:
+        """Extract the features of raw items and ingest them as one chunk.
+
+        Parameters
+        ----------
+        items : sequence of `oasis.items.Item`, or of mappings with the same keys
+        thumbnails : as in `ingest`, one per item
+        strict : bool
+            Raise at the first item that cannot be used, instead of leaving it out.
+        progress : callable, optional
+            Called with the number of items after every batch of the extraction.
+
+        Returns
+        -------
+        list of Rejected
+            The items left out: no features could be made, or the id is there already. An ingest
+            that was interrupted is therefore resumed by giving the same items again.
+        """
+        items = check_sequence(items, "items")
+        pictures = None if thumbnails is None else list(thumbnails)
+        if pictures is not None and len(pictures) != len(items):
+            raise InputError(f"got {len(pictures)} thumbnails for {len(items)} items")
+        extracted, rejected = extract_items(self._extractor_to_fill(), items, self.known, progress)
+        if rejected and strict:
+            raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
+        if extracted.rows:
+            kept = None if pictures is None else [pictures[row] for row in extracted.rows]
+            self.ingest(extracted.X, extracted.labels, extracted.ids, extracted.payloads, kept)
+        return rejected
+
+    def delete(self, ids: Iterable[Id]) -> int:
+        """Delete items for ever, other codes untouched; return how many. Every id must be there.
+
+        What was learned from them stays in the sums of the model.
+        """
+        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+            raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
+        wanted = list(dict.fromkeys(check_id(each) for each in ids))
+        with self._writing() as writer:
+            self._view = writer.delete(self._view, wanted)
+        return len(wanted)
+
+    def checkpoint(self) -> None:
+        """Write the whole model and the index, and erase the journal with the features in it."""
+        with self._writing() as writer:
+            self._view = writer.checkpoint(self._view, index_changes=1)
+
+    def add_words(self, vectors: Mapping[str, Any]) -> None:
+        """Add vectors of class names to a collection whose label space was made from a mapping."""
+        with self._writing() as writer:
+            if self._view.model is None:
+                raise NotFittedError(
+                    "this collection has learned nothing yet; give the vectors with its model"
+                )
+            self._view.model.state_.labels.add(vectors)
+            self._view = writer.adopt(self._view, self._view.model)
+
+    # -- checking ------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Read everything and return what is wrong with it, in words; an empty list: it is sound.
+
+        Cost: one pass over all files. A writer waits for it.
+        """
+        with self._changing:
+            self._check_open()
+            with self._catalog.reading() as connection:
+                view = self._view
+                if self._writer is None:
+                    view = follow(view, self._catalog, connection, self.path, self._words)
+                    self._view = view
+                writes = self._writer is not None
+                return findings(view, self._catalog, connection, self.path, writes=writes)
+
+    @property
+    def readonly(self) -> bool:
+        """Whether this object can only read."""
+        return self._lock is None
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        with self._changing:
+            self._check_open()
+            if self._writer is None:
+                raise CollectionError(
+                    f"{self.path} was opened with readonly=True; open it without to change it"
+                )
+            if self._catalog.in_doubt:
+                # even a file written now could damage a commit that is there after all
+                raise CollectionError(
+                    "the disk or memory failed during the last change, which may or may not be "
+                    "there; close the collection and open it again"
+                )
+            yield self._writer
+
+    # -- the extractor -------------------------------------------------------------------------
+
+    def _settle_extractor(self) -> None:
+        """Record the extractor given, or refuse it where another one is recorded."""
+        if self._extractor is None:
+            return
+        recorded = self._recorded_extractor()
+        if recorded is not None:
+            self._extractor.check_same(recorded)
+        elif (
+            self._view.model is not None
+            and (widths := self._view.model.state_.widths) != self._extractor.n_features
+        ):
+            raise InputError(
+                f"this collection has features {widths}, this extractor makes "
+                f"{self._extractor.n_features}"
+            )
+        elif self._writer is not None:
+            self._writer.record("extractor", json.dumps(self._extractor.describe()))
+
+    def _extractor_to_fill(self) -> Extractor:
+        """Return the extractor for raw items; a collection without anything takes the default."""
+        if (
+            self._extractor is None
+            and self._view.model is None
+            and self._recorded_extractor() is None
+        ):
+            with self._writing():
+                self._extractor = Extractor.default()
+                self._settle_extractor()
+        return self.extractor
+
+
+def _make_directory(directory: Path) -> None:
+    """Make a directory for a collection, or see that what is there can be one."""
+    if directory.exists() and not directory.is_dir():
+        raise CollectionError(f"{directory} is a file; a collection is a directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    names = {path.name for path in directory.iterdir()}
+    if NAME not in names and (foreign := sorted(names - {LOCK_NAME})):
+        raise CollectionError(
+            f"{directory} is no collection: it holds {foreign[0]!r} and no {NAME}; choose a "
+            "directory that is empty or does not exist"
+        )

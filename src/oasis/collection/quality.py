@@ -1,0 +1,100 @@
+"""The quality curve: how well a chunk is found among what is stored, before it is learned."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.codes import pack
+from oasis.collection.catalog import Catalog
+from oasis.collection.schema import label_numbers
+from oasis.collection.view import View
+from oasis.hasher import Matrix
+
+N_QUERIES = 200
+"""Most samples of a chunk that are asked."""
+
+N_HITS = 10
+
+_SAMPLE = 1000
+_STALE = 1.125
+
+
+class Quality(NamedTuple):
+    """Mean precision among the 10 best hits, and the same for items drawn at random."""
+
+    precision: float
+    chance: float
+
+
+class Probe:
+    """Asks samples of a chunk against the items stored.
+
+    Chance is estimated from 1,000 items spread evenly over the collection, which are drawn anew
+    whenever it has grown by an eighth.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._drawn_at = 0
+        self._sample: list[list[int]] = []
+
+    def ask(
+        self, view: View, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
+    ) -> Quality | None:
+        """Return the quality of the view for up to 200 of the samples that have labels.
+
+        Evenly spread over the chunk; by Hamming distance. A hit is right when it shares a label.
+        None where no sample has labels or nothing is stored.
+        """
+        labelled = np.flatnonzero([bool(names) for names in labels])
+        if view.model is None or not len(labelled) or not len(view.index):
+            return None
+        n = min(N_QUERIES, len(labelled))
+        rows = labelled[np.arange(n) * len(labelled) // n]
+        codes = pack(view.model.project({name: matrix[rows] for name, matrix in X.items()}))
+        k = min(N_HITS, len(view.index))
+        keys = view.index.search(codes, k).ids
+        numbers = {name: number for number, name in enumerate(view.classes)}
+        wanted = [
+            [numbers[name] for name in labels[row] if name in numbers] for row in rows.tolist()
+        ]
+        found, place = np.unique(keys, return_inverse=True)
+        sets: dict[int, list[int]] = {}
+        with self._catalog.reading() as connection:
+            for key, text in self._catalog.rows(connection, "key, labels", found.tolist()):
+                sets[key] = label_numbers(text)
+            self._draw(view, connection)
+        c = len(view.classes)
+        asked = _indicator(wanted, c)
+        right = _sharing(asked, _indicator([sets.get(key, []) for key in found.tolist()], c))
+        precision = np.take_along_axis(right, place.reshape(keys.shape), axis=1).mean()
+        chance = _sharing(asked, _indicator(self._sample, c)).mean() if self._sample else 0.0
+        return Quality(float(precision), float(chance))
+
+    def _draw(self, view: View, connection: sqlite3.Connection) -> None:
+        top = view.head.next_key
+        if self._drawn_at and top <= _STALE * self._drawn_at:
+            return
+        spread = np.unique(np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64))
+        rows = self._catalog.rows(connection, "labels", spread.tolist())
+        self._sample = [label_numbers(text) for (text,) in rows]
+        self._drawn_at = top
+
+
+def _sharing(a: sp.csr_array, b: sp.csr_array) -> npt.NDArray[np.bool_]:
+    """Return which rows of a share a class with which rows of b."""
+    shared: npt.NDArray[np.bool_] = (a @ b.T).toarray() > 0
+    return shared
+
+
+def _indicator(sets: Sequence[Sequence[int]], c: int) -> sp.csr_array:
+    """Return the (len(sets), c) matrix that has a 1 where a set holds a class."""
+    indices = np.array([number for numbers in sets for number in numbers], dtype=np.int64)
+    indptr = np.cumsum([0, *(len(numbers) for numbers in sets)])
+    return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(sets), c))

@@ -1,0 +1,293 @@
+"""The reading half of a collection: searches and look-ups on the last committed state."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import unpack
+from oasis.collection.allow import AllowLists
+from oasis.collection.catalog import Catalog
+from oasis.collection.files import Files
+from oasis.collection.intake import check_id
+from oasis.collection.raw import check_sequence, extract_queries
+from oasis.collection.records import ClassInfo, Hit, Id, Round, Stats, Stored
+from oasis.collection.schema import label_numbers
+from oasis.collection.search import Mode, Question, answer
+from oasis.collection.setup import Setup
+from oasis.collection.view import VanishedError, View, follow, load
+from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
+from oasis.features.extractor import Extractor
+from oasis.index import HammingIndex
+from oasis.model import OASIS
+
+_ATTEMPTS = 20
+"""How often a reader looks again when the writer commits under it."""
+
+
+class Reader:
+    """What can be done with a collection without changing it; any thread may.
+
+    Parameters
+    ----------
+    directory, catalog, setup : of the collection
+    follows : bool
+        Whether others commit, so that every question first looks for a new commit.
+    extractor : Extractor or None
+        What makes features of raw queries; None for the one recorded.
+    words : where the word source is now
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        catalog: Catalog,
+        setup: Setup,
+        *,
+        follows: bool,
+        extractor: Extractor | None,
+        words: Any,
+    ) -> None:
+        self.path = directory
+        self._catalog = catalog
+        self._setup = setup
+        self._follows = follows
+        self._words = words
+        self._extractor = extractor
+        self._allow_lists = AllowLists(catalog)
+        self._changing = threading.Lock()
+        self._closed = False
+        self._view = self._look(None)
+
+    # -- searching -----------------------------------------------------------------------------
+
+    def search(
+        self,
+        X: Mapping[str, Any],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Return the k best hits of every query, best first; ties by age, the older first.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+            Any of the modalities.
+        k, offset : int
+            How many hits to return, after skipping so many.
+        mode : {"asymmetric", "hamming"}
+            By the cosine of the query's real-valued projection with an item's signs, or by Hamming
+            distance.
+        where : mapping, optional
+            A filter; see `oasis.collection.filters`.
+        """
+        view = self._current()
+        return self._answer(view, _learned(view).project(X), mode, k, offset, where)
+
+    def search_items(
+        self,
+        items: Sequence[Any],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor."""
+        X = extract_queries(self.extractor, check_sequence(items, "queries"))
+        return self.search(X, k, mode, where, offset)
+
+    def search_words(
+        self,
+        names: Iterable[str],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Search with names of classes, or with any words if the label space knows words."""
+        view = self._current()
+        return self._answer(view, _learned(view).project_words(names), mode, k, offset, where)
+
+    def more_like(
+        self,
+        id: Id,  # noqa: A002 - the name that users give it
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[Hit]:
+        """Return the items nearest to one that is stored, itself left out, by its code."""
+        view = self._current()
+        code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
+        question = Question.of(unpack(code).astype(np.float32), mode, k, offset, where)
+        (hits,) = answer(
+            view, self._catalog, self._allow_lists, question._replace(k=k + offset + 1, offset=0)
+        )
+        return [hit for hit in hits if hit.id != id][offset : offset + k]
+
+    def _answer(
+        self,
+        view: View,
+        projections: npt.NDArray[np.float32],
+        mode: Any,
+        k: Any,
+        offset: Any,
+        where: Any,
+    ) -> list[list[Hit]]:
+        question = Question.of(projections, mode, k, offset, where)
+        return answer(view, self._catalog, self._allow_lists, question)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._current().head.n_items
+
+    def __contains__(self, item: object) -> bool:
+        try:
+            return bool(self.known([check_id(item)]))
+        except InputError:  # what no item can have as its id
+            return False
+
+    def known(self, ids: Iterable[Id]) -> set[Id]:
+        """Return those of the ids that items have."""
+        with self._catalog.reading() as connection:
+            return set(self._catalog.keys_of(connection, [check_id(each) for each in ids]))
+
+    def get(self, id: Id) -> Stored:  # noqa: A002
+        """Return an item as it is stored."""
+        names = self._current().classes
+        with self._catalog.reading() as connection:
+            row = connection.execute(
+                "SELECT id, payload, labels, round, code FROM items WHERE id = ?", (check_id(id),)
+            ).fetchone()
+            if (
+                row is not None
+                and (numbers := label_numbers(row[2]))
+                and max(numbers) >= len(names)
+            ):
+                names = self._catalog.class_names(connection)
+        if row is None:
+            raise UnknownIdError(f"no item has the id {id!r}")
+        labels = tuple(names[number] for number in label_numbers(row[2]))
+        return Stored(row[0], json.loads(row[1]) if row[1] else {}, labels, row[3], row[4])
+
+    def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
+        """Return the picture that came with an item, or None."""
+        with self._catalog.reading() as connection:
+            row = connection.execute(
+                "SELECT picture FROM items LEFT JOIN thumbnails USING (key) WHERE id = ?",
+                (check_id(id),),
+            ).fetchone()
+        if row is None:
+            raise UnknownIdError(f"no item has the id {id!r}")
+        picture: bytes | None = row[0]
+        return picture
+
+    def classes(self) -> list[ClassInfo]:
+        """Return the classes in order of arrival, with the number of items that have each."""
+        with self._catalog.reading() as connection:
+            return self._catalog.classes(connection)
+
+    def rounds(self) -> list[Round]:
+        """Return every chunk ingested, in order, with its quality."""
+        with self._catalog.reading() as connection:
+            return self._catalog.rounds(connection)
+
+    def stats(self) -> Stats:
+        """Return the collection in numbers."""
+        view = self._current()
+        return Stats(
+            n_items=view.head.n_items,
+            n_seen=view.head.n_seen,
+            n_rounds=view.head.n_rounds,
+            n_classes=len(view.classes),
+            n_bits=self.n_bits,
+            modalities={} if view.model is None else view.model.state_.widths,
+            commits=view.head.commits,
+            journal_entries=view.head.journal_entries,
+            extractor=self._recorded_extractor(),
+            bytes=Files(self.path).sizes(),
+        )
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+        return self._setup.n_bits
+
+    @property
+    def model(self) -> OASIS:
+        """A copy of the model as of the last commit; learning with it does not change this one."""
+        return copy.copy(_learned(self._current()))
+
+    @property
+    def index(self) -> HammingIndex:
+        """The index of all codes by key, to be read only."""
+        return self._current().index
+
+    @property
+    def extractor(self) -> Extractor:
+        """What makes features of raw items: the one given, or the one recorded."""
+        if self._extractor is None:
+            recorded = self._recorded_extractor()
+            if recorded is None:
+                raise InputError(
+                    "this collection was filled with ready features; to search with raw items, "
+                    "open it with extractor=..."
+                )
+            self._extractor = Extractor.from_description(recorded)
+        return self._extractor
+
+    def _recorded_extractor(self) -> dict[str, Any] | None:
+        with self._catalog.reading() as connection:
+            text = self._catalog.meta(connection, "extractor")
+        return None if text is None else dict(json.loads(text))
+
+    # -- the state that questions are answered from --------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CollectionError("this collection is closed")
+
+    def _current(self) -> View:
+        """Return the last committed state."""
+        self._check_open()
+        if self._follows:
+            with self._catalog.reading() as connection:
+                commits = self._catalog.head(connection).commits
+            # a thread that finds another one at it answers from the state before
+            if commits != self._view.head.commits and self._changing.acquire(blocking=False):
+                try:
+                    self._view = self._look(self._view)
+                finally:
+                    self._changing.release()
+        return self._view
+
+    def _look(self, view: View | None) -> View:
+        """Return the state that is committed now, from an older one if there is one."""
+        attempts = _ATTEMPTS if self._follows else 1
+        while True:
+            attempts -= 1
+            try:
+                with self._catalog.reading() as connection:
+                    if view is None:
+                        return load(self._catalog, connection, self.path, self.n_bits, self._words)
+                    return follow(view, self._catalog, connection, self.path, self._words)
+            except VanishedError:
+                # the writer has committed between our looks at catalog and file
+                if not attempts:
+                    raise
+
+
+def _learned(view: View) -> OASIS:
+    if view.model is None:
+        raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
+    return view.model

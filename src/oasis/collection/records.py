@@ -1,0 +1,118 @@
+"""What a collection answers with: plain records, the same whether asked directly or over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Id: TypeAlias = str | int
+"""A user's key of an item: a text that is not empty, or a whole number of at most 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One item that a search found.
+
+    Attributes
+    ----------
+    id : str or int, as given
+    score : float in [-1, 1], higher is better
+        Hamming: ``1 - 2 distance / n_bits``. Asymmetric: the cosine of the query's projection and
+        the item's signs (0 for a projection of zeros).
+    distance : int
+        Hamming distance in bits between the item's code and the signs of the query.
+    payload : dict, as given
+    labels : tuple of class names, in the order given
+    """
+
+    id: Id
+    score: float
+    distance: int
+    payload: dict[str, Any] = field(hash=False)
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One item as it is stored; ``code`` is its packed bits, ``round`` the chunk it came with."""
+
+    id: Id
+    payload: dict[str, Any] = field(hash=False)
+    labels: tuple[str, ...]
+    round: int
+    code: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One ingested chunk.
+
+    Attributes
+    ----------
+    number : counts from 1
+    time : seconds since 1970, when it was about to be committed
+    n, n_labelled : samples, and those with labels
+    new_classes : names that came with this round first
+    precision, chance : float or None
+        Of up to 200 labelled samples, asked against the items stored before they were learned: the
+        share of the 10 best hits that have a label in common, and the share among items drawn at
+        random. None where there was nothing to ask, or nobody to ask.
+    seconds : from the call to the commit
+    bytes : written to files beside the catalog
+    """
+
+    number: int
+    time: float
+    n: int
+    n_labelled: int
+    new_classes: tuple[str, ...]
+    precision: float | None
+    chance: float | None
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassInfo:
+    """A class: its name, how many items have it now, and the round in which it came first."""
+
+    name: str
+    n: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A collection in numbers.
+
+    Attributes
+    ----------
+    n_items, n_seen : items now; samples ever ingested
+    n_rounds, n_classes : chunks and classes so far
+    n_bits : length of a code
+    modalities : modality name -> number of features; empty before the first chunk
+    commits : counts every change
+    journal_entries : small chunks since the last checkpoint
+    extractor : what makes features of raw items, by modality, or None
+    bytes : kind of file -> bytes on disk
+    """
+
+    n_items: int
+    n_seen: int
+    n_rounds: int
+    n_classes: int
+    n_bits: int
+    modalities: dict[str, int] = field(hash=False)
+    commits: int
+    journal_entries: int
+    extractor: dict[str, Any] | None = field(hash=False)
+    bytes: dict[str, int] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A raw item that was left out, by its position among the items given, and why."""
+
+    row: int
+    id: Id
+    reason: str

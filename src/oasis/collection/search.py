@@ -1,0 +1,193 @@
+"""From projections to hits: ask the index, fetch the items, keep what passes the filter."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import pack
+from oasis.collection.allow import AllowLists
+from oasis.collection.catalog import Catalog, Keys
+from oasis.collection.filters import Filter
+from oasis.collection.records import Hit
+from oasis.collection.schema import label_numbers
+from oasis.collection.view import View
+from oasis.errors import InputError
+
+Mode: TypeAlias = Literal["asymmetric", "hamming"]
+
+MAX_HITS = 1_000_000
+"""Most hits, skipped ones included, that one query may ask for."""
+
+_OVERSAMPLE = 16
+_SPARE = 64
+
+
+class Question(NamedTuple):
+    """What is asked: (q, n_bits) projections, how many hits to skip and to return, a filter."""
+
+    projections: npt.NDArray[np.float32]
+    mode: Mode
+    k: int
+    offset: int
+    where: Filter | None
+
+    @classmethod
+    def of(
+        cls, projections: npt.NDArray[np.float32], mode: Any, k: Any, offset: Any, where: Any
+    ) -> Question:
+        """Check what a user asks for."""
+        if mode not in ("asymmetric", "hamming"):
+            raise InputError(f"mode must be 'asymmetric' or 'hamming', got {mode!r}")
+        for name, value, least in (("k", k, 1), ("offset", offset, 0)):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or value < least:
+                raise InputError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}"
+                )
+        if k + offset > MAX_HITS:
+            raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
+        parsed = None if where is None or where == {} else Filter.of(where)
+        return cls(projections, mode, int(k), int(offset), parsed)
+
+
+class _Row(NamedTuple):
+    id: Any
+    payload: str | None
+    labels: str | None
+    code: bytes
+
+
+class _Found(NamedTuple):
+    """Keys in the order of the answer, -1 where there are no more, and their scores."""
+
+    keys: Keys
+    scores: npt.NDArray[np.float64]
+
+
+_Ask: TypeAlias = Callable[[int, Keys | None], _Found]
+
+
+def answer(
+    view: View, catalog: Catalog, allow_lists: AllowLists, question: Question
+) -> list[list[Hit]]:
+    """Return the hits of each query, best first; ties by age, the older item first.
+
+    Beyond the time of the index: the rows of the hits, about 10 microseconds each. A filter that
+    lets most items pass costs a larger search; one that lets few pass needs an allow-list, which
+    is made on its first use.
+    """
+    q = len(question.projections)
+    if not q or not len(view.index):
+        return [[] for _ in range(q)]
+    ask = _asker(view, question)
+    wanted = question.k + question.offset
+    if question.where is not None:
+        chosen = _filtered(view, catalog, allow_lists, question.where, ask, wanted)
+        if chosen is None:
+            allow = allow_lists.keys(question.where)
+            chosen = _plain(view, catalog, lambda n, _: ask(n, allow), wanted)
+    else:
+        chosen = _plain(view, catalog, ask, wanted)
+    found, rows, lists = chosen
+    queries = [int.from_bytes(code.tobytes(), "little") for code in pack(question.projections)]
+    return [
+        [
+            _hit(view, rows[int(found.keys[i, j])], float(found.scores[i, j]), queries[i])
+            for j in lists[i][question.offset : wanted]
+        ]
+        for i in range(q)
+    ]
+
+
+_Chosen: TypeAlias = tuple[_Found, dict[int, _Row], list[list[int]]]
+"""Answers of the index, rows by key, and per query the positions of its hits among the answers."""
+
+
+def _asker(view: View, question: Question) -> _Ask:
+    n_bits = view.index.n_bits
+    projections = question.projections
+    if question.mode == "hamming":
+        codes = pack(projections)
+
+        def ask(n: int, allow: Keys | None) -> _Found:
+            keys, distances = view.index.search(codes, n, allow)
+            return _Found(keys, 1 - 2 * distances / n_bits)
+
+        return ask
+
+    lengths = np.sqrt(np.vecdot(projections, projections, dtype=np.float64) * n_bits)
+    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+
+    def ask_real(n: int, allow: Keys | None) -> _Found:
+        keys, scores = view.index.search_asymmetric(projections, n, allow)
+        with np.errstate(invalid="ignore"):  # -inf marks what is not there
+            return _Found(keys, np.clip(scores * scale[:, None], -1, 1))
+
+    return ask_real
+
+
+def _plain(view: View, catalog: Catalog, ask: _Ask, wanted: int) -> _Chosen:
+    """Return the first hits; asks for more where items were deleted under the search."""
+    n = min(wanted, max(1, len(view.index)))
+    while True:
+        found = ask(n, None)
+        with catalog.reading() as connection:
+            rows = _fetch(catalog, connection, found.keys)
+        lists = [[j for j, key in enumerate(keys) if key in rows] for keys in found.keys.tolist()]
+        if n >= len(view.index) or all(len(hits) >= wanted for hits in lists):
+            return found, rows, lists
+        if not (gone := sum((found.keys >= 0).sum(axis=1) - [len(hits) for hits in lists])):
+            return found, rows, lists
+        n += int(gone)
+
+
+def _filtered(
+    view: View,
+    catalog: Catalog,
+    allow_lists: AllowLists,
+    where: Filter,
+    ask: _Ask,
+    wanted: int,
+) -> _Chosen | None:
+    """Return the hits that pass among somewhat more than needed; None where they do not suffice."""
+    n = _OVERSAMPLE * wanted + _SPARE
+    if n * 4 >= len(view.index) or allow_lists.is_kept(where):
+        return None
+    found = ask(n, None)
+    with catalog.reading() as connection:
+        rows = _fetch(catalog, connection, found.keys)
+    passing = {
+        key
+        for key, row in rows.items()
+        if where.matches(_payload(row), _labels(view, row) if where.labels else ())
+    }
+    lists = [[j for j, key in enumerate(keys) if key in passing] for keys in found.keys.tolist()]
+    return (found, rows, lists) if all(len(hits) >= wanted for hits in lists) else None
+
+
+def _fetch(
+    catalog: Catalog, connection: sqlite3.Connection, keys: npt.NDArray[np.int64]
+) -> dict[int, _Row]:
+    columns = "key, id, payload, labels, code"
+    wanted: Sequence[int] = np.unique(keys[keys >= 0]).tolist()
+    return {row[0]: _Row(*row[1:]) for row in catalog.rows(connection, columns, wanted)}
+
+
+def _payload(row: _Row) -> dict[str, Any]:
+    payload: dict[str, Any] = json.loads(row.payload) if row.payload else {}
+    return payload
+
+
+def _labels(view: View, row: _Row) -> tuple[str, ...]:
+    return tuple(view.classes[number] for number in label_numbers(row.labels))
+
+
+def _hit(view: View, row: _Row, score: float, query: int) -> Hit:
+    distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
+    return Hit(row.id, score, distance, _payload(row), _labels(view, row))

@@ -1,0 +1,122 @@
+"""What a collection is made with, recorded once: code length, model parameters, words."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from oasis.codes import check_n_bits
+from oasis.collection.catalog import Catalog
+from oasis.errors import CollectionError, FormatError, InputError
+from oasis.labels import LabelSpace
+from oasis.model import OASIS
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The model that a collection starts from, before it has learned anything.
+
+    Attributes
+    ----------
+    parameters : constructor arguments of the model but ``labels``, as JSON has them
+    labels : facts of the label space it starts with
+    arrays : arrays of that label space
+    """
+
+    parameters: dict[str, Any]
+    labels: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, model: OASIS) -> Setup:
+        """Return what is recorded of a model; what it may have learned is saved apart."""
+        parameters = model.get_params(deep=False)
+        given = parameters.pop("labels")
+        parameters["n_bits"] = check_n_bits(model.n_bits)
+        seed = parameters["random_state"]
+        if isinstance(seed, np.random.Generator):
+            # the number that the model itself would draw on its first chunk
+            parameters["random_state"] = int(seed.integers(2**63))
+        elif isinstance(seed, np.integer):
+            parameters["random_state"] = int(seed)
+        try:
+            parameters = json.loads(json.dumps(parameters, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the model's parameters cannot be recorded: {error}") from error
+        facts, arrays = LabelSpace.of(given).state()
+        return cls(parameters, facts, dict(arrays))
+
+    @property
+    def n_bits(self) -> int:
+        return int(self.parameters["n_bits"])
+
+    def model(self, words: Any = None) -> OASIS:
+        """Return the model, which has learned nothing."""
+        labels = LabelSpace.from_state(self.labels, self.arrays, words)
+        return OASIS(labels=labels, **self.parameters)
+
+    def write(self, catalog: Catalog) -> None:
+        """Record it; inside a transaction of the catalog."""
+        catalog.put_meta("parameters", json.dumps(self.parameters))
+        catalog.put_meta("labels", json.dumps(self.labels))
+        contiguous = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
+        catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
+
+    @classmethod
+    def read(cls, catalog: Catalog, connection: sqlite3.Connection) -> Setup | None:
+        """Return what is recorded; None where a crash came before the record."""
+        parameters = catalog.meta(connection, "parameters")
+        if parameters is None:
+            return None
+        try:
+            arrays = safetensors.numpy.load(catalog.meta(connection, "label_arrays"))
+            labels = json.loads(catalog.meta(connection, "labels"))
+            setup = cls(json.loads(parameters), labels, arrays)
+            check_n_bits(setup.n_bits)
+        except (TypeError, ValueError, KeyError, safetensors.SafetensorError) as error:
+            raise FormatError(f"{catalog.path} is damaged: its set-up is unreadable") from error
+        return setup
+
+    def check_same(self, model: OASIS | None, n_bits: int | None) -> None:
+        """Refuse a model or code length other than the recorded one."""
+        if n_bits is not None and check_n_bits(n_bits) != self.n_bits:
+            raise InputError(
+                f"this collection has codes of {self.n_bits} bits, got n_bits={n_bits}; leave it "
+                "out"
+            )
+        if model is None:
+            return
+        if getattr(model, "state_", None) is not None:
+            raise CollectionError(
+                "a model that has learned can start a new collection only; leave it out to go on "
+                "with the one that is stored"
+            )
+        other = Setup.of(model)
+        for name, value in self.parameters.items():
+            # the seed has done its work at the first chunk
+            if name != "random_state" and other.parameters.get(name) != value:
+                raise InputError(
+                    f"this collection was made with {name}={value!r}, got "
+                    f"{other.parameters.get(name)!r}; leave the model out, or use the same"
+                )
+        if other.labels_crc() != self.labels_crc():
+            raise InputError(
+                "this collection was made with another label space; leave the model out, or use "
+                "the same"
+            )
+
+    def labels_crc(self) -> int:
+        """Return a checksum of the label space: equal spaces, equal numbers."""
+        # the checksum of a word source is known only once it has been used
+        source = {k: v for k, v in (self.labels["source"] or {}).items() if k in ("kind", "names")}
+        value = zlib.crc32(json.dumps([self.labels["axes"], source]).encode())
+        for name in sorted(self.arrays):
+            value = zlib.crc32(np.ascontiguousarray(self.arrays[name]).tobytes(), value)
+        return value

@@ -1,0 +1,239 @@
+"""The writing half of a collection: every change is one commit, or did not happen.
+
+The order of a chunk: check everything; ask its samples against the stored base; learn on a copy of
+the model; write files and wait until they are on the medium; commit in SQLite; publish in memory;
+remove the files that the commit made useless. Whatever raises before the commit leaves disk and
+memory as they were.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oasis.collection.catalog import Catalog, translated
+from oasis.collection.changes import NewChunk, delete_items, insert_chunk, insert_round
+from oasis.collection.files import Files
+from oasis.collection.intake import check_intake
+from oasis.collection.journal import Entry
+from oasis.collection.quality import Probe
+from oasis.collection.records import Id
+from oasis.collection.schema import Head
+from oasis.collection.setup import Setup
+from oasis.collection.view import View, with_seen
+from oasis.errors import DuplicateIdError, InputError, OasisError, UnknownIdError
+from oasis.hasher import Chunk, Labels, check_chunk
+from oasis.model import OASIS
+
+SMALL_CHUNK = 32
+"""A chunk with fewer labelled samples goes to the journal instead of writing the whole model."""
+
+JOURNAL_ENTRIES = 256
+JOURNAL_BYTES = 8 << 20
+"""The journal is folded into the model file when it would pass either."""
+
+INDEX_ROWS = 10_000
+INDEX_SHARE = 8
+"""The index file is written anew after so many changes, or one in so many items, at the most."""
+
+
+class Writer:
+    """Changes one collection; the caller sees to it that only one thread does.
+
+    Parameters
+    ----------
+    catalog, files, setup : of the collection
+    words : where the word source is now
+    """
+
+    def __init__(self, catalog: Catalog, files: Files, setup: Setup, words: Any) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._setup = setup
+        self._words = words
+        self._probe = Probe(catalog)
+        with catalog.reading() as connection:
+            head = catalog.head(connection)
+            n_deleted = connection.execute("SELECT count(*) FROM deleted").fetchone()[0]
+        self._changed = head.next_key - 1 - head.index_key + n_deleted
+        files.sweep(head)
+
+    def adopt(self, view: View, model: OASIS) -> View:
+        """Make a model that has learned elsewhere, or learned new words, the one to go on with."""
+        head = replace(view.head, commits=view.head.commits + 1, n_seen=model.n_seen_)
+        with self._changing(view) as change:
+            change.head = self._files.write_model(head, model)
+            with self._catalog.write():
+                self._catalog.put_head(view.head, change.head)
+            return self._publish(view, change.head, copy.copy(model))
+
+    def ingest(
+        self, view: View, X: Mapping[str, Any], y: Labels, ids: Any, payload: Any, thumbnails: Any
+    ) -> View:
+        """Learn a chunk and store its items."""
+        began, head = time.perf_counter(), view.head
+        chunk = check_chunk(X, y, None if view.model is None else view.model.state_.widths)
+        intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails)
+        self._refuse_known(intake.ids)
+        if view.model is None and not any(chunk.labels):
+            raise InputError(
+                "this collection has learned nothing yet, so samples without labels cannot be "
+                "coded; begin with a chunk in which some have labels"
+            )
+        quality = self._probe.ask(view, chunk.X, chunk.labels)
+        model = self._setup.model(self._words) if view.model is None else copy.copy(view.model)
+        model.partial_fit(chunk.X, chunk.labels)
+        codes, n = model.codes_, chunk.n_samples
+        model = with_seen(model, head.n_seen + n)
+        new_chunk = NewChunk(head.n_rounds + 1, head.next_key, intake, chunk.labels, codes)
+        with self._changing(view) as change:
+            change.head = replace(
+                head,
+                commits=head.commits + 1,
+                next_key=head.next_key + n,
+                n_items=head.n_items + n,
+                n_seen=head.n_seen + n,
+                n_rounds=head.n_rounds + 1,
+            )
+            self._write_files(view, change, chunk, model)
+            with self._catalog.write() as connection:
+                new_classes = insert_chunk(connection, new_chunk, view.classes)
+                seconds = time.perf_counter() - began
+                n_bytes = _bytes_written(head, change.head)
+                insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
+                self._catalog.put_head(head, change.head)
+            view.classes.extend(new_classes)
+            view.index.add(codes, new_chunk.keys)
+            self._changed += n
+            return self._publish(view, change.head, model)
+
+    def delete(self, view: View, ids: Sequence[Id]) -> View:
+        """Delete items; every id must be there."""
+        with self._catalog.reading() as connection:
+            found = self._catalog.keys_of(connection, ids)
+        for each in ids:
+            if each not in found:
+                raise UnknownIdError(f"no item has the id {each!r}; nothing was deleted")
+        keys = sorted(found.values())
+        if not keys:
+            return view
+        head = view.head
+        with self._changing(view) as change:
+            change.head = replace(head, commits=head.commits + 1, n_items=head.n_items - len(keys))
+            with self._catalog.write() as connection:
+                delete_items(connection, keys, change.head.commits)
+                self._catalog.put_head(head, change.head)
+            view.index.remove(np.array(keys, dtype=np.int64))
+            self._changed += len(keys)
+            return self._publish(view, change.head, view.model)
+
+    def checkpoint(self, view: View, *, index_changes: int) -> View:
+        """Fold the journal into the model file, and write the index after so many changes."""
+        head = view.head
+        folds = view.model is not None and head.journal_entries > 0
+        indexes = self._changed >= max(1, index_changes)
+        if not folds and not indexes:
+            return view
+        with self._changing(view) as change:
+            change.head = replace(head, commits=head.commits + 1)
+            if folds and view.model is not None:
+                change.head = self._files.write_model(change.head, view.model)
+            if indexes:
+                change.head = self._files.write_index(change.head, head, view.index)
+            with self._catalog.write():
+                self._catalog.put_head(head, change.head)
+            if indexes:
+                self._changed = 0
+            return self._publish(view, change.head, view.model)
+
+    def record(self, name: str, value: str) -> None:
+        """Keep a fact about the collection."""
+        with self._catalog.write():
+            self._catalog.put_meta(name, value)
+
+    # ------------------------------------------------------------------------------------------
+
+    def _write_files(self, view: View, change: _Change, chunk: Chunk, model: OASIS) -> None:
+        """Write what the commit of a chunk will name."""
+        if self._changed >= max(INDEX_ROWS, view.head.n_items // INDEX_SHARE):
+            # it shows the state before this chunk, which is all that memory has
+            change.head = self._files.write_index(change.head, view.head, view.index)
+            self._changed = 0
+        X, labels = chunk.X, chunk.labels
+        if model.unlabelled == "encode":
+            rows = np.flatnonzero([bool(names) for names in labels])
+            if not len(rows):
+                return  # nothing was learned
+            if len(rows) < len(labels):
+                X = {name: matrix[rows] for name, matrix in X.items()}
+                labels = [labels[row] for row in rows]
+        head = change.head
+        if view.model is not None and len(labels) < SMALL_CHUNK:
+            entry = Entry.of(X, labels, view.model, model)
+            size = head.journal_bytes + sum(_n_bytes(matrix) for matrix in X.values())
+            if head.journal_entries < JOURNAL_ENTRIES and size <= JOURNAL_BYTES:
+                change.head = self._files.append_entry(head, entry)
+                return
+        change.head = self._files.write_model(head, model)
+
+    def _refuse_known(self, ids: Sequence[Id]) -> None:
+        with self._catalog.reading() as connection:
+            known = self._catalog.keys_of(connection, ids)
+        if known:
+            more = f" and {len(known) - 1} more" if len(known) > 1 else ""
+            raise DuplicateIdError(
+                f"id {next(iter(known))!r}{more} is in the collection already; delete it first"
+            )
+
+    def _committed(self, view: View) -> bool:
+        """Return whether there is, or may be, a commit after the one that the view shows."""
+        try:
+            with self._catalog.reading() as connection:
+                return self._catalog.head(connection).commits > view.head.commits
+        except OasisError:
+            return True
+
+    def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
+        new = View(head, model, view.index, view.classes)
+        self._files.forget(head)
+        return new
+
+    @contextmanager
+    def _changing(self, view: View) -> Iterator[_Change]:
+        """Take back files when the commit does not come about."""
+        change, changed = _Change(view.head), self._changed
+        try:
+            with translated(self._files.directory):
+                yield change
+        except BaseException:
+            if self._committed(view):
+                # it is on disk, but memory has not followed: only opening anew helps
+                self._catalog.in_doubt = True
+            elif not self._catalog.in_doubt:
+                self._changed = changed
+                self._files.undo(view.head, change.head)
+            raise
+
+
+class _Change:
+    """A commit in the making: the head it will have, as far as its files are written."""
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+
+
+def _n_bytes(matrix: Any) -> int:
+    return int(matrix.data.nbytes)
+
+
+def _bytes_written(old: Head, new: Head) -> int:
+    """Return the bytes of model and journal that a commit has written."""
+    if new.model != old.model:
+        return new.model_bytes
+    return new.journal_bytes - old.journal_bytes

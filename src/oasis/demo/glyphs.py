@@ -1,0 +1,110 @@
+"""Icons as raw items, and the extractor that the demo's collection is filled with.
+
+Pictures are described by histograms of oriented gradients, which need no net. On held-out icons at
+64 bits, mean of two seeds: MAP 0.62 from picture and words, 0.38 from the picture alone, where
+EfficientNet-Lite0 gives 0.62 and 0.44. The net took 67 s for all icons on two busy cores; the whole
+demo with gradients took 12 to 18 s there.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.datasets.icons import Icon, gradients, render
+from oasis.errors import MissingExtraError
+from oasis.features.extractor import Extractor, Function
+from oasis.features.image import read_pixels
+from oasis.features.text import HashedText
+from oasis.items import Item
+
+SIDE = 96
+"""Side of a drawn icon in pixels."""
+
+_NAME = "glyph-gradients-48@1"
+_SIDE = 48
+_N_FEATURES = 900
+
+
+def extractor() -> Extractor:
+    """Return what makes features of icons: gradients of the picture, hashed words of the text.
+
+    >>> extractor().n_features
+    {'image': 900, 'text': 2048}
+    """
+    return Extractor(
+        {
+            "image": ("image", Function(_NAME, describe, _N_FEATURES)),
+            "text": ("text", HashedText(stop_words="english")),
+        }
+    )
+
+
+def describe(pictures: Sequence[object]) -> npt.NDArray[np.float32]:
+    """Return the gradients of pictures, given as paths or the bytes of files: (n, 900) float32."""
+    from PIL import Image
+
+    small = np.zeros((len(pictures), _SIDE, _SIDE), dtype=np.uint8)
+    for row, picture in enumerate(pictures):
+        grey = Image.fromarray(read_pixels(picture)).convert("L")
+        small[row] = np.asarray(grey.resize((_SIDE, _SIDE), Image.Resampling.BOX))
+    return gradients(small)
+
+
+EMBEDDERS: dict[str, Callable[[list[Any]], Any]] = {_NAME: describe}
+"""What `Extractor.from_description` needs to search the demo's collection with raw items."""
+
+
+def items(icons: Sequence[Icon]) -> list[Item]:
+    """Return icons as items: a PNG in dark ink on nothing, the title with the search terms."""
+    return [
+        Item(
+            icon.name,
+            image=png,
+            text=words(icon),
+            labels=icon.categories,
+            payload={"title": icon.title, "release": icon.release, "terms": list(icon.terms)},
+            where=icon.name,
+        )
+        for icon, png in zip(icons, pngs(render(icons, SIDE)), strict=True)
+    ]
+
+
+def words(icon: Icon) -> str:
+    """Return the text of an icon."""
+    return " ".join((icon.title, *icon.terms))
+
+
+def pngs(glyphs: npt.NDArray[np.uint8]) -> list[bytes]:
+    """Return (n, side, side) coverage as PNG files: black where there is ink, clear elsewhere."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("Pillow", extra="demo", what="drawing the icons") from error
+    black = Image.new("L", glyphs.shape[1:][::-1])
+    found = []
+    for glyph in glyphs:
+        out = io.BytesIO()
+        Image.merge("LA", (black, Image.fromarray(glyph))).save(out, "PNG")
+        found.append(out.getvalue())
+    return found
+
+
+def coverage(png: bytes, side: int) -> npt.NDArray[np.uint8]:
+    """Return how much ink a PNG of `pngs` has, (side, side) uint8."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
+        alpha = image.convert("LA").getchannel("A")
+        box = alpha.getbbox() or (0, 0, *alpha.size)
+        # a square around the ink, so that no dot of a small drawing is wasted
+        reach = max(box[2] - box[0], box[3] - box[1]) / 2
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        square = alpha.crop(
+            (round(x - reach), round(y - reach), round(x + reach), round(y + reach))
+        )
+        return np.asarray(square.resize((side, side), Image.Resampling.BOX))

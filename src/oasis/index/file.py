@@ -1,0 +1,154 @@
+"""The file of an index, format version 1.
+
+Little-endian throughout. A header of 512 bytes, then the arrays of `oasis.index.layout.Layout`,
+each at a multiple of 64 bytes::
+
+    8s   magic "OASISIDX"
+    I    format version (1)
+    I    bits per code
+    Q Q  items, distinct codes
+    Q    prefix (see Layout)
+    Q    length of the file
+    then for each of ids, codes, slots, offsets, rows, id_order, id_samples, code_order,
+    code_samples:  Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
+    zeros, and in the last four bytes the crc32 of the header before them
+
+Opening maps the file and reads the header alone, whose checksum and lengths betray a truncated or
+foreign file. Content is checked against its checksums when asked for, and always in a small file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import FormatError, NewerVersionError
+from oasis.index.layout import Layout
+from oasis.store import replacing
+
+MAGIC = b"OASISIDX"
+VERSION = 1
+HEADER = 512
+
+_ALIGN = 64
+_FIXED = struct.Struct("<8sIIQQQQ")
+_ENTRY = struct.Struct("<QQII")
+_DTYPES: dict[str, str] = {
+    "ids": "<i8",
+    "codes": "|u1",
+    "slots": "<i4",
+    "offsets": "<i4",
+    "rows": "<i4",
+    "id_order": "<i4",
+    "id_samples": "<i8",
+    "code_order": "<i4",
+    "code_samples": "<u8",
+}
+_OPTIONAL = {"offsets", "rows", "id_order", "id_samples"}
+_SMALL = 1 << 24
+
+
+def save(layout: Layout, path: Path) -> None:
+    """Write a layout so that ``path`` holds either what it held before or all of the new file."""
+    path = Path(path)
+    arrays = {
+        name: np.ascontiguousarray(array, dtype=dtype)
+        for name, dtype in _DTYPES.items()
+        if (array := getattr(layout, name)) is not None
+    }
+    entries, end = [], HEADER
+    for name in _DTYPES:
+        if name in arrays:
+            entries.append((end, arrays[name].nbytes, zlib.crc32(_bytes(arrays[name])), 1))
+            end += -(-arrays[name].nbytes // _ALIGN) * _ALIGN
+        else:
+            entries.append((0, 0, 0, 0))
+    n_bits = 8 * layout.codes.shape[1]
+    counts = (len(layout.ids), len(layout.codes), layout.prefix)
+    header = _FIXED.pack(MAGIC, VERSION, n_bits, *counts, end)
+    header += b"".join(_ENTRY.pack(*entry) for entry in entries)
+    header = header.ljust(HEADER - 4, b"\0")
+    header += struct.pack("<I", zlib.crc32(header))
+
+    with replacing(path) as temporary, temporary.open("wb") as out:
+        out.write(header)
+        for array in arrays.values():
+            out.write(_bytes(array))
+            out.write(bytes(-array.nbytes % _ALIGN))
+
+
+def load(path: Path, *, verify: bool | None = None) -> Layout:
+    """Map a file and return its layout; see `HammingIndex.open`."""
+    path = Path(path)
+    with path.open("rb") as source:
+        size = os.fstat(source.fileno()).st_size
+        if size < HEADER:
+            raise FormatError(
+                f"{path} has {size} bytes, fewer than the header of an index ({HEADER}): "
+                "it is not an index file, or was truncated"
+            )
+        mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+    header = mapped[:HEADER]
+    magic, version, n_bits, n_items, n_codes, prefix, length = _FIXED.unpack_from(header)
+    if magic != MAGIC:
+        raise FormatError(f"{path} is not an index file: it begins with {magic!r}, not {MAGIC!r}")
+    if version > VERSION:
+        raise NewerVersionError(
+            f"{path} has format version {version}, this oasis reads up to {VERSION}; upgrade oasis"
+        )
+    if struct.unpack_from("<I", header, HEADER - 4)[0] != zlib.crc32(header[:-4]):
+        raise FormatError(f"the header of {path} is damaged: its checksum does not match")
+    if length != size:
+        raise FormatError(f"{path} has {size} bytes, its header says {length}: it was truncated")
+    if version != VERSION or n_bits == 0 or n_bits % 8:
+        raise FormatError(
+            f"{path} says format version {version} and {n_bits} bits; that is no index"
+        )
+
+    arrays: dict[str, npt.NDArray[Any] | None] = {}
+    for index, (name, dtype) in enumerate(_DTYPES.items()):
+        entry = _ENTRY.unpack_from(header, _FIXED.size + index * _ENTRY.size)
+        arrays[name] = _section(mapped, path, name, np.dtype(dtype), entry)
+        if arrays[name] is None and name not in _OPTIONAL:
+            raise FormatError(f"{path} is damaged: it has no section {name}")
+        check = verify if verify is not None else size <= _SMALL
+        if check and arrays[name] is not None and zlib.crc32(_bytes(arrays[name])) != entry[2]:
+            raise FormatError(f"{path} is damaged: the checksum of section {name} does not match")
+    codes = arrays["codes"]
+    if codes is None or codes.nbytes != n_codes * (n_bits // 8):
+        raise FormatError(f"{path} is damaged: {n_codes} codes of {n_bits} bits were expected")
+    arrays["codes"] = codes.reshape(n_codes, n_bits // 8)
+    layout = Layout(prefix=prefix, **arrays)  # type: ignore[arg-type]
+    if len(layout.ids) != n_items:
+        raise FormatError(f"{path} is damaged: it has {len(layout.ids)} ids for {n_items} items")
+    layout.check_shapes()
+    return layout
+
+
+def _section(
+    mapped: mmap.mmap, path: Path, name: str, dtype: np.dtype[Any], entry: tuple[int, ...]
+) -> npt.NDArray[Any] | None:
+    offset, nbytes, _, present = entry
+    if not present:
+        return None
+    if (
+        offset < HEADER
+        or offset % _ALIGN
+        or offset + nbytes > len(mapped)
+        or nbytes % dtype.itemsize
+    ):
+        raise FormatError(f"{path} is damaged: section {name} does not lie within the file")
+    return np.frombuffer(mapped, dtype=dtype, count=nbytes // dtype.itemsize, offset=offset)
+
+
+def _bytes(array: npt.NDArray[Any] | None) -> memoryview:
+    if array is None or array.size == 0:
+        return memoryview(b"")
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,346 @@
+"""HammingIndex: exact search over packed codes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import Codes, check_codes, check_n_bits
+from oasis.errors import InputError
+from oasis.index import file
+from oasis.index.filters import Allowed
+from oasis.index.layout import Layout
+from oasis.index.postings import Ints
+from oasis.index.scan import Projections, best, nearest, within
+from oasis.index.search import Scan, Search
+from oasis.index.state import State, View
+
+Ids = npt.NDArray[np.int64]
+
+_ROW_BITS = 31
+_BLOCK_ENTRIES = 1 << 21
+_BLOCK_QUERIES = 1024
+
+
+class Matches(NamedTuple):
+    """The answer to a search: row i holds the matches of query i, best first.
+
+    Padded with id -1 (and distance -1, or score -inf) where fewer than k items are there.
+    """
+
+    ids: Ids
+    distances: npt.NDArray[np.int32]
+
+
+class ScoredMatches(NamedTuple):
+    """As `Matches`, with scores: higher is better."""
+
+    ids: Ids
+    scores: npt.NDArray[np.float32]
+
+
+class RangeMatches(NamedTuple):
+    """The answer to a range search: query i has entries ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    offsets: Ids
+    ids: Ids
+    distances: npt.NDArray[np.int32]
+
+
+class HammingIndex:
+    """Exact nearest-neighbour search over packed codes, many of which may be equal.
+
+    Distinct codes are kept once, with the items that have them; a search scans the distinct codes
+    and expands them. Answers equal brute force over all items, order included: by distance (or
+    score), then by insertion, also where a tie is cut at k.
+
+    Any number of threads may search at once, each on the state that was there when it began, while
+    one adds or removes; scans release the GIL. Searches use as many threads as faiss is given
+    (``OMP_NUM_THREADS``, ``faiss.omp_set_num_threads``), over the queries of a batch.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a multiple of 8.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> index = HammingIndex(n_bits=8)
+    >>> index.add(np.array([[0b0001], [0b0111], [0b0001]], dtype=np.uint8), ids=[10, 20, 30])
+    >>> index.search(np.array([[0b0000]], dtype=np.uint8), k=2)
+    Matches(ids=array([[10, 30]]), distances=array([[1, 1]], dtype=int32))
+    >>> index.remove([10])
+    >>> len(index), index.n_codes
+    (2, 2)
+    """
+
+    def __init__(self, n_bits: int = 64) -> None:
+        self.n_bits = check_n_bits(n_bits)
+        self._state = State.of(Layout.empty(self.n_bits // 8), trusted=True)
+        self._writer = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._state.n_items
+
+    def __repr__(self) -> str:
+        return f"<HammingIndex: {len(self)} items, {self.n_codes} codes of {self.n_bits} bits>"
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, (int, np.integer)) or not 0 <= item <= np.iinfo(np.int64).max:
+            return False
+        return bool(self._state.row_of(np.array([item], dtype=np.int64))[0] >= 0)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of distinct codes that a search scans."""
+        return self._state.n_slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use, mapped files included; room for growth is not, as it is not yet memory."""
+        return self._state.nbytes
+
+    def add(self, codes: Codes, ids: Any) -> None:
+        """Add items. All of them, or none where something is wrong.
+
+        Cost is in proportion to the chunk, amortised, whatever the size of the index.
+
+        Parameters
+        ----------
+        codes : (n, n_bits / 8) uint8
+        ids : (n,) integers, >= 0, distinct and not in the index
+        """
+        codes = check_codes(codes, self.n_bits)
+        keys = _check_ids(ids)
+        if len(keys) != len(codes):
+            raise InputError(f"got {len(codes)} codes and {len(keys)} ids; expected as many")
+        _check_distinct(keys)
+        if not len(keys):
+            return
+        with self._writer:
+            present = self._state.row_of(keys)
+            if bool((present >= 0).any()):
+                again = int(keys[np.argmax(present >= 0)])
+                raise InputError(f"id {again} is in the index already; remove it first")
+            self._state = self._state.plus(codes, keys)
+
+    def remove(self, ids: Any) -> None:
+        """Remove items by id; every id must be there, and only once in ``ids``.
+
+        An id that was removed may be added again, and is then the newest.
+        """
+        keys = _check_ids(ids)
+        _check_distinct(keys)
+        if not len(keys):
+            return
+        with self._writer:
+            self._state = self._state.minus(_rows_of(self._state, keys))
+
+    def search(self, codes: Codes, k: int, allow: Any = None) -> Matches:
+        """Return the k nearest items of each query by Hamming distance, ties by insertion.
+
+        Parameters
+        ----------
+        codes : (q, n_bits / 8) uint8
+        k : int
+            At least 1; where it exceeds the number of items the answer is padded with -1.
+        allow : array of ids, or bool array indexed by id, optional
+            Answer with these items only. Ids that are not in the index are passed over.
+
+        Returns
+        -------
+        Matches
+            ids (q, k) int64 and distances (q, k) int32, in bits.
+        """
+        queries = check_codes(codes, self.n_bits)
+        k = _check_k(k)
+
+        def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+            chosen = queries if len(which) == len(queries) else queries[which]
+            return nearest(view.parts(), chosen, s)
+
+        return Matches(*self._run(scan, len(queries), k, allow, np.int32(-1)))
+
+    def search_asymmetric(self, projections: Any, k: int, allow: Any = None) -> ScoredMatches:
+        """Return the k items whose signs have the largest inner product with each query.
+
+        The score is the sum of ``projection * sign`` over the bits, computed in float64 and rounded
+        once to float32; ties of that float32 number go by insertion. So equal codes have equal
+        scores, results repeat, and any careful brute force agrees.
+
+        Parameters
+        ----------
+        projections : (q, n_bits) real numbers
+            Finite, and with a sum of absolute values that fits float32.
+        k, allow
+            As in `search`.
+
+        Returns
+        -------
+        ScoredMatches
+            ids (q, k) int64, padded with -1, and scores (q, k) float32, padded with -inf.
+        """
+        queries = Projections.of(_check_projections(projections, self.n_bits))
+        k = _check_k(k)
+
+        def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+            chosen = queries if len(which) == len(queries) else queries[which]
+            scores, slots = best(view.parts(), view.codes.take, chosen, s)
+            return -scores, slots
+
+        ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))
+        return ScoredMatches(ids, -keys)
+
+    def range_search(self, codes: Codes, radius: int) -> RangeMatches:
+        """Return every item at distance <= radius of each query, by distance, then insertion.
+
+        Returns
+        -------
+        RangeMatches
+            offsets (q + 1,), ids and distances; query i has the stretch between its two offsets.
+        """
+        queries = check_codes(codes, self.n_bits)
+        if isinstance(radius, bool) or not isinstance(radius, (int, np.integer)) or radius < 0:
+            raise InputError(f"radius must be an integer of at least 0, got {radius!r}")
+        radius = min(int(radius), self.n_bits)
+        state = self._state
+        if not state.n_items or not len(queries):
+            nothing = np.empty(0, dtype=np.int64)
+            offsets = np.zeros(len(queries) + 1, dtype=np.int64)
+            return RangeMatches(offsets, nothing, nothing.astype(np.int32))
+        view = state.view()
+        query, slot, distance = within(view.parts(), queries, radius)
+        pieces = view.postings.pieces(slot)
+        lengths = pieces.length
+        rows = view.postings.rows(pieces, np.arange(len(slot)), lengths)
+        place = query * (self.n_bits + 1) + distance
+        order = (np.repeat(place, lengths) << _ROW_BITS) | rows
+        known = np.flatnonzero(rows < state.n_rows)
+        order = np.sort(order[known[~state.dead.has(rows[known])]])
+        rows = order & ((1 << _ROW_BITS) - 1)
+        query, distance = np.divmod(order >> _ROW_BITS, self.n_bits + 1)
+        offsets = np.searchsorted(query, np.arange(len(queries) + 1))
+        return RangeMatches(offsets, state.ids.take(rows), distance.astype(np.int32))
+
+    def codes_of(self, ids: Any) -> Codes:
+        """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
+        state = self._state
+        return state.code_of(_rows_of(state, _check_ids(ids)))
+
+    def items(self) -> tuple[Codes, Ids]:
+        """Return the codes (n, n_bits / 8) and ids (n,) of all items, in order of insertion."""
+        state = self._state
+        rows = state.live_rows()
+        ids: Ids = state.ids.take(rows)
+        return state.code_of(rows), ids
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a file, atomically and durably; the format is in `oasis.index.file`.
+
+        A file that an index was opened from may be saved over.
+        """
+        file.save(self._state.layout(), Path(path))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> HammingIndex:
+        """Open a saved index by memory map; it can be added to, which leaves the file as it is.
+
+        Parameters
+        ----------
+        path : path-like
+        verify : bool, optional
+            Read the whole file and compare checksums. By default only files up to 16 MiB are read;
+            of larger ones the header is checked at once and positions before they are first used.
+
+        Raises
+        ------
+        FormatError
+            The file is foreign, damaged or truncated.
+        NewerVersionError
+            The file was written by a newer oasis.
+        """
+        layout = file.load(Path(path), verify=verify)
+        index = cls(8 * layout.codes.shape[1])
+        index._state = State.of(layout, trusted=False)
+        return index
+
+    def _run(
+        self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
+    ) -> tuple[Ids, npt.NDArray[Any]]:
+        """Answer q queries; returns ids and keys, -1 and ``blank`` where there are no more."""
+        state = self._state
+        allowed = None if allow is None else Allowed(allow)
+        if allowed is None and q == 1 and state.n_items >= k:
+            # nothing to pad, nothing to cut into blocks: a single query is short enough to notice
+            rows, keys = Search(state, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
+            return state.ids.take(rows), keys
+        ids = np.full((q, k), -1, dtype=np.int64)
+        keys = np.full((q, k), blank)
+        have = min(k, state.n_items if allowed is None else min(state.n_items, allowed.count))
+        if not have:
+            return ids, keys
+        search = Search(state, scan, q, have, allowed)
+        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
+        for start in range(0, q, block):
+            stop = min(q, start + block)
+            rows, keys[start:stop, :have] = search(np.arange(start, stop))
+            there = rows >= 0
+            if there.all():
+                ids[start:stop, :have] = state.ids.take(rows)
+            else:
+                ids[start:stop, :have][there] = state.ids.take(rows[there])
+                keys[start:stop, :have][~there] = blank
+        return ids, keys
+
+
+def _check_k(k: Any) -> int:
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise InputError(f"k must be an integer of at least 1, got {k!r}")
+    return int(k)
+
+
+def _check_ids(ids: Any) -> Ids:
+    array = np.asarray(ids)
+    if array.ndim != 1:
+        raise InputError(f"ids must be one-dimensional, got shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"ids must be integers, got {array.dtype}")
+    if int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int64).max:
+        bad = int(array.min()) if int(array.min()) < 0 else int(array.max())
+        raise InputError(f"ids must lie between 0 and 2**63 - 1, got {bad}")
+    return array.astype(np.int64, copy=False)
+
+
+def _check_distinct(ids: Ids) -> None:
+    if bool((ids[1:] > ids[:-1]).all()):
+        return
+    ordered = np.sort(ids)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        raise InputError(f"id {int(ordered[repeated[0]])} is given more than once")
+
+
+def _rows_of(state: State, ids: Ids) -> Ints:
+    rows = state.row_of(ids)
+    if bool((rows < 0).any()):
+        unknown = ids[rows < 0]
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise InputError(f"id {int(unknown[0])}{more} is not in the index")
+    return rows
+
+
+def _check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
+    array = np.asarray(projections)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"projections must be real numbers, got {array.dtype}")
+    if array.ndim != 2 or array.shape[1] != n_bits:
+        raise InputError(f"projections must have shape (q, {n_bits}), got {array.shape}")
+    return array

@@ -1,0 +1,82 @@
+"""What a collection must answer, by brute force over plain lists."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from toy import class_vectors
+
+from oasis.codes import pack, unpack
+from oasis.model import OASIS
+
+
+def toy_model(n_bits=16, n_classes=10, **parameters):
+    return OASIS(n_bits, labels=class_vectors(n_classes), random_state=0, **parameters)
+
+
+class Truth:
+    """The same stream, learned by a model of its own; items in a list, oldest first."""
+
+    def __init__(self, model=None):
+        self.model = model or toy_model()
+        self.items = []  # [id, code, labels, payload]
+
+    def ingest(self, X, y, ids, payload=None):
+        model = copy.copy(self.model).partial_fit(X, y)
+        payload = payload or [{}] * len(ids)
+        for each in zip(ids, model.codes_, y, payload, strict=True):
+            self.items.append((each[0], each[1].tobytes(), tuple(each[2] or ()), each[3] or {}))
+        self.model = model
+
+    def delete(self, ids):
+        self.items = [item for item in self.items if item[0] not in set(ids)]
+
+    def search(self, projections, k, mode, passes=lambda payload, labels: True, offset=0):
+        """Return lists of (id, score, distance); scores to compare with a tolerance."""
+        items = [item for item in self.items if passes(item[3], item[2])]
+        if not items:
+            return [[] for _ in projections]
+        codes = np.frombuffer(b"".join(item[1] for item in items), dtype=np.uint8)
+        signs = unpack(codes.reshape(len(items), -1)).astype(np.float64)
+        n_bits = signs.shape[1]
+        answers = []
+        for projection in projections.astype(np.float64):
+            own = unpack(pack(projection[None]))[0]
+            distances = ((n_bits - signs @ own) / 2).astype(int)
+            if mode == "hamming":
+                keys, scores = distances, 1 - 2 * distances / n_bits
+            else:
+                sums = signs @ projection
+                keys = -sums.astype(np.float32)
+                length = np.linalg.norm(projection) * np.sqrt(n_bits)
+                scores = sums / length if length else 0 * sums
+            order = np.argsort(keys, kind="stable")[offset : offset + k]
+            answers.append([(items[i][0], scores[i], int(distances[i])) for i in order])
+        return answers
+
+
+def assert_hits(hits, expected):
+    assert [[hit.id for hit in row] for row in hits] == [[e[0] for e in row] for row in expected]
+    assert [[hit.distance for hit in row] for row in hits] == [
+        [e[2] for e in row] for row in expected
+    ]
+    for row, wanted in zip(hits, expected, strict=True):
+        np.testing.assert_allclose([hit.score for hit in row], [e[1] for e in wanted], atol=1e-6)
+
+
+def assert_same_model(a, b):
+    """Bit for bit: everything that the next round uses."""
+    left, right = a.state_, b.state_
+    assert left.labels.names == right.labels.names
+    assert left.n_seen == right.n_seen
+    assert dict(left.generator) == dict(right.generator)
+    pairs = [(getattr(left.sums, k), getattr(right.sums, k)) for k in ("BG", "GV", "VV")]
+    pairs.append((left.labels.state()[1]["rows"], right.labels.state()[1]["rows"]))
+    assert left.ridges.keys() == right.ridges.keys()
+    for name, ridge in left.ridges.items():
+        own, other = ridge.state(), right.ridges[name].state()
+        assert own.keys() == other.keys()
+        pairs += [(own[key], other[key]) for key in own]
+    for x, y in pairs:
+        np.testing.assert_array_equal(x, y)

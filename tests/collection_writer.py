@@ -1,0 +1,101 @@
+"""A stream of changes, and a process that makes them until it is killed.
+
+As a program it waits for lines of JSON, ``[name of a function, directory, first step]``, on its
+standard input, forks a child for each and prints the child's number. The child calls the function,
+which writes what it has to say into the file ``<directory>.log``. When the child has ended, one way
+or the other, the program prints its status. It is single-threaded, so that forking is safe, and
+spares every child the imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from collection_truth import toy_model
+from toy import NAMES, chunk
+
+from oasis.collection import Collection, writer
+from oasis.errors import StorageError
+
+SIZES = (34, 3, 1, 40, 2, 6, 1, 33, 5)
+
+
+def step(number):
+    """Return the changes of a step, as (method, arguments)."""
+    n = SIZES[number % len(SIZES)]
+    bare = 1.0 if number % 11 == 5 else 0.2 * (number % 3)
+    X, y = chunk(n, seed=number, bare=bare, classes=NAMES[: 3 + min(7, number)])
+    if number == 0:
+        y[0] = ["sky"]
+    ids = [f"{number}/{row}" if row % 2 else 1000 * number + row for row in range(n)]
+    if number % 7 == 6:
+        return "delete", ([1000 * old for old in (number - 3, number - 5) if old % 13 != 12],)
+    if number % 13 == 12:
+        return "checkpoint", ()
+    return "ingest", (X, y, ids, [{"step": number, "row": row} for row in range(n)])
+
+
+def apply(target, number):
+    method, arguments = step(number)
+    if hasattr(target, method):
+        getattr(target, method)(*arguments)
+
+
+def make_changes(directory, first):
+    """Make the changes from step ``first`` on, and note each one that was acknowledged."""
+    writer.INDEX_ROWS, writer.JOURNAL_ENTRIES = 20, 4
+    with (
+        Path(f"{directory}.log").open("a", buffering=1) as log,
+        Collection.open(directory, model=toy_model(), timeout=10) as c,
+    ):
+        for number in range(first, first + 400):
+            apply(c, number)
+            log.write(f"{number}\n")
+
+
+def read_as_nobody(directory, _):
+    """Try to write and to read as a user who may only read."""
+    with Path(f"{directory}.log").open("w", buffering=1) as log:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            Collection.open(directory)
+        except StorageError as error:
+            log.write(f"refused: {error}\n")
+        with Collection.open(directory, readonly=True) as c:
+            log.write(f"found {len(c.search(chunk(1)[0], 3)[0])} {c.check()}\n")
+
+
+def main():
+    make_ready()
+    for line in sys.stdin:
+        name, directory, first = json.loads(line)
+        child = os.fork()
+        if not child:
+            try:
+                {"change": make_changes, "read": read_as_nobody}[name](directory, first)
+            except BaseException as error:  # noqa: BLE001 - a child must not go on as its parent
+                os.write(2, f"{type(error).__name__}: {error}\n".encode())
+                os._exit(1)
+            os._exit(0)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def make_ready():
+    """Do once what every child would have to do: lazy imports inside the libraries."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Collection.open(f"{folder}/c", model=toy_model()) as c,
+    ):
+        c.ingest(*chunk(3))
+        c.search(chunk(1)[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,431 @@
+"""Whatever fails, and whenever: a change is there whole, or it did not happen."""
+
+import errno
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+from collection_truth import Truth, assert_same_model, toy_model
+from collection_writer import SIZES, apply, step
+from toy import chunk
+
+from oasis import store
+from oasis.collection import Collection, writer
+from oasis.collection.catalog import Catalog
+from oasis.errors import CollectionError, StorageError
+from oasis.index import HammingIndex
+from oasis.store import Disk
+
+TESTS = Path(__file__).parent
+
+
+def contents(c):
+    with c._catalog.reading() as connection:
+        rows = connection.execute("SELECT id, code, labels, payload FROM items ORDER BY key")
+        names = c._catalog.class_names(connection)
+        return [
+            (
+                each,
+                code,
+                tuple(names[int(n)] for n in labels.split(",")) if labels else (),
+                json.loads(payload) if payload else {},
+            )
+            for each, code, labels, payload in rows
+        ]
+
+
+def assert_is(c, truth):
+    """The collection is sound, and holds exactly what the truth does."""
+    assert c.check() == []
+    assert contents(c) == truth.items
+    assert_same_model(c.model, truth.model)
+    X, _ = chunk(2, seed=1234)
+    expected = truth.search(truth.model.project(X), 7, "hamming")
+    assert [[h.id for h in hits] for hits in c.search(X, 7, "hamming")] == [
+        [e[0] for e in row] for row in expected
+    ]
+
+
+def abandon(c):
+    """Let go of a collection as the death of its process would."""
+    c._catalog.close()
+    c._lock.release()
+
+
+# -- a writer that is killed -----------------------------------------------------------------------
+
+
+class Victim:
+    """Runs `collection_writer` and kills its children."""
+
+    def __init__(self):
+        path = os.pathsep.join([str(TESTS), *sys.path])
+        self.process = subprocess.Popen(
+            [sys.executable, str(TESTS / "collection_writer.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def run(self, name, directory, first=0, seconds=None):
+        """Let a child run to its end, or for so many seconds; return its status."""
+        self.process.stdin.write(json.dumps([name, str(directory), first]) + "\n")
+        self.process.stdin.flush()
+        child = int(self.process.stdout.readline())
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(child, signal.SIGKILL)
+        return int(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def victim():
+    started = Victim()
+    yield started
+    started.close()
+
+
+def kill_often(victim, folder, n_kills, seed, per_directory=9):
+    rng = np.random.default_rng(seed)
+    for kill in range(n_kills):
+        if kill % per_directory == 0:
+            directory, truth, done = folder / f"c{kill}", Truth(), 0
+        # at first mostly while it is being made, then anywhere
+        seconds = rng.uniform(0, 0.03 if kill % per_directory == 0 else 0.2)
+        status = victim.run("change", directory, done, seconds)
+        assert status == -signal.SIGKILL, "the writer ended by itself"
+        log = Path(f"{directory}.log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        acknowledged = int(lines[-1]) + 1 if lines else 0
+        while done < acknowledged:
+            apply(truth, done)
+            done += 1
+        if done == 0 and not (directory / "catalog.sqlite").exists():
+            continue
+        with Collection.open(directory, model=toy_model()) as c:
+            assert c.check() == []
+            if contents(c) != truth.items:
+                # the step in flight was committed, but there was no time to say so
+                apply(truth, done)
+                done += 1
+            if not truth.items:
+                continue
+            assert_is(c, truth)
+        log.write_text(f"{done - 1}\n")
+
+
+def test_a_killed_writer_loses_nothing_that_was_acknowledged(folder, victim):
+    kill_often(victim, folder, 25, seed=1)
+
+
+@pytest.mark.soak
+def test_a_writer_killed_200_times_loses_nothing_that_was_acknowledged(folder, victim):
+    kill_often(victim, folder, 200, seed=2)
+
+
+# -- single operations that fail -------------------------------------------------------------------
+
+
+class Cut(BaseException):
+    """The power is gone."""
+
+
+class FaultyDisk(Disk):
+    """Counts operations, and lets one of them fail: with an error, or by a cut of the power.
+
+    After a cut only that is left of the directory which had been flushed: the content of files at
+    their last sync, under the names at the last sync of the directory. SQLite's files are left to
+    SQLite.
+    """
+
+    def __init__(self, root, fails_at, error):
+        self.root, self.left, self.error = Path(root), fails_at, error
+        self.dead = self.after_commit = False
+        self.synced = {}
+        self.names = {}
+        if self.root.is_dir():
+            for path in self._files():
+                self.synced[path.stat().st_ino] = path.read_bytes()
+            self._note_names()
+
+    def _files(self):
+        return [path for path in self.root.iterdir() if "sqlite" not in path.name]
+
+    def _note_names(self):
+        self.names = {path.name: path.stat().st_ino for path in self._files()}
+
+    def operation(self, half=lambda: None, *, after_commit=False):
+        if self.dead:
+            return False
+        self.left -= 1
+        if self.left == 0:
+            self.after_commit = after_commit
+            half()
+            if self.error is Cut:
+                self.dead = True
+            raise self.error
+        return True
+
+    def write(self, path, offset, data):
+        if self.operation(
+            lambda: super(FaultyDisk, self).write(path, offset, data[: len(data) // 2])
+        ):
+            super().write(path, offset, data)
+
+    def sync(self, path):
+        if self.operation():
+            super().sync(path)
+            if path == self.root:
+                self._note_names()
+            elif path.is_file():
+                self.synced[path.stat().st_ino] = path.read_bytes()
+
+    def replace(self, source, target):
+        if self.operation():
+            super().replace(source, target)
+
+    def remove(self, path):
+        if self.operation(after_commit=True):
+            super().remove(path)
+
+    def power_on(self):
+        """Leave what a medium would hold after the cut."""
+        for path in self._files():
+            path.unlink()
+        for name, inode in self.names.items():
+            (self.root / name).write_bytes(self.synced.get(inode, b""))
+
+
+@pytest.fixture
+def small_limits(monkeypatch):
+    monkeypatch.setattr(writer, "INDEX_ROWS", 20)
+    monkeypatch.setattr(writer, "JOURNAL_ENTRIES", 4)
+
+
+def with_faults(monkeypatch, disk):
+    """Let every change of a file go through ``disk``, those of other libraries too."""
+    monkeypatch.setattr(store, "disk", disk)
+    save_file, save_index = safetensors.numpy.save_file, HammingIndex.save
+
+    def faulty_save_file(arrays, path, metadata):
+        def half():
+            path.write_bytes(b"half a model")
+            if disk.error is not Cut:
+                raise safetensors.SafetensorError("No space left on device")
+
+        if disk.operation(half):
+            save_file(arrays, path, metadata)
+
+    def faulty_save_index(self, path):
+        if disk.operation(lambda: path.write_bytes(b"half an index")):
+            save_index(self, path)
+            disk.synced[path.stat().st_ino] = path.read_bytes()
+            disk._note_names()
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", faulty_save_file)
+    monkeypatch.setattr(HammingIndex, "save", faulty_save_index)
+
+
+PREFIX = 16
+CHANGES = {
+    "large chunk": lambda t: t.ingest(*chunk(40, seed=500), [f"x{i}" for i in range(40)]),
+    "small chunk": lambda t: t.ingest(*chunk(3, seed=501), ["x", "y", "z"]),
+    "delete": lambda t: t.delete(["3/1", "3/3"]),
+    "checkpoint": lambda t: t.checkpoint() if hasattr(t, "checkpoint") else None,
+    "close": lambda t: t.close() if hasattr(t, "close") else None,
+}
+
+
+def prepare(folder, entries):
+    """Return a collection with so many journal entries, beside the truth."""
+    truth = Truth()
+    c = Collection.open(folder / "c", model=toy_model())
+    for number in range(PREFIX):
+        apply(c, number)
+        apply(truth, number)
+    c.checkpoint()
+    for number in range(entries):
+        X, y = chunk(2, seed=900 + number)
+        ids = [f"e{number}", f"f{number}"]
+        c.ingest(X, y, ids)
+        truth.ingest(X, y, ids)
+    c._writer._changed = 15
+    return c, truth
+
+
+@pytest.mark.parametrize(
+    ("what", "entries"),
+    [
+        ("large chunk", 0),
+        ("large chunk", 2),
+        ("small chunk", 0),
+        ("small chunk", 1),
+        ("small chunk", 4),
+        ("delete", 1),
+        ("checkpoint", 1),
+        ("close", 1),
+    ],
+)
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), Cut])
+def test_every_single_operation_may_fail(folder, monkeypatch, small_limits, what, entries, fault):
+    change = CHANGES[what]
+    c, before = prepare(folder, entries)
+    after = Truth(before.model)
+    after.items = list(before.items)
+    change(after)
+    abandon(c)
+    template = {path.name: path.read_bytes() for path in c.path.iterdir()}
+    for fails_at in range(1, 40):
+        for path in c.path.iterdir():
+            path.unlink()
+        for name, content in template.items():
+            (c.path / name).write_bytes(content)
+        c = Collection.open(c.path)
+        disk = FaultyDisk(c.path, fails_at, fault)
+        failed = None
+        with monkeypatch.context() as patch:
+            with_faults(patch, disk)
+            try:
+                change(c)
+            except (StorageError, Cut) as error:
+                failed = error
+        if disk.left > 0:
+            break  # it was done before anything could fail
+        stands = after if disk.after_commit else before
+        if fault is Cut or what == "close":
+            abandon(c)
+            if fault is Cut:
+                disk.power_on()
+            c = Collection.open(c.path)
+            assert_is(c, stands)
+        elif disk.after_commit:
+            assert failed is None
+            assert [each for each in c.check() if "no commit names it" not in each] == []
+            c.ingest(*chunk(1, seed=8), ["swept by the next commit"])
+            c.delete(["swept by the next commit"])
+            assert c.check() == []
+            assert contents(c) == after.items
+        else:
+            # it can go on as if nothing had happened
+            assert failed is not None
+            assert_is(c, before)
+            change(c)
+            assert_is(c, after)
+        abandon(c)
+    else:
+        pytest.fail("there were more operations than were tried")
+    assert failed is None
+    c = Collection.open(c.path) if what == "close" else c
+    assert_is(c, after)
+    c.close()
+
+
+def test_a_collection_that_was_not_finished_being_made_is_made_anew(folder, monkeypatch):
+    for fails_at in (1, 2):
+        path = folder / f"c{fails_at}" / "c"
+        disk = FaultyDisk(path, fails_at, OSError(errno.EIO, "Input/output error"))
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "disk", disk)
+            with pytest.raises(StorageError):
+                Collection.open(path, model=toy_model())
+        with Collection.open(path, model=toy_model()) as c:
+            c.ingest(*chunk(5))
+            assert c.check() == []
+    # only the tables, and not yet what it is made with
+    (folder / "d").mkdir()
+    Catalog(folder / "d", writable=True).close()
+    with pytest.raises(CollectionError, match="only just being made"):
+        Collection.open(folder / "d", readonly=True)
+    with Collection.open(folder / "d", model=toy_model()) as c:
+        assert len(c) == 0
+
+
+# -- SQLite fails --------------------------------------------------------------------------------
+
+
+class FailingConnection:
+    """Passes everything on, but fails at the commit: before it, or when it is done."""
+
+    def __init__(self, connection, *, committed, code=sqlite3.SQLITE_IOERR):
+        self.connection, self.committed, self.code = connection, committed, code
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, statement, *arguments):
+        if statement != "COMMIT":
+            return self.connection.execute(statement, *arguments)
+        if self.committed:
+            self.connection.execute(statement)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = self.code
+        raise error
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("what", ["large chunk", "small chunk", "delete", "checkpoint"])
+def test_a_commit_of_unknown_fate_ends_writing_and_opening_settles_it(folder, what, committed):
+    change = CHANGES[what]
+    c, before = prepare(folder, 1)
+    after = Truth(before.model)
+    after.items = list(before.items)
+    change(after)
+    real = c._catalog._writer
+    c._catalog._writer = FailingConnection(real, committed=committed)
+    with pytest.raises(StorageError):
+        change(c)
+    c._catalog._writer = real
+    with pytest.raises(CollectionError, match="open it again"):
+        c.ingest(*chunk(1, seed=7))
+    c.search(chunk(1)[0])
+    c.close()
+    with Collection.open(c.path) as c:
+        assert_is(c, after if committed else before)
+        if not committed:
+            change(c)
+        assert_is(c, after)
+
+
+def test_memory_that_cannot_follow_a_commit_ends_writing(folder, monkeypatch):
+    c, truth = prepare(folder, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(HammingIndex, "add", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        with pytest.raises(MemoryError):
+            CHANGES["small chunk"](c)
+    CHANGES["small chunk"](truth)
+    with pytest.raises(CollectionError, match="open it again"):
+        c.delete(["x"])
+    c.close()
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
+
+
+def test_steps_are_of_every_kind():
+    kinds = [step(number)[0] for number in range(40)]
+    assert {"ingest", "delete", "checkpoint"} == set(kinds)
+    assert min(SIZES) < writer.SMALL_CHUNK < max(SIZES)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_directory_that_cannot_be_written_can_be_read(folder, victim):
+    with Collection.open(folder / "c", model=toy_model()) as c:
+        c.ingest(*chunk(40))
+    folder.chmod(0o755)
+    assert victim.run("read", c.path) == 0
+    refused, found = Path(f"{c.path}.log").read_text().splitlines()
+    assert refused.startswith("refused: ")
+    assert found == "found 3 []"

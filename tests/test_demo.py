@@ -1,0 +1,157 @@
+"""The demo: one run, looked at from all sides."""
+
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from oasis.cli import main
+from oasis.collection import Collection
+from oasis.datasets.icons import icons
+from oasis.demo import glyphs
+from oasis.demo.run import COLLECTION, PAGE, clear, run
+from oasis.errors import CollectionError, LockedError
+from oasis.features.extractor import Extractor
+
+VOID = {"meta", "img", "br"}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo")
+    (out / "mine.txt").write_text("foreign")
+    printed = io.StringIO()
+    run(out, seed=0, console=Console(file=printed, width=80, highlight=False))
+    return out, printed.getvalue()
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order; collects text, images and every address."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.images, self.addresses, self.text = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "srcset", "data", "action"):
+                self.addresses.append(value)
+        if tag == "img":
+            self.images.append(dict(attributes))
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_demo_prints_a_line_per_round_with_quality_above_chance(demo):
+    pattern = r"^ +(\d+) +([\d,]+) +([\d.]+) +([\d.]+|-) +([\d.]+) +([\d.]+) +[\d.]+  \+(\d+) "
+    lines = re.findall(pattern, demo[1], re.MULTILINE)
+    assert [int(line[0]) for line in lines] == list(range(1, 13))
+    assert sum(int(line[6]) for line in lines) == 68
+    assert all(float(line[4]) > float(line[5]) for line in lines)
+    assert float(lines[-1][4]) > 4 * float(lines[-1][5])
+    assert max(len(line) for line in demo[1].splitlines() if "oasis search" not in line) <= 80
+
+
+def test_demo_leaves_a_sound_collection_beside_what_was_there(demo):
+    out, printed = demo
+    assert sorted(path.name for path in out.iterdir()) == [COLLECTION, PAGE, "mine.txt"]
+    assert str(out / PAGE) in printed.replace("\n", "")
+    with Collection.open(out / COLLECTION, readonly=True) as opened:
+        assert opened.check() == []
+        assert len(opened) == 1306 and opened.stats().n_rounds == 12
+        stored = opened.get("cloud-rain")
+        assert "weather" in stored.labels and stored.payload["title"] == "Cloud Rain"
+
+
+def test_page_is_whole_and_needs_nothing_else(demo):
+    text = (demo[0] / PAGE).read_text("utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert len(page.images) > 200
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert all(image["alt"] for image in page.images)
+    shown = " ".join(page.text)
+    with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
+        for each in opened.classes():
+            assert each.name in shown
+    assert "prefers-color-scheme:dark" in text and text.count("<polyline") == 4
+    assert len(text) < 1_000_000
+
+
+def test_demo_collection_is_searched_by_words_and_by_picture(demo, tmp_path, monkeypatch, capsys):
+    (found,) = [icon for icon in icons() if icon.name == "cloud-rain"]
+    (item,) = glyphs.items([found])
+    picture = tmp_path / "query.png"
+    picture.write_bytes(item.image)
+    common = ["oasis", "search", str(demo[0] / COLLECTION), "--json", "-k", "5"]
+    monkeypatch.setattr(sys, "argv", [*common, "--image", str(picture), "--text", "rain cloud"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert all("weather" in hit["labels"] for hit in result["hits"])
+
+
+def test_demo_replaces_its_own_and_refuses_what_is_foreign(demo, tmp_path):
+    quiet = Console(file=io.StringIO())
+    out = tmp_path / "out"
+    with Collection.open(out / COLLECTION, extractor=glyphs.extractor()) as mine:
+        with pytest.raises(LockedError):
+            clear(out, quiet)
+        assert mine.check() == []
+    (out / PAGE).write_text("a page of my own")
+    with pytest.raises(CollectionError, match="not written by the demo"):
+        clear(out, quiet)
+    assert (out / COLLECTION).exists()
+    (out / PAGE).unlink()
+    clear(out, quiet)
+    assert list(out.iterdir()) == []
+    with Collection.open(out / COLLECTION, extractor=Extractor.default()):
+        pass
+    with pytest.raises(CollectionError, match="not made by the demo"):
+        clear(out, quiet)
+    with Collection.open(out / COLLECTION, readonly=True) as opened:
+        assert opened.check() == []
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(CollectionError, match="is a file"):
+        clear(file, quiet)
+
+
+def test_extractor_is_found_again_by_its_description():
+    made = glyphs.extractor()
+    again = Extractor.from_description(made.describe(), glyphs.EMBEDDERS)
+    assert again.name == made.name
+    drawn = glyphs.items(icons()[:3])
+    first, second = made.extract(drawn)[0], again.extract(drawn)[0]
+    np.testing.assert_array_equal(first["image"], second["image"])
+    assert np.linalg.norm(first["image"], axis=1) == pytest.approx(1)
+    _, failures = made.extract([{"image": b"no picture"}])
+    assert [failure.modality for failure in failures] == ["image"]
+
+
+def test_drawings_keep_the_ink():
+    square = np.zeros((1, 96, 96), dtype=np.uint8)
+    square[0, 30:50, 20:40] = 255
+    (png,) = glyphs.pngs(square)
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.mode == "LA" and image.size == (96, 96)
+        np.testing.assert_array_equal(np.asarray(image)[..., 1], square[0])
+    assert (glyphs.coverage(png, 14) == 255).all()
+    assert (glyphs.coverage(glyphs.pngs(square * 0)[0], 14) == 0).all()
