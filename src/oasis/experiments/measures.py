@@ -1,8 +1,8 @@
 """From raw results to measures.
 
 What costs most is measured least: ties left open at every round for all queries so far, which
-needs no sort; the older item first at every round for the round's own queries, as the paper does,
-and for all queries at the last; by projections at the last round only.
+needs no sort; the older item first for the round's own queries, as the paper does; by projections
+at the last round only.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ class _RoundScores:
     def __init__(self, result: RawResult, t: int) -> None:
         each = result.rounds[t]
         self.n_base = result.n_base(t)
-        self._is_last = t == len(result.rounds) - 1
         n_sets = len(each.ranked) or len(each.query_codes)
         sets = result.query_sets[:n_sets]
         base_labels = result.train_labels[: self.n_base]
@@ -84,20 +83,20 @@ class _RoundScores:
             chance_map(queries.labels, base_labels) if len(queries) else 0.0 for queries in sets
         ]
         self.asymmetric: dict[int, Floats] = {}
-        self.stable: dict[int, Floats] = {}
-        wanted = range(n_sets) if self._is_last else [each.query_set]
+        own = each.query_set
         if each.ranked:
             self.expected = [ranked.expected for ranked in each.ranked]
-            self.stable = {i: each.ranked[i].stable for i in wanted}
+            self.stable = {own: each.ranked[own].stable}
             return
         base = result.base_codes(t)
         labels = [queries.labels for queries in sets]
         self.expected = _by_set(each.query_codes, labels, base, base_labels)
         self.stable = {
-            i: average_precision(each.query_codes[i], base, labels[i], base_labels, ties="stable")
-            for i in wanted
+            own: average_precision(
+                each.query_codes[own], base, labels[own], base_labels, ties="stable"
+            )
         }
-        if self._is_last:
+        if t == len(result.rounds) - 1:
             self.asymmetric = {
                 i: asymmetric_average_precision(projections, base, labels[i], base_labels)
                 for i, projections in enumerate(result.last_projections)
