@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import collection, streams
+from oasis.cli import collection, experiments, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("ingest")(collection.ingest)
 app.command("search")(collection.search)
 app.command("info")(collection.info)
 app.command("export")(collection.export)
+app.command("reproduce")(experiments.reproduce)
+app.command("report")(experiments.report)
 
 
 def _print_version(wanted: bool) -> None:
