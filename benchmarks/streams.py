@@ -60,8 +60,3 @@ def _stream(n_rounds: int | None) -> tuple[list[float], list[int], int, int]:
         memory.append(resident_bytes())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return times, memory, peak, sum(len(each.train) for each in stream)
-
-
-if __name__ == "__main__":
-    for each in run():
-        print(f"{each['name']:48} {each['seconds']:8.1f} s {each['ratio']:6.3f}  {each['note']}")

@@ -278,10 +278,10 @@ def test_benchmarks_are_told_beside_the_results(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(
         '{"streams": {"machine": {}, "rows": '
-        '[{"name": "peak", "seconds": 2.0, "ratio": null, "note": "3.1 GB"}]}}'
+        '[{"name": "peak", "value": 2.0, "unit": "s", "ratio": null, "note": "3.1 GB"}]}}'
     )
     written = write_report(results, tmp_path / "out", path)
-    assert "| peak        |       2 |       | 3.1 GB |" in written.markdown.read_text()
+    assert "| peak        |   2 s |       | 3.1 GB |" in written.markdown.read_text()
     path.write_text("[1]")
     with pytest.raises(FormatError, match="does not hold benchmarks"):
         write_report(results, tmp_path / "out", path)

@@ -115,11 +115,11 @@ def _benchmark_section(path: Path) -> Section:
             Table(
                 name,
                 "",
-                ("measurement", "seconds", "ratio", "note"),
+                ("measurement", "value", "ratio", "note"),
                 tuple(
                     (
                         row["name"],
-                        f"{row['seconds']:.4g}",
+                        f"{row['value']:.4g} {row['unit']}",
                         "" if row["ratio"] is None else f"{row['ratio']:.3g}",
                         row["note"],
                     )
