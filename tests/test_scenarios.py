@@ -275,6 +275,11 @@ def test_a_scenario_that_does_not_fit_says_so(toy):
         deal(toy, scenario_named("wrong-labels"), 0, 0)
     with pytest.raises(InputError, match="too small for the scenario"):
         deal(toy, scenario_named("single-class-rounds"), 0, 9)
+    with pytest.raises(InputError, match="a class returns in a second"):
+        deal(toy, scenario_named("returning-classes"), 0, 1)
+    one_class = Dataset("one", toy.X, np.ones((N_SAMPLES, 1), dtype=np.uint8), ("sky",))
+    with pytest.raises(InputError, match="labels cannot be made wrong"):
+        deal(one_class, scenario_named("wrong-labels"), 0)
     with pytest.raises(InputError, match="no class to hold out"):
         deal(toy, scenario_named("unseen-words"), 0, 20)
 

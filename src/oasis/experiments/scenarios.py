@@ -263,6 +263,8 @@ def _hold_back(
     data: Dataset, train: list[Rows], queries: list[Rows], share: float, rng: np.random.Generator
 ) -> tuple[list[Rows], list[Rows]]:
     """Deal some classes to the ends of the stream; their queries belong to the last round."""
+    if len(train) < 2:
+        raise InputError(f"{data.name} has {len(train)} round; a class returns in a second one")
     n_classes = len(data.classes)
     columns = rng.permutation(n_classes)[: max(1, round(share * n_classes))]
     returns = np.asarray(data.L[:, columns].any(axis=1))
@@ -295,6 +297,11 @@ def _swap(L: Indicator, rows: Rows, share: float, rng: np.random.Generator) -> I
         fits = ~(L[waiting] & L[donors]).any(axis=1)
         result[waiting[fits]] = L[donors[fits]]
         waiting = waiting[~fits]
+    if len(waiting):
+        raise InputError(
+            "labels cannot be made wrong: no sample was found that has no label in common with "
+            f"sample {int(waiting[0])}; expected data with more classes"
+        )
     return result
 
 
@@ -307,11 +314,11 @@ def _hide(L: Indicator, rows: Rows, share: float, rng: np.random.Generator) -> I
 def _drop(X: Mapping[str, Matrix], share: float, rng: np.random.Generator) -> dict[str, Matrix]:
     """Set one modality to zeros in some rows; with a single modality nothing can be dropped."""
     names = list(X)
+    if len(names) == 1:
+        return dict(X)
     n = int(X[names[0]].shape[0])
     lacking = rng.integers(len(names), size=n)
     lacking[rng.permutation(n)[round(share * n) :]] = -1
-    if len(names) == 1:
-        return dict(X)
     return {name: _masked(X[name], lacking != number) for number, name in enumerate(names)}
 
 
