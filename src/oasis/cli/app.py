@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import collection, experiments, streams
+from oasis.cli import collection, experiments, scenarios, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("info")(collection.info)
 app.command("export")(collection.export)
 app.command("reproduce")(experiments.reproduce)
 app.command("report")(experiments.report)
+app.command("scenarios")(scenarios.scenarios)
 
 
 def _print_version(wanted: bool) -> None:
