@@ -26,6 +26,7 @@ from oasis.errors import DataError, FormatError, InputError, MissingExtraError, 
 from oasis.experiments.definition import Run, load_dataset
 from oasis.experiments.machine import THREAD_VARIABLES
 from oasis.experiments.measures import measure
+from oasis.experiments.methods import METHODS
 from oasis.experiments.results import RawResult, read_result, write_result
 from oasis.experiments.runner import carry_out, describe
 from oasis.experiments.summaries import (
@@ -92,8 +93,10 @@ def reproduce(
     Raises
     ------
     DataError, MissingExtraError
-        At once: without its data a grid has no use. Any other error that has a name fails its
-        own run, and the others go on.
+        At once: without its data a grid has no use.
+    InputError
+        Before anything runs, when a method cannot take a data set. Any other error that has a
+        name fails its own run, and the others go on.
     """
     keys = [run.key for run in runs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -101,6 +104,7 @@ def reproduce(
         raise InputError(f"two runs have the key {twice}; rename one of the files they come from")
     if jobs < 1:
         raise InputError(f"jobs must be a positive integer, got {jobs}")
+    _refuse_impossible(runs, data)
     out.mkdir(parents=True, exist_ok=True)
     tell = listener or (lambda event: None)
     finished: dict[Run, Finished] = {}
@@ -119,6 +123,13 @@ def reproduce(
     else:
         _in_processes(runs, out, data, min(jobs, len(runs)), note)
     return [finished[run] for run in runs]
+
+
+def _refuse_impossible(runs: Sequence[Run], data: Path | None) -> None:
+    """Raise for a method that cannot take a data set; only those with a limit need the data."""
+    limited = {(run.dataset, run.method) for run in runs if METHODS[run.method].max_classes}
+    for dataset, method in sorted(limited):
+        METHODS[method].check_classes(_dataset(dataset, data))
 
 
 def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
@@ -160,8 +171,8 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
         reason = str(error)
     else:
         about = json.loads(json.dumps(describe(run, dataset)))  # as it was when it was written
-        wanted = {"definition": run.key, **_comparable(about)}
-        found = {"definition": raw.run.key, **_comparable(raw.about)}
+        wanted = {"definition": run.key, **_comparable(about, raw.about["method"])}
+        found = {"definition": raw.run.key, **_comparable(raw.about, about["method"])}
         differing = [key for key, value in wanted.items() if found.get(key) != value]
         if not differing:
             return raw
@@ -170,8 +181,13 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
     return None
 
 
-def _comparable(about: Any) -> dict[str, Any]:
-    method = {key: value for key, value in about["method"].items() if key != "title"}
+def _comparable(about: Any, other_method: Any) -> dict[str, Any]:
+    # an older version may not have recorded everything about the method: what both have counts
+    method = {
+        key: value
+        for key, value in about["method"].items()
+        if key != "title" and key in other_method
+    }
     return {"data set": about["dataset"], "runbook": about["runbook"]["digest"], "method": method}
 
 

@@ -145,11 +145,12 @@ def _history(result: RawResult, values: list[list[Floats]]) -> Floats:
 
     Empty where rounds share their queries: nothing is older than anything else there.
     """
-    if len(result.query_sets) < len(result.rounds):
+    sets = [each.query_set for each in result.rounds]
+    if len(set(sets)) < len(sets):
         return np.zeros((0, 0))
-    kept = [t for t in range(len(result.rounds)) if len(result.query_sets[t])]
+    kept = [t for t, i in enumerate(sets) if len(result.query_sets[i])]
     history = np.full((len(kept), len(kept)), np.nan)
     for row, t in enumerate(kept):
-        for column, i in enumerate(kept[: row + 1]):
-            history[row, column] = values[t][i].mean()
+        for column, earlier in enumerate(kept[: row + 1]):
+            history[row, column] = values[t][sets[earlier]].mean()
     return history

@@ -80,8 +80,8 @@ class RoundResult:
     Attributes
     ----------
     number : its number in the runbook
-    n_train : samples learned from
-    new_classes : classes that no earlier round had
+    n_train : samples learned from since the round kept before it
+    new_classes : classes that no earlier round had, in the order of the label columns
     query_set : number of the set that holds the round's queries
     train_seconds, encode_seconds : time to learn the chunk, and to project all queries so far
     codes : the chunk's codes; a batch method's codes of everything; None for a ranker
