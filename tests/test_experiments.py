@@ -330,11 +330,16 @@ def _small_result() -> RawResult:
     def codes(n: int) -> np.ndarray:
         return rng.integers(0, 8, (n, 1)).astype(np.uint8)
 
+    labels = (rng.random((sum(sizes), 3)) < 0.4).astype(np.uint8)
+    labels[0, 2] = 1  # "c" comes with the first round, before "b"
+    labels[:4, 1] = 0
+    labels[:, 0] = 0  # no item has "a"
+    new = (("c",), ("b",), ())
     results = tuple(
         RoundResult(
             t + 1,
             size,
-            ("a",),
+            new[t],
             t,
             0.5,
             0.25,
@@ -348,7 +353,6 @@ def _small_result() -> RawResult:
         "method": {"kind": "online"},
         "runbook": {"name": "small", "digest": "0"},
     }
-    labels = (rng.random((sum(sizes), 3)) < 0.4).astype(np.uint8)
     return RawResult(
         Run("small", "second", "lemon", 8, 0), about, np.arange(13), labels, sets, results
     )
@@ -395,6 +399,59 @@ def test_measures_are_those_of_brute_force() -> None:
     assert summary.history[1] == pytest.approx((history[2, 0], history[2, 2]))
     assert summary.forgetting == pytest.approx((history[0, 0] - history[2, 0], 0.0))
     assert summary.mean_forgetting == pytest.approx(history[0, 0] - history[2, 0])
+
+
+def test_classes_and_radii_of_the_last_round_are_those_of_brute_force() -> None:
+    raw = _small_result()
+    summary = measure(raw, "")
+    codes = np.concatenate(raw.rounds[-1].query_codes)
+    labels = np.concatenate([each.labels for each in raw.query_sets])
+    base = raw.base_codes(2)
+    assert raw.class_names() == ("", "b", "c")
+    assert [each.name for each in summary.classes] == ["b", "c"]
+    for each, column in zip(summary.classes, (1, 2), strict=True):
+        has, similar = labels[:, column] > 0, raw.train_labels[:, column] > 0
+        values = [
+            _brute_average_precision(hamming(code[None], base)[0], similar, "expected")
+            for code in codes[has]
+        ]
+        assert (each.n_base, each.n_queries) == (similar.sum(), has.sum())
+        assert each.ap == pytest.approx(np.mean(values))
+    distances = hamming(codes, base)
+    similar_pairs = labels @ raw.train_labels.T > 0
+    expected = [
+        (similar_pairs[within].mean(), similar_pairs[within].sum() / similar_pairs.sum())
+        for within in (distances <= radius for radius in range(9))
+        if within.any()
+    ]
+    assert summary.curve is not None
+    found = list(zip(summary.curve.precision, summary.curve.recall, strict=True))
+    assert found == [pytest.approx(pair) for pair in expected]
+
+
+def test_names_of_columns_are_found_from_the_rounds(toy: str) -> None:
+    data = load_dataset(toy)
+    for setting in ("first", "second", "third"):
+        raw = carry_out(Run(toy, setting, "random-projection", 8, 0), data)
+        assert raw.class_names() == data.classes
+    wrong = replace(raw, rounds=(replace(raw.rounds[0], new_classes=()), *raw.rounds[1:]))
+    with pytest.raises(InputError, match="round 1 brings 0 new classes"):
+        wrong.class_names()
+
+
+def test_summary_of_an_older_version_is_read_and_measured_again(toy: str, tmp_path: Path) -> None:
+    run = Run(toy, "second", "lemon", 16, 0)
+    reproduce([run], tmp_path)
+    path = tmp_path / "summaries" / f"{run.key}.json"
+    good = json.loads(path.read_text())
+    older = {key: value for key, value in good.items() if key not in ("classes", "curve")}
+    path.write_text(json.dumps({**older, "version": 1}))
+    read = read_summary(path)
+    assert read.classes == () and read.curve is None
+    (again,) = reproduce([run], tmp_path)
+    assert again.status == "measured"
+    assert json.loads(path.read_text())["classes"] == good["classes"]
+    assert len(list(path.parent.iterdir())) == 1
 
 
 def test_rounds_that_share_queries_forget_nothing(toy: str) -> None:

@@ -31,6 +31,7 @@ from oasis.experiments.results import RawResult, read_result, write_result
 from oasis.experiments.runner import carry_out, describe
 from oasis.experiments.summaries import (
     FOLDER,
+    VERSION,
     Summary,
     file_sha256,
     read_summary,
@@ -199,10 +200,10 @@ def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary 
     except FormatError as error:
         tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and measured again"))
         return None
-    if summary.raw_sha256 == sha256:
-        return summary
-    _put_aside(path)
-    return None
+    if summary.raw_sha256 != sha256:
+        _put_aside(path)
+        return None
+    return summary if summary.version == VERSION else None  # an older one holds fewer measures
 
 
 def _put_aside(path: Path) -> Path:
