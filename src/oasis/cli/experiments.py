@@ -38,6 +38,12 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            help="Also trace loss and MAP over this many iterations (oasis-paper, seed 0).", min=1
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Run methods over streams and keep what comes out; runs that are there already are kept.
@@ -49,12 +55,16 @@ def reproduce(
     """
     from oasis.experiments.definition import Grid
     from oasis.experiments.grid import reproduce as carry_out
+    from oasis.experiments.grid import trace_runs
 
     grid = Grid(_names(dataset), _names(setting), _names(method), _numbers(bits), seeds)
     runs = grid.runs()
     with _progress() as progress:
         bar = _Bar(progress, len(runs))
         finished = carry_out(runs, out, data=data, jobs=jobs, listener=bar)
+        if iterations is not None:
+            tracing = _Bar(progress, len(runs), note=" traced")
+            trace_runs(runs, out, iterations, data=data, listener=tracing)
     if as_json:
         print_json({"out": str(out), "runs": [_row(each) for each in finished]})
     else:
@@ -104,8 +114,8 @@ def report(
 class _Bar:
     """A bar that counts runs, moves with every round, and says what happens."""
 
-    def __init__(self, progress: Progress, n_runs: int) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, n_runs: int, note: str = "") -> None:
+        self._progress, self._note = progress, note
         self._task = progress.add_task("starting", total=n_runs)
         self._shares: dict[str, float] = {}
 
@@ -122,7 +132,7 @@ class _Bar:
         elif isinstance(event, Finished):
             self._advance(key, 1.0)
             if not console.is_terminal:
-                console.print(f"{key} {event.status}", highlight=False, soft_wrap=True)
+                console.print(f"{key}{self._note} {event.status}", highlight=False, soft_wrap=True)
         else:
             console.print(f"note: {event.text}", highlight=False, soft_wrap=True, markup=False)
 

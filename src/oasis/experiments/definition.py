@@ -229,6 +229,7 @@ def parse_variant(text: str) -> tuple[Method, tuple[tuple[str, Value], ...]]:
                 f"{', '.join(method.parameters) or 'none'}"
             )
         parameters[parameter] = _value(value)
+    method.check_parameters(parameters)
     return method, tuple(sorted(parameters.items()))
 
 

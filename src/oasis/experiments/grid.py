@@ -1,6 +1,7 @@
 """Carry out many runs: resume what is there, put aside what is damaged, use several processes.
 
-A results folder holds ``raw/<key>.npz`` and ``summaries/<key>.json``. A run whose files are whole
+A results folder holds ``raw/<key>.npz`` and ``summaries/<key>.json``, and on request
+``convergence/<key>.json``. A run whose files are whole
 and were made from the same data, runbook and method is not run again; whatever stands in its place
 otherwise is moved aside with a notice, never overwritten.
 """
@@ -23,13 +24,17 @@ from typing import Any, Literal, TypeAlias
 
 from oasis.datasets.dataset import Dataset
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError, OasisError
+from oasis.experiments import traces
+from oasis.experiments.convergence import trace_run
 from oasis.experiments.definition import Run, load_dataset
 from oasis.experiments.machine import THREAD_VARIABLES
 from oasis.experiments.measures import measure
+from oasis.experiments.methods import METHODS
 from oasis.experiments.results import RawResult, read_result, write_result
 from oasis.experiments.runner import carry_out, describe
 from oasis.experiments.summaries import (
     FOLDER,
+    VERSION,
     Summary,
     file_sha256,
     read_summary,
@@ -92,8 +97,10 @@ def reproduce(
     Raises
     ------
     DataError, MissingExtraError
-        At once: without its data a grid has no use. Any other error that has a name fails its
-        own run, and the others go on.
+        At once: without its data a grid has no use.
+    InputError
+        Before anything runs, when a method cannot take a data set. Any other error that has a
+        name fails its own run, and the others go on.
     """
     keys = [run.key for run in runs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -101,6 +108,7 @@ def reproduce(
         raise InputError(f"two runs have the key {twice}; rename one of the files they come from")
     if jobs < 1:
         raise InputError(f"jobs must be a positive integer, got {jobs}")
+    _refuse_impossible(runs, data)
     out.mkdir(parents=True, exist_ok=True)
     tell = listener or (lambda event: None)
     finished: dict[Run, Finished] = {}
@@ -119,6 +127,66 @@ def reproduce(
     else:
         _in_processes(runs, out, data, min(jobs, len(runs)), note)
     return [finished[run] for run in runs]
+
+
+def trace_runs(
+    runs: Sequence[Run],
+    out: Path,
+    n_iter: int,
+    *,
+    data: Path | None = None,
+    listener: Listener | None = None,
+) -> list[Finished]:
+    """Trace loss and MAP by iteration for the first seed of the method as published.
+
+    Other runs, and those with parameters, are left out. A trace that is there is kept if it is of
+    the same data and rounds and goes as far.
+    """
+    if n_iter < 1:
+        raise InputError(f"iterations must be a positive integer, got {n_iter}")
+    tell = listener or (lambda event: None)
+    finished = []
+    picked = [run for run in runs if (run.variant, run.seed) == ("oasis-paper", 0)]
+    try:
+        for run in picked:
+            path = out / traces.FOLDER / f"{run.key}.json"
+            dataset = _dataset(run.dataset, data)
+            status: Literal["computed", "kept"] = "kept"
+            if not _is_kept_trace(run, path, dataset, n_iter, tell):
+                status = "computed"
+
+                def progress(done: int, of: int, run: Run = run) -> None:
+                    tell(RoundDone(run, done, of))
+
+                traces.write_trace(path, trace_run(run, dataset, n_iter, progress))
+            finished.append(Finished(run, status))
+            tell(finished[-1])
+    finally:
+        _dataset.cache_clear()
+    return finished
+
+
+def _is_kept_trace(run: Run, path: Path, dataset: Dataset, n_iter: int, tell: Listener) -> bool:
+    if not path.exists():
+        return False
+    try:
+        trace = traces.read_trace(path)
+    except FormatError as error:
+        tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and traced again"))
+        return False
+    differing = _differing(run, dataset, trace.run, trace.about)
+    if differing:
+        aside = _put_aside(path).name
+        tell(Notice(run, f"{path} was made from another {differing}; moved to {aside}"))
+        return False
+    return all(len(each.loss) == max(n_iter, trace.n_iter) for each in trace.rounds)
+
+
+def _refuse_impossible(runs: Sequence[Run], data: Path | None) -> None:
+    """Raise for a method that cannot take a data set; only those with a limit need the data."""
+    limited = {(run.dataset, run.method) for run in runs if METHODS[run.method].max_classes}
+    for dataset, method in sorted(limited):
+        METHODS[method].check_classes(_dataset(dataset, data))
 
 
 def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
@@ -159,19 +227,29 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
     except FormatError as error:
         reason = str(error)
     else:
-        about = json.loads(json.dumps(describe(run, dataset)))  # as it was when it was written
-        wanted = {"definition": run.key, **_comparable(about)}
-        found = {"definition": raw.run.key, **_comparable(raw.about)}
-        differing = [key for key, value in wanted.items() if found.get(key) != value]
+        differing = _differing(run, dataset, raw.run, raw.about)
         if not differing:
             return raw
-        reason = f"{path} was made from another {differing[0]}"
+        reason = f"{path} was made from another {differing}"
     tell(Notice(run, f"{reason}; moved to {_put_aside(path).name}, and run again"))
     return None
 
 
-def _comparable(about: Any) -> dict[str, Any]:
-    method = {key: value for key, value in about["method"].items() if key != "title"}
+def _differing(run: Run, dataset: Dataset, found_run: Run, found_about: Any) -> str:
+    """Return in what a file differs from what the run would give now; empty where in nothing."""
+    about = json.loads(json.dumps(describe(run, dataset)))  # as it was when it was written
+    wanted = {"definition": run.key, **_comparable(about, found_about["method"])}
+    found = {"definition": found_run.key, **_comparable(found_about, about["method"])}
+    return next((key for key, value in wanted.items() if found.get(key) != value), "")
+
+
+def _comparable(about: Any, other_method: Any) -> dict[str, Any]:
+    # an older version may not have recorded everything about the method: what both have counts
+    method = {
+        key: value
+        for key, value in about["method"].items()
+        if key != "title" and key in other_method
+    }
     return {"data set": about["dataset"], "runbook": about["runbook"]["digest"], "method": method}
 
 
@@ -183,10 +261,10 @@ def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary 
     except FormatError as error:
         tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and measured again"))
         return None
-    if summary.raw_sha256 == sha256:
-        return summary
-    _put_aside(path)
-    return None
+    if summary.raw_sha256 != sha256:
+        _put_aside(path)
+        return None
+    return summary if summary.version == VERSION else None  # an older one holds fewer measures
 
 
 def _put_aside(path: Path) -> Path:

@@ -1,8 +1,8 @@
 """From raw results to measures.
 
 What costs most is measured least: ties left open at every round for all queries so far, which
-needs no sort; the older item first for the round's own queries, as the paper does; by projections
-at the last round only.
+needs no sort; the older item first for the round's own queries, as the paper does; by projections,
+class by class and by radius at the last round only.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.experiments.results import RawResult
-from oasis.experiments.summaries import QueryMeasures, RoundMeasures, Summary
+from oasis.experiments.summaries import (
+    ClassMeasures,
+    Curve,
+    QueryMeasures,
+    RoundMeasures,
+    Summary,
+)
 from oasis.metrics import (
     asymmetric_average_precision,
     average_precision,
     chance_map,
     forgetting,
+    per_class_average_precision,
+    precision_recall_curve,
 )
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -59,6 +67,7 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
             )
         )
     history = _history(result, values)
+    classes, curve = _last_round(result)
     return Summary(
         result.run,
         {**result.about, "runbook": _named(result.about["runbook"])},
@@ -67,6 +76,8 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
         tuple(rounds),
         tuple(tuple(row[: t + 1]) for t, row in enumerate(history.tolist())),
         tuple(forgetting(history).tolist()) if len(history) > 1 else (),
+        classes,
+        curve,
     )
 
 
@@ -116,6 +127,27 @@ class _RoundScores:
         )
 
 
+def _last_round(result: RawResult) -> tuple[tuple[ClassMeasures, ...], Curve | None]:
+    """Measure classes and radii with the queries of all rounds; there is nothing of a ranker."""
+    last = len(result.rounds) - 1
+    arrived = result.rounds[last].query_codes
+    if not sum(len(codes) for codes in arrived):
+        return (), None
+    codes = np.concatenate(arrived)
+    labels = np.concatenate([each.labels for each in result.query_sets[: len(arrived)]])
+    base, base_labels = result.base_codes(last), result.train_labels
+    precisions = per_class_average_precision(codes, base, labels, base_labels)
+    n_base, n_queries = base_labels.sum(axis=0), labels.sum(axis=0)
+    classes = tuple(
+        ClassMeasures(name, int(n_base[j]), int(n_queries[j]), float(precisions[j]))
+        for j, name in enumerate(result.class_names())
+        if name and n_queries[j]
+    )
+    found = precision_recall_curve(codes, base, labels, base_labels)
+    some = found.retrieved > 0
+    return classes, Curve(tuple(found.precision[some].tolist()), tuple(found.recall[some].tolist()))
+
+
 def _by_set(
     query_codes: Sequence[Codes],
     labels: Sequence[npt.NDArray[np.uint8]],
@@ -145,11 +177,12 @@ def _history(result: RawResult, values: list[list[Floats]]) -> Floats:
 
     Empty where rounds share their queries: nothing is older than anything else there.
     """
-    if len(result.query_sets) < len(result.rounds):
+    sets = [each.query_set for each in result.rounds]
+    if len(set(sets)) < len(sets):
         return np.zeros((0, 0))
-    kept = [t for t in range(len(result.rounds)) if len(result.query_sets[t])]
+    kept = [t for t, i in enumerate(sets) if len(result.query_sets[i])]
     history = np.full((len(kept), len(kept)), np.nan)
     for row, t in enumerate(kept):
-        for column, i in enumerate(kept[: row + 1]):
-            history[row, column] = values[t][i].mean()
+        for column, earlier in enumerate(kept[: row + 1]):
+            history[row, column] = values[t][sets[earlier]].mean()
     return history

@@ -24,11 +24,14 @@ def published_map(summary: Summary) -> float | None:
     """Return the paper's MAP for the same cell, or None.
 
     The same cell is: the paper's data set, whole; the paper's rounds; a method of the paper with
-    its parameters as published; a code length that the paper has.
+    its parameters as published (at which rounds a batch method is measured changes nothing at the
+    last one); a code length that the paper has.
     """
     run = summary.run
     method = METHODS.get(run.method)
-    if method is None or not method.paper or run.parameters or run.setting not in SETTINGS:
+    if method is None or not method.paper or run.setting not in SETTINGS:
+        return None
+    if set(dict(run.parameters)) - {"rounds"}:
         return None
     if not _is_papers_data(run.dataset, summary.about["dataset"]):
         return None

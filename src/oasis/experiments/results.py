@@ -80,8 +80,8 @@ class RoundResult:
     Attributes
     ----------
     number : its number in the runbook
-    n_train : samples learned from
-    new_classes : classes that no earlier round had
+    n_train : samples learned from since the round kept before it
+    new_classes : classes that no earlier round had, in the order of the label columns
     query_set : number of the set that holds the round's queries
     train_seconds, encode_seconds : time to learn the chunk, and to project all queries so far
     codes : the chunk's codes; a batch method's codes of everything; None for a ranker
@@ -116,6 +116,26 @@ class RawResult:
     def is_batch(self) -> bool:
         """Whether each round's codes are those of everything seen."""
         return bool(self.about["method"]["kind"] == "batch")
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the name of every label column; empty for a class that no round had.
+
+        A round's new classes stand in the order of the columns, so that they can be told apart.
+        """
+        names = [""] * self.train_labels.shape[1]
+        begin = 0
+        for each in self.rounds:
+            chunk = self.train_labels[begin : begin + each.n_train]
+            columns = [j for j in np.flatnonzero(chunk.any(axis=0)) if not names[j]]
+            if len(columns) != len(each.new_classes):
+                raise InputError(
+                    f"round {each.number} brings {len(each.new_classes)} new classes, its labels "
+                    f"have {len(columns)}"
+                )
+            for column, name in zip(columns, each.new_classes, strict=True):
+                names[column] = name
+            begin += each.n_train
+        return tuple(names)
 
     def base_codes(self, t: int) -> Codes:
         """Return the codes that are stored after the round at position t."""

@@ -47,21 +47,29 @@ def carry_out(run: Run, dataset: Dataset, progress: Progress | None = None) -> R
     codes depend on their batch). Rounds that share their queries share one query set. A ranker
     has no codes: its average precisions are kept instead of scores, which would take queries
     times base.
+
+    A method that stops at some rounds only learns the chunks since its last stop as one: a batch
+    method is after any number of chunks what one chunk with all samples would have made of it.
     """
     method = method_named(run.method)
-    model = method.make(run.n_bits, run.seed, dataset, dict(run.parameters))
+    parameters = dict(run.parameters)
+    model = method.model(run.n_bits, run.seed, dataset, parameters)
     stream = rounds(dataset, runbook_for(run.dataset, run.setting), run.seed)
     query_sets, set_of_round = _query_sets(dataset, stream)
     results: list[RoundResult] = []
     projections: list[npt.NDArray[np.float32]] = []
-    for t, each in enumerate(stream):
-        X, y = dataset.take(each.train), dataset.labels(each.train)
+    begin = 0
+    for t in method.stops(len(stream), parameters):
+        group = stream[begin : t + 1]
+        begin = t + 1
+        rows = np.concatenate([each.train for each in group])
+        X, y = dataset.take(rows), dataset.labels(rows)
         start = time.perf_counter()
         model.partial_fit(X, y)
         result = RoundResult(
-            each.number,
-            len(each.train),
-            each.new_classes,
+            stream[t].number,
+            len(rows),
+            _new_classes(dataset, group),
             set_of_round[t],
             time.perf_counter() - start,
             0.0,
@@ -96,13 +104,22 @@ def carry_out(run: Run, dataset: Dataset, progress: Progress | None = None) -> R
 
 
 def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
-    return {
+    about: dict[str, Any] = {
         "title": method.title,
         "kind": method.kind,
         "told_classes": method.told_classes,
         "label_vectors": method.label_vectors(dataset),
         "parameters": dict(run.parameters),
+        "fixed": method.fixed_for(dataset.name),
     }
+    if method.thrice and "rounds" not in about["parameters"]:
+        about["rounds"] = "first, middle and last"
+    return about
+
+
+def _new_classes(dataset: Dataset, group: list[Round]) -> tuple[str, ...]:
+    new = {name for each in group for name in each.new_classes}
+    return tuple(name for name in dataset.classes if name in new)
 
 
 def _query_sets(dataset: Dataset, stream: list[Round]) -> tuple[list[QuerySet], list[int]]:

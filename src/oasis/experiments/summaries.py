@@ -1,6 +1,7 @@
 """Summaries: the measures of one run, small enough to be kept under version control.
 
-One JSON file a run, at the run's key. Figures are rounded to six significant digits.
+One JSON file a run, at the run's key. Figures are rounded to six significant digits, those of
+single classes and radii to four.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ FOLDER = "summaries"
 """Where a results folder keeps its summaries."""
 
 _FORMAT = "oasis-summary"
-_VERSION = 1
+VERSION = 2
+"""Version of the summaries that are written; older ones hold fewer measures."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,35 @@ class RoundMeasures:
 
 
 @dataclass(frozen=True)
+class ClassMeasures:
+    """How well one class is found after the last round, by the queries of all rounds that have it.
+
+    Attributes
+    ----------
+    name : the class
+    n_base, n_queries : how many items and queries have it
+    ap : MAP of those queries, where only items with this class count as similar
+    """
+
+    name: str
+    n_base: int
+    n_queries: int
+    ap: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Precision and recall within every Hamming radius from 0 on, after the last round.
+
+    The pairs of all queries and items are pooled; a radius within which nothing is found is left
+    out.
+    """
+
+    precision: tuple[float, ...]
+    recall: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Summary:
     """All measures of a run.
 
@@ -80,6 +111,9 @@ class Summary:
     history : ``history[t][i]``, MAP of the queries of round i after round t (expected ties);
         rounds without queries of their own are left out
     forgetting : per round of `history`, MAP right after it less MAP now
+    classes : measures class by class; empty for rankers, and in summaries of version 1
+    curve : precision and recall by radius; None where `classes` is empty
+    version : of the file that it was read from
     """
 
     run: Run
@@ -89,6 +123,9 @@ class Summary:
     rounds: tuple[RoundMeasures, ...]
     history: tuple[tuple[float, ...], ...]
     forgetting: tuple[float, ...]
+    classes: tuple[ClassMeasures, ...] = ()
+    curve: Curve | None = None
+    version: int = VERSION
 
     @property
     def last(self) -> RoundMeasures:
@@ -110,7 +147,7 @@ class Summary:
         """Return plain values, of which `parse` makes the same summary up to rounding."""
         return {
             "format": _FORMAT,
-            "version": _VERSION,
+            "version": self.version,
             "run": self.run.as_dict(),
             "about": dict(self.about),
             "raw_sha256": self.raw_sha256,
@@ -124,6 +161,11 @@ class Summary:
             ],
             "history": [[_rounded(value) for value in row] for row in self.history],
             "forgetting": [_rounded(value) for value in self.forgetting],
+            "classes": [
+                [each.name, each.n_base, each.n_queries, _short(each.ap)] for each in self.classes
+            ],
+            "curve": self.curve
+            and {key: [_short(value) for value in row] for key, row in vars(self.curve).items()},
         }
 
     @classmethod
@@ -131,7 +173,7 @@ class Summary:
         """Make a summary of what `as_dict` returned."""
         if values.get("format") != _FORMAT:
             raise FormatError("it is not a summary of an experiment")
-        if values["version"] > _VERSION:
+        if values["version"] > VERSION:
             raise NewerVersionError("it was written by a newer oasis; update to read it")
         try:
             return cls(
@@ -142,6 +184,9 @@ class Summary:
                 tuple(_parse_round(each) for each in values["rounds"]),
                 tuple(tuple(row) for row in values["history"]),
                 tuple(values["forgetting"]),
+                tuple(ClassMeasures(*each) for each in values.get("classes", ())),
+                _parse_curve(values.get("curve")),
+                values["version"],
             )
         except (InputError, LookupError, TypeError, AttributeError) as error:
             raise FormatError(f"it is damaged: {error!r}") from error
@@ -205,6 +250,17 @@ def _json_files(folder: Path) -> Iterator[Path]:
 
 def _plain(measures: QueryMeasures) -> dict[str, Any]:
     return {key: _rounded(value) for key, value in vars(measures).items() if value is not None}
+
+
+def _short(value: float) -> float:
+    # there are hundreds of these, for figures only
+    return float(f"{value:.4g}")
+
+
+def _parse_curve(values: Mapping[str, Any] | None) -> Curve | None:
+    if values is None:
+        return None
+    return Curve(tuple(values["precision"]), tuple(values["recall"]))
 
 
 def _rounded(value: Any) -> Any:
