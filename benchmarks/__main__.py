@@ -19,7 +19,7 @@ import scipy
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("learning", "evaluation", "streams")
+SUITES = ("learning", "methods", "evaluation", "streams")
 RESULTS = Path(__file__).with_name("results.json")
 
 
