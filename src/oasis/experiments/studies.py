@@ -45,7 +45,7 @@ def draw_studies(
     made = {
         "curves": finish(
             f"{dataset}-precision-recall",
-            "Precision and recall",
+            "Look-ups within a radius",
             f"{n_bits} bits, after the last round, queries of all rounds: what a look-up within "
             "each Hamming radius finds, the pairs of all queries and items pooled; first seed. A "
             "line starts at the smallest radius within which anything is found.",
@@ -63,7 +63,7 @@ def draw_studies(
             f"{dataset}-sensitivity",
             "Sensitivity to the weights of the loss",
             f"MAP at the last round, queries of that round; {_swept_bits(results, dataset)}. Each "
-            "weight is varied on its own; the line across marks the published value.",
+            "weight is varied on its own; the dashed line marks the default.",
             lambda ink: _sensitivity(results, dataset, ink),
         ),
         "loss": finish(
