@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oasis.errors import FormatError, InputError
-from oasis.experiments import studies, tables
+from oasis.experiments import csvfiles, studies, tables
 from oasis.experiments.canvas import Drawing, check_available
 from oasis.experiments.cells import Results
 from oasis.experiments.figures import draw
@@ -67,9 +67,9 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
     texts = {
         out / "report.html": page(_TITLE, _LINES, sections),
         out / "report.md": _markdown(sections),
-        out / "tables" / "last-round.csv": tables.last_round_csv(results),
-        out / "tables" / "by-round.csv": tables.by_round_csv(results),
-        out / "tables" / "forgetting.csv": tables.forgetting_csv(results),
+        out / "tables" / "last-round.csv": csvfiles.last_round_csv(results),
+        out / "tables" / "by-round.csv": csvfiles.by_round_csv(results),
+        out / "tables" / "forgetting.csv": csvfiles.forgetting_csv(results),
         out / "tables" / "classes.csv": studies.classes_csv(results),
         out / "tables" / "precision-recall.csv": studies.curves_csv(results),
         out / "tables" / "sensitivity.csv": studies.sensitivity_csv(results),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from oasis.experiments.canvas import COLORS, Drawing, Line, finish, plot, side_by_side, style_of
 from oasis.experiments.cells import Cell, Results, title_of
+from oasis.experiments.csvfiles import to_csv
 from oasis.experiments.figures import setting_title
-from oasis.experiments.tables import Table, to_csv
+from oasis.experiments.tables import Table
 from oasis.experiments.traces import Trace
 
 if TYPE_CHECKING:
