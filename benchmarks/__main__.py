@@ -19,8 +19,12 @@ import scipy
 from rich.console import Console
 from rich.table import Table
 
+<<<<<<< HEAD
 QUICK = ("learning", "evaluation")
 SUITES = (*QUICK, "search", "collection", "streams")
+=======
+SUITES = ("learning", "methods", "evaluation", "streams")
+>>>>>>> report2
 RESULTS = Path(__file__).with_name("results.json")
 
 

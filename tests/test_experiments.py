@@ -651,7 +651,7 @@ def test_command_line_runs_resumes_and_reports(
     assert _oasis(monkeypatch, "report", out, "--out", str(tmp_path / "report"), "--json") == 0
     written = json.loads(capsys.readouterr().out)
     assert Path(written["page"]).is_file()
-    assert len(written["figures"]) == 4
+    assert len(written["figures"]) == 6
 
 
 @pytest.mark.parametrize(

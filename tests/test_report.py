@@ -13,20 +13,26 @@ from xml.etree import ElementTree
 import pytest
 
 from oasis.errors import FormatError, InputError, MissingExtraError
-from oasis.experiments import figures
+from oasis.experiments import canvas
+from oasis.experiments.canvas import spread_out
 from oasis.experiments.cells import Estimate, Results
 from oasis.experiments.definition import Run
-from oasis.experiments.figures import draw, spread_out
-from oasis.experiments.paper import published_map
+from oasis.experiments.figures import draw
+from oasis.experiments.methods import METHODS
+from oasis.experiments.paper import published_map, published_seconds
 from oasis.experiments.report import write_report
+from oasis.experiments.studies import class_averages, draw_studies
 from oasis.experiments.summaries import (
+    ClassMeasures,
+    Curve,
     QueryMeasures,
     RoundMeasures,
     Summary,
     read_summary,
     write_summary,
 )
-from oasis.experiments.tables import Table
+from oasis.experiments.tables import Table, bytes_table
+from oasis.experiments.traces import RoundTrace, Trace, write_trace
 from oasis.streams import runbook
 
 GOLDEN = Path(__file__).parent / "golden" / "report"
@@ -44,13 +50,24 @@ _METHODS = {
     "oasis-paper": ("online", False, "those of mirflickr", 0.2),
     "fomh": ("online", True, "", 0.0),
     "itq-refit": ("batch", False, "", 0.1),
+    "omh-dq": ("batch", False, "", 0.05),
     "probe": ("ranker", False, "", 0.35),
 }
 
 
-def _summary(dataset: str, setting: str, method: str, n_bits: int | None, seed: int) -> Summary:
+def _summary(
+    dataset: str,
+    setting: str,
+    method: str,
+    n_bits: int | None,
+    seed: int,
+    parameters: tuple[tuple[str, float], ...] = (),
+) -> Summary:
     """Make up measures that follow from the definition by plain arithmetic."""
     kind, told, vectors, better = _METHODS[method]
+    better -= sum(value / 1000 for _, value in parameters)
+    fixed = dict(METHODS[method].fixed)
+    times = {"rounds": "first, middle and last"} if METHODS[method].thrice else {}
     described = {**_PAPERS_DATA, "name": dataset}
     shared = setting == "first"
 
@@ -78,8 +95,14 @@ def _summary(dataset: str, setting: str, method: str, n_bits: int | None, seed: 
         )
         history.append(tuple(new.expected - 0.05 * (t - i) for i in range(t + 1)))
     now = history[-1]
+    classes = tuple(
+        ClassMeasures(name, 10 * (j + 1), j + 1, now[-1] - 0.1 + j / 50)
+        for j, name in enumerate(("sky", "sea", "cat", "dog", "car"))
+    )
+    curve = Curve((now[-1] + 0.1, now[-1], 0.2), (0.1, 0.5, 1.0))
+    is_ranker = kind == "ranker"
     return Summary(
-        Run(dataset, setting, method, n_bits, seed),
+        Run(dataset, setting, method, n_bits, seed, parameters),
         {
             "dataset": described,
             "runbook": {"name": "any", "digest": runbook(f"mirflickr-{setting}").digest()},
@@ -88,7 +111,9 @@ def _summary(dataset: str, setting: str, method: str, n_bits: int | None, seed: 
                 "kind": kind,
                 "told_classes": told,
                 "label_vectors": vectors,
-                "parameters": {},
+                "parameters": dict(parameters),
+                "fixed": fixed,
+                **times,
             },
             "machine": {"processor": "abacus", "cores": 2, "system": "", "threads": 1},
             "versions": {"python": "3", "oasis": "0", "numpy": "2", "scipy": "1"},
@@ -98,7 +123,17 @@ def _summary(dataset: str, setting: str, method: str, n_bits: int | None, seed: 
         tuple(rounds),
         () if shared else tuple(history),
         () if shared else tuple(row[-1] - now[i] for i, row in enumerate(history)),
+        () if is_ranker else classes,
+        None if is_ranker else curve,
     )
+
+
+def _trace() -> Trace:
+    rounds = (
+        RoundTrace(1, (8.0, 4.0, 2.0, 1.0), (0.3, 0.5, 0.6, 0.6)),
+        RoundTrace(2, (9.0, 5.0, 4.0, 4.0), (0.4, 0.6, 0.65, 0.65)),
+    )
+    return Trace(Run("mirflickr", "second", "oasis-paper", 64, 0), {}, 3, rounds)
 
 
 def _fixed() -> list[Summary]:
@@ -113,7 +148,12 @@ def _fixed() -> list[Summary]:
         _summary("synthetic-mirflickr", "first", method, 16, 0)
         for method in ("oasis-paper", "fomh")
     ]
-    return papers + others
+    swept = [
+        _summary("mirflickr", setting, "oasis-paper", 64, 0, (("alpha", value),))
+        for setting in ("first", "second")
+        for value in (0.1, 1.0, 100.0)
+    ]
+    return papers + others + swept
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +161,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     for summary in _fixed():
         write_summary(folder / "summaries" / f"{summary.run.key}.json", summary)
+    trace = _trace()
+    write_trace(folder / "convergence" / f"{trace.run.key}.json", trace)
     return folder
 
 
@@ -133,7 +175,16 @@ def report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["report.md", "tables/last-round.csv", "tables/by-round.csv", "tables/forgetting.csv"],
+    [
+        "report.md",
+        "tables/last-round.csv",
+        "tables/by-round.csv",
+        "tables/forgetting.csv",
+        "tables/classes.csv",
+        "tables/precision-recall.csv",
+        "tables/sensitivity.csv",
+        "tables/convergence.csv",
+    ],
 )
 def test_tables_are_the_golden_ones(report: Path, name: str) -> None:
     assert (report / name).read_text() == (GOLDEN / Path(name).name).read_text()
@@ -192,12 +243,19 @@ def test_seeds_of_different_data_are_not_averaged() -> None:
 def test_figures_are_pictures_of_sane_size(report: Path) -> None:
     pictures = sorted((report / "figures").glob("*.png"))
     assert [path.stem for path in pictures] == [
+        "mirflickr-classes",
         "mirflickr-forgetting",
+        "mirflickr-loss",
         "mirflickr-map-by-bits",
+        "mirflickr-map-by-iteration",
         "mirflickr-map-by-round-all",
         "mirflickr-map-by-round",
+        "mirflickr-precision-recall",
+        "mirflickr-sensitivity",
         "mirflickr-training-time",
+        "synthetic-mirflickr-classes",
         "synthetic-mirflickr-map-by-round",
+        "synthetic-mirflickr-precision-recall",
         "synthetic-mirflickr-training-time",
     ]
     for path in pictures:
@@ -228,7 +286,7 @@ def test_page_needs_nothing_from_outside(report: Path) -> None:
     text = (report / "report.html").read_text()
     page = _Page()
     page.feed(text)
-    assert page.tags.count("svg") == 7 and page.tags.count("table") == 13
+    assert page.tags.count("svg") == 14 and page.tags.count("table") == 20
     assert "script" not in page.tags and "link" not in page.tags and "img" not in page.tags
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)
@@ -240,12 +298,15 @@ def test_page_needs_nothing_from_outside(report: Path) -> None:
 def test_drawings_are_valid_take_the_pages_ink_and_repeat() -> None:
     methods = ("oasis-paper", "fomh")
     results = Results.of([_summary("mirflickr", "second", method, 16, 0) for method in methods])
-    first, second = draw(results, "mirflickr"), draw(results, "mirflickr")
-    assert first == second and len(first) == 4
-    for drawing in first:
+    first, second = (
+        draw(results, "mirflickr") | draw_studies(results, "mirflickr", [_trace()])
+        for _ in range(2)
+    )
+    assert first == second and len(first) == 8
+    for drawing in first.values():
         ElementTree.fromstring(drawing.svg)
         assert "currentColor" in drawing.svg and "#010203" not in drawing.svg
-    assert "chance" in first[0].svg and "OASIS (paper)" in first[0].svg
+    assert "chance" in first["by-round"].svg and "OASIS (paper)" in first["by-round"].svg
 
 
 def test_one_setting_with_one_length_is_enough_for_a_report(tmp_path: Path) -> None:
@@ -254,8 +315,55 @@ def test_one_setting_with_one_length_is_enough_for_a_report(tmp_path: Path) -> N
     written = write_report(tmp_path / "in", tmp_path / "out")
     assert [path.stem for path in written.figures] == [
         "mirflickr-map-by-round",
+        "mirflickr-classes",
+        "mirflickr-precision-recall",
         "mirflickr-training-time",
     ]
+
+
+def test_sweep_stands_apart_and_has_the_default_in_it() -> None:
+    results = Results.of(_fixed())
+    assert not [key for key in results.cells if "+" in key[2]]
+    first, second = results.sweeps
+    assert (first.setting, second.setting) == ("first", "second")
+    assert (first.method, first.parameter, first.n_bits) == ("oasis-paper", "alpha", 64)
+    assert list(first.cells) == [0.1, 1.0, 10.0, 100.0] and first.default == 10.0
+    assert first.cells[10.0] is results.cells["mirflickr", "first", "oasis-paper", 64]
+    few = [
+        _summary("mirflickr", "first", "oasis-paper", 64, 0, (("alpha", value),))
+        for value in (0.1, 1.0)
+    ]
+    assert Results.of(few).sweeps == () and len(Results.of(few).cells) == 2
+
+
+def test_engineers_table_is_that_of_hand() -> None:
+    # second setting, 64 bits, one seed: oasis-paper 0.4 + 0.2 + 0.064 + 0.04 and 0.02 more by
+    # projections, itq-refit 0.1 less, the ceiling 0.79, chance 0.26
+    methods = (("oasis-paper", 64), ("itq-refit", 64), ("probe", None))
+    results = Results.of([_summary("mirflickr", "second", m, n, 0) for m, n in methods])
+    assert bytes_table(results, "mirflickr").rows == (
+        ("second", "OASIS (paper)", "8", "0.704 / 0.724", "0.724", "88%"),
+        ("second", "ITQ refitted", "8", "0.604 / 0.624", "0.624", "69%"),
+        ("second", "probe (ceiling)", "its labels", "0.790", "0.790", "100%"),
+    )
+
+
+def test_classes_are_averaged_over_seeds_that_all_have_them() -> None:
+    one, other = (_summary("mirflickr", "first", "fomh", 64, seed) for seed in (0, 1))
+    other = replace(other, classes=other.classes[1:])
+    (cell,) = Results.of([one, other]).cells.values()
+    averages = class_averages(cell)
+    assert list(averages) == ["sea", "cat", "dog", "car"]
+    assert averages["sea"] == (20.0, pytest.approx((one.classes[1].ap + other.classes[0].ap) / 2))
+
+
+def test_papers_times_stand_beside_ours_round_by_round(report: Path) -> None:
+    text = (report / "report.md").read_text()
+    table = text[text.index("beside the paper's Table 2") :]
+    lines = [line for line in table.splitlines() if line.startswith("| OMH-DQ")][:2]
+    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
+    assert cells[0][:4] == ["here", "0.25", "0.50", "0.75"]
+    assert cells[1] == ["paper", *(f"{each:.2f}" for each in published_seconds("omh-dq"))]
 
 
 def test_summary_survives_its_file(tmp_path: Path) -> None:
@@ -268,7 +376,7 @@ def test_summary_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_report_writes_nothing_into_the_results(results: Path, report: Path) -> None:
-    assert {path.name for path in results.iterdir()} == {"summaries"}
+    assert {path.name for path in results.iterdir()} == {"summaries", "convergence"}
     assert {path.suffix for path in results.rglob("*") if path.is_file()} == {".json"}
 
 
@@ -296,7 +404,7 @@ def test_no_summaries_or_no_matplotlib_is_said_first(
         write_report(tmp_path, tmp_path / "out")
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match="figures"):
-        figures.check_available()
+        canvas.check_available()
     with pytest.raises(MissingExtraError):
         write_report(results, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from oasis.errors import InputError
 from oasis.experiments.definition import SETTINGS
 from oasis.experiments.methods import METHODS, Method
 from oasis.experiments.paper import published_map
 from oasis.experiments.summaries import Summary
+
+_PREFERRED_BITS = 64
+_LEAST_SWEEP = 3
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,42 @@ def _figure(summary: Summary, t: int, queries: str, figure: str) -> float | None
     return value
 
 
+Key: TypeAlias = tuple[str, str, str, int | None]
+"""Data set, setting, method with its parameters, code length."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One parameter of a method at several values, the others as they are."""
+
+    dataset: str
+    setting: str
+    method: str
+    parameter: str
+    n_bits: int | None
+    cells: dict[float, Cell]
+
+    @property
+    def default(self) -> float:
+        """The value that the method has by default."""
+        return float(METHODS[self.method].parameters[self.parameter])
+
+
 @dataclass(frozen=True)
 class Results:
-    """All summaries of a report, by cell, in the order in which reports list them."""
+    """All summaries of a report, by cell, in the order in which reports list them.
 
-    cells: dict[tuple[str, str, str, int | None], Cell]
+    Where a data set has at least three values of one parameter of a method, those cells are a
+    sweep: they stand in ``sweeps``, by value, and not among ``cells``.
+    """
+
+    cells: dict[Key, Cell]
+    sweeps: tuple[Sweep, ...] = ()
 
     @classmethod
     def of(cls, summaries: Sequence[Summary]) -> Results:
         """Group summaries; seeds of one cell must come from the same data and rounds."""
-        groups: dict[tuple[str, str, str, int | None], list[Summary]] = {}
+        groups: dict[Key, list[Summary]] = {}
         for summary in summaries:
             run = summary.run
             if run.method not in METHODS:
@@ -113,8 +143,9 @@ class Results:
                     f"the seeds of {'/'.join(map(str, key))} come from different data or rounds; "
                     "run them again on the same"
                 )
-        ordered = sorted(groups, key=_order)
-        return cls({key: Cell(tuple(groups[key])) for key in ordered})
+        cells = {key: Cell(tuple(groups[key])) for key in sorted(groups, key=_order)}
+        swept, sweeps = _sweeps(cells)
+        return cls({key: cell for key, cell in cells.items() if key not in swept}, sweeps)
 
     @property
     def datasets(self) -> list[str]:
@@ -131,6 +162,19 @@ class Results:
         found = {key[3] for key in self.cells if key[0] == dataset and key[3] is not None}
         return sorted(each for each in found if each is not None)
 
+    def shown_bits(self, dataset: str) -> int | None:
+        """Return the code length of figures that show one: 64 if there, else the longest."""
+        bits = self.bits(dataset)
+        return _PREFERRED_BITS if _PREFERRED_BITS in bits else max(bits, default=None)
+
+    def at(self, dataset: str, setting: str, n_bits: int | None) -> dict[str, Cell]:
+        """Return the cells of a setting at one code length, rankers included, by variant."""
+        found = {
+            variant: self.cell(dataset, setting, variant, n_bits)
+            for variant in self.variants(dataset, setting)
+        }
+        return {variant: cell for variant, cell in found.items() if cell is not None}
+
     def has_rankers(self, dataset: str) -> bool:
         """Return whether something without codes takes part."""
         return any(key[0] == dataset and key[3] is None for key in self.cells)
@@ -139,6 +183,33 @@ class Results:
         """Return a cell; a ranker's whatever the code length."""
         found = self.cells.get((dataset, setting, variant, n_bits))
         return found or self.cells.get((dataset, setting, variant, None))
+
+
+def _sweeps(cells: dict[Key, Cell]) -> tuple[set[Key], tuple[Sweep, ...]]:
+    """Return the keys that belong to sweeps, and the sweeps; defaults stand in both places."""
+    values: dict[tuple[str, str, str], set[float]] = {}
+    single: dict[Key, tuple[str, float]] = {}
+    for key, cell in cells.items():
+        parameters = cell.summaries[0].run.parameters
+        if len(parameters) == 1 and isinstance(parameters[0][1], (int, float)):
+            name, value = parameters[0]
+            single[key] = name, float(value)
+            values.setdefault((key[0], cell.method.name, name), set()).add(float(value))
+    swept: set[Key] = set()
+    found: dict[tuple[str, str, str, str, int | None], dict[float, Cell]] = {}
+    for key, (name, value) in single.items():
+        method = cells[key].method
+        if len(values[key[0], method.name, name]) < _LEAST_SWEEP:
+            continue
+        swept.add(key)
+        place = (key[0], key[1], method.name, name, key[3])
+        found.setdefault(place, {})[value] = cells[key]
+        plain = cells.get((key[0], key[1], method.name, key[3]))
+        if plain is not None:
+            found[place].setdefault(float(method.parameters[name]), plain)
+    return swept, tuple(
+        Sweep(*place, dict(sorted(by_value.items()))) for place, by_value in found.items()
+    )
 
 
 def title_of(variant: str) -> str:
@@ -151,7 +222,7 @@ def title_of(variant: str) -> str:
     return ", ".join([METHODS[name].title, *parameters])
 
 
-def _order(key: tuple[str, str, str, int | None]) -> tuple[object, ...]:
+def _order(key: Key) -> tuple[object, ...]:
     dataset, setting, variant, n_bits = key
     place = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
     method = list(METHODS).index(variant.split("+")[0])

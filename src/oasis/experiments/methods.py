@@ -48,7 +48,7 @@ class Method:
     make : called with keywords
         What the run decides (``n_bits`` and ``random_state`` of a hasher), what the method is told
         (``labels``, ``classes``), and its parameters.
-    parameters : names that a run may set
+    parameters : names that a run may set, with their defaults
     kind : {"online", "batch", "ranker"}
         Online codes stand for ever; a batch method codes everything anew each round; a ranker
         has no codes at all.
@@ -71,7 +71,7 @@ class Method:
     name: str
     title: str
     make: Callable[..., OnlineHasher | Ranker]
-    parameters: tuple[str, ...]
+    parameters: Mapping[str, Any]
     kind: Kind = "online"
     paper: str = ""
     told_classes: bool = False
@@ -142,9 +142,9 @@ class Method:
         return "wordllama and axes" if self.name == "oasis" else ""
 
 
-def _settable(cls: Callable[..., Any], *fixed: str) -> tuple[str, ...]:
-    names = inspect.signature(cls).parameters
-    return tuple(name for name in names if name not in _SET_BY_RUN + fixed)
+def _settable(cls: Callable[..., Any], *fixed: str) -> dict[str, Any]:
+    found = inspect.signature(cls).parameters
+    return {name: each.default for name, each in found.items() if name not in _SET_BY_RUN + fixed}
 
 
 def _hasher(
@@ -159,7 +159,7 @@ def _hasher(
         name,
         title,
         cls,
-        _settable(cls) + ((_ROUNDS,) if is_batch else ()),
+        _settable(cls) | ({_ROUNDS: "first, middle and last"} if is_batch else {}),
         kind="batch" if is_batch else "online",
         told_classes=tell or cls.needs_classes,
         thrice=is_batch,

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oasis.experiments.figures import Drawing
+from oasis.experiments.canvas import Drawing
 from oasis.experiments.tables import Table
 
 _STYLE = """
@@ -19,11 +19,18 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.7rem; margin: 0 0 .25rem; }
 h2 { font-size: 1.35rem; margin: 3rem 0 .5rem; border-top: 1px solid var(--line);
   padding-top: 1.5rem; }
-h3 { font-size: 1.05rem; margin: 2rem 0 .25rem; }
+h3 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; }
+h4 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p, figcaption { color: var(--soft); max-width: 48rem; margin: .25rem 0 .75rem; }
-nav a { color: inherit; margin-right: 1rem; }
+nav div { margin: .25rem 0; }
+nav a { color: var(--soft); margin-right: .9rem; }
+nav .data { color: var(--ink); font-weight: 600; }
+summary { cursor: pointer; color: var(--soft); margin: .75rem 0; }
+details h4 { display: none; }
+tbody tr:hover { background: var(--mark); }
+tr.rule td { border-top: 2px solid var(--line); }
 figure { margin: 1rem 0 2rem; overflow-x: auto; }
-figure svg { width: 100%; height: auto; min-width: 40rem; color: var(--ink); }
+figure svg { max-width: 100%; height: auto; color: var(--ink); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var(--line);
@@ -35,21 +42,30 @@ th { color: var(--soft); font-weight: 600; }
 
 
 @dataclass(frozen=True)
+class Part:
+    """What belongs together: a heading, some lines, figures and tables.
+
+    Tables after the first ``n_open`` are folded up on the page.
+    """
+
+    name: str
+    lines: tuple[str, ...] = ()
+    drawings: tuple[Drawing, ...] = ()
+    tables: tuple[Table, ...] = ()
+    n_open: int = 1
+
+
+@dataclass(frozen=True)
 class Section:
-    """One part of the report: a heading, some lines, figures and tables."""
+    """One data set, or what else a report has: a heading, some lines, and parts."""
 
     name: str
     lines: tuple[str, ...]
-    drawings: tuple[Drawing, ...]
-    tables: tuple[Table, ...]
+    parts: tuple[Part, ...]
 
 
 def page(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:
     """Return the whole page; figures are drawn into it."""
-    links = " ".join(
-        f'<a href="#part-{number}">{html.escape(section.name)}</a>'
-        for number, section in enumerate(sections)
-    )
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -59,19 +75,40 @@ def page(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:
         f"<style>{_STYLE}</style></head>",
         f"<body><h1>{html.escape(title)}</h1>",
         *_paragraphs(lines),
-        f"<nav>{links}</nav>",
+        f"<nav>{_links(sections)}</nav>",
     ]
     for number, section in enumerate(sections):
-        parts.append(f'<section id="part-{number}"><h2>{html.escape(section.name)}</h2>')
+        parts.append(f'<section id="s{number}"><h2>{html.escape(section.name)}</h2>')
         parts += _paragraphs(section.lines)
-        parts += [_figure(drawing, number) for drawing in section.drawings]
-        parts += [table.html() for table in section.tables]
+        for at, part in enumerate(section.parts):
+            parts.append(f'<section id="s{number}-{at}"><h3>{html.escape(part.name)}</h3>')
+            parts += _paragraphs(part.lines)
+            parts += [_figure(drawing, number) for drawing in part.drawings]
+            parts += [table.html() for table in part.tables[: part.n_open]]
+            parts += [_folded(table) for table in part.tables[part.n_open :]]
+            parts.append("</section>")
         parts.append("</section>")
     return "\n".join([*parts, "</body></html>", ""])
 
 
+def _links(sections: Sequence[Section]) -> str:
+    rows = []
+    for number, section in enumerate(sections):
+        inner = " ".join(
+            f'<a href="#s{number}-{at}">{html.escape(part.name)}</a>'
+            for at, part in enumerate(section.parts)
+        )
+        name = f'<a class="data" href="#s{number}">{html.escape(section.name)}</a>'
+        rows.append(f"<div>{name} {inner}</div>")
+    return "\n".join(rows)
+
+
+def _folded(table: Table) -> str:
+    return f"<details><summary>{html.escape(table.title)}</summary>\n{table.html()}</details>"
+
+
 def _paragraphs(lines: Sequence[str]) -> list[str]:
-    return [f"<p>{html.escape(line)}</p>" for line in lines]
+    return [f"<p>{html.escape(line)}</p>" for line in lines if line]
 
 
 def _figure(drawing: Drawing, number: int) -> str:
@@ -80,6 +117,6 @@ def _figure(drawing: Drawing, number: int) -> str:
     svg = drawing.svg.replace(' id="', f' id="{prefix}').replace('href="#', f'href="#{prefix}')
     svg = svg.replace("url(#", f"url(#{prefix}")
     return (
-        f"<figure><h3>{html.escape(drawing.title)}</h3>\n{svg}\n"
+        f"<figure><h4>{html.escape(drawing.title)}</h4>\n{svg}\n"
         f"<figcaption>{html.escape(drawing.caption)}</figcaption></figure>"
     )

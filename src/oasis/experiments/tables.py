@@ -1,25 +1,19 @@
-"""Tables of a report: for people as Markdown and HTML, for programs as CSV."""
+"""Tables of a report, for people: Markdown and HTML."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from oasis.experiments.cells import Cell, Estimate, Results, title_of
+from oasis.experiments.paper import published_seconds
 from oasis.experiments.summaries import Summary
 
-QUERIES = {
-    "new": "queries of the last round",
-    "old": "queries of earlier rounds",
-    "all": "queries of all rounds",
-}
-"""What the groups of queries are called."""
-
 Row = tuple[str, ...]
+
+_TABLE_2_BITS, _TABLE_2_ROUNDS = 16, 9
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,8 @@ class Table:
         ]
         body = "\n".join([line(self.header), line(rule), *(line(row) for row in rows)])
         note = f"{self.note}\n\n" if self.note else ""
-        return f"### {self.title}\n\n{note}{body}\n"
+        title = f"#### {self.title}\n\n" if self.title else ""
+        return f"{title}{note}{body}\n"
 
     def html(self) -> str:
         """Return the table as HTML."""
@@ -63,21 +58,67 @@ class Table:
             kind = ' class="name"' if number < self.n_names else ' class="best"' if best else ""
             return f"<{tag}{kind}>{html.escape(text.removeprefix('*'))}</{tag}>"
 
-        def line(tag: str, cells: Row) -> str:
-            return "<tr>" + "".join(cell(tag, i, text) for i, text in enumerate(cells)) + "</tr>"
+        def line(tag: str, cells: Row, rule: bool = False) -> str:
+            start = '<tr class="rule">' if rule else "<tr>"
+            return start + "".join(cell(tag, i, text) for i, text in enumerate(cells)) + "</tr>"
 
-        body = "\n".join(line("td", row) for row in self.rows)
+        # a rule where the first of several names changes, such as between settings
+        before = [None, *(row[0] for row in self.rows)]
+        grouped = len({row[0] for row in self.rows}) < len(self.rows)
+        body = "\n".join(
+            line("td", row, grouped and last is not None and row[0] != last)
+            for last, row in zip(before, self.rows, strict=False)
+        )
+        title = f"<h4>{html.escape(self.title)}</h4>\n" if self.title else ""
         note = f"<p>{html.escape(self.note)}</p>\n" if self.note else ""
         return (
-            f"<h3>{html.escape(self.title)}</h3>\n{note}"
+            f"{title}{note}"
             f'<div class="scroll"><table>\n<thead>{line("th", self.header)}</thead>\n'
             f"<tbody>\n{body}\n</tbody></table></div>\n"
         )
 
 
-def dataset_tables(results: Results, dataset: str) -> list[Table]:
-    """Return the tables of one data set."""
-    tables = [
+def glance_table(results: Results, dataset: str) -> Table:
+    """Return all methods at one code length, setting by setting."""
+    n_bits, settings = results.shown_bits(dataset), results.settings(dataset)
+    variants = list(dict.fromkeys(v for each in settings for v in results.variants(dataset, each)))
+    rows: list[list[str]] = []
+    best: dict[int, tuple[float, int]] = {}
+    for variant in variants:
+        cells = [results.cell(dataset, setting, variant, n_bits) for setting in settings]
+        some = next((cell for cell in cells if cell is not None), None)
+        if some is None:
+            continue
+        for column, cell in enumerate(cells, 2):
+            value = None if cell is None else cell.last("new", "expected")
+            if value is not None and some.method.kind == "online":
+                best[column] = max(best.get(column, (-1.0, 0)), (value.mean, len(rows)))
+        rows.append([title_of(variant), some.method.kind, *(_both(cell) for cell in cells)])
+    for column, (_, row) in best.items():
+        rows[row][column] = f"*{rows[row][column]}"
+    chances = [
+        next(cell.last("new", "chance") for cell in results.at(dataset, each, n_bits).values())
+        for each in settings
+    ]
+    rows.append(["chance", "", *("" if each is None else f"{each.mean:.3f}" for each in chances)])
+    length = f"{n_bits} bits, " if n_bits else ""
+    return Table(
+        "",
+        f"MAP at the last round, {length}queries of that round: by Hamming distance / by "
+        "projections. Bold: the best online method by Hamming distance.",
+        ("method", "kind", *settings),
+        tuple(tuple(row) for row in rows),
+    )
+
+
+def _both(cell: Cell | None) -> str:
+    values = [] if cell is None else [cell.last("new", each) for each in ("expected", "asymmetric")]
+    return " / ".join(f"{each.mean:.3f}" for each in values if each is not None)
+
+
+def map_tables(results: Results, dataset: str) -> list[Table]:
+    """Return MAP at the last round by code length: the paper's Table 1, measured in four ways."""
+    return _some(
         _map_table(
             results,
             dataset,
@@ -112,11 +153,105 @@ def dataset_tables(results: Results, dataset: str) -> list[Table]:
             lambda cell: cell.last("new", "stable"),
             beside_paper=True,
         ),
-        _forgetting_table(results, dataset),
-        _training_table(results, dataset),
-        _method_table(results, dataset),
-    ]
+    )
+
+
+def forgetting_tables(results: Results, dataset: str) -> list[Table]:
+    """Return what becomes of the queries of earlier rounds."""
+    return _some(_forgetting_table(results, dataset))
+
+
+def time_tables(results: Results, dataset: str) -> list[Table]:
+    """Return training times, and the paper's Table 2 beside ours where the shapes are the same."""
+    return _some(_table_2(results, dataset), _training_table(results, dataset))
+
+
+def method_tables(results: Results, dataset: str) -> list[Table]:
+    """Return what every method is, and what it is given."""
+    return _some(_method_table(results, dataset))
+
+
+def _some(*tables: Table) -> list[Table]:
     return [table for table in tables if table.rows]
+
+
+_ENGINEERS = (
+    *("oasis", "oasis-paper", "itq", "itq-refit", "pca-sign", "random-projection"),
+    *("float-cosine", "probe"),
+)
+
+
+def bytes_table(results: Results, dataset: str) -> Table:
+    """Return what an engineer would pick at the same bytes an item, and the ceiling."""
+    n_bits = results.shown_bits(dataset)
+    rows: list[Row] = []
+    for setting in results.settings(dataset):
+        cells = results.at(dataset, setting, n_bits)
+        ceiling = _best(cells["probe"]) if "probe" in cells else None
+        for name in _ENGINEERS:
+            best = _best(cells[name]) if name in cells else None
+            if best is None:
+                continue
+            chance = cells[name].last("new", "chance")
+            share = ""
+            if ceiling is not None and chance is not None and ceiling.mean > chance.mean:
+                share = f"{(best.mean - chance.mean) / (ceiling.mean - chance.mean):.0%}"
+            rows.append(
+                (setting, title_of(name), _bytes(cells[name]), _both(cells[name]), str(best), share)
+            )
+    return Table(
+        "",
+        "What an engineer would pick instead: codes that need no labels, or the features as they "
+        "are (float32). MAP at the last round, queries of that round, by Hamming distance / by "
+        "projections; the better of the two; and how far that is on the way from chance to the "
+        "ceiling, a float regression onto labels that ranks by the true label sets of the base.",
+        ("setting", "method", "bytes an item", "MAP", "better", "of the way"),
+        tuple(rows) if len({row[1] for row in rows}) > 1 else (),
+    )
+
+
+def _best(cell: Cell) -> Estimate | None:
+    found = [cell.last("new", each) for each in ("expected", "asymmetric")]
+    known = [each for each in found if each is not None]
+    return max(known, key=lambda each: each.mean, default=None)
+
+
+def _bytes(cell: Cell) -> str:
+    if cell.n_bits is not None:
+        return f"{cell.n_bits // 8:,}"
+    if cell.method.name == "probe":
+        return "its labels"
+    return f"{4 * sum(cell.summaries[0].about['dataset']['n_features'].values()):,}"
+
+
+def _table_2(results: Results, dataset: str) -> Table:
+    """Return training times by round beside the paper's, for MIRFlickr and data of its shape."""
+    rows: list[Row] = []
+    numbers = range(1, _TABLE_2_ROUNDS + 1)
+    cells = results.at(dataset, "first", _TABLE_2_BITS)
+    if dataset.removeprefix("synthetic-") == "mirflickr":
+        for variant, cell in cells.items():
+            if cell.n_bits is None:
+                continue
+            rounds = enumerate(cell.round_numbers())
+            ours = {
+                number: cell.estimate(lambda s, t=t: s.rounds[t].train_seconds)  # type: ignore[misc]
+                for t, number in rounds
+            }
+            found = [ours.get(number) for number in numbers]
+            texts = ["" if each is None else f"{each.mean:.2f}" for each in found]
+            rows.append((title_of(variant), "here", *texts))
+            papers = published_seconds(cell.method.name)
+            if papers:
+                rows.append((title_of(variant), "paper", *(f"{each:.2f}" for each in papers)))
+    generated = " Here the features are generated." if dataset.startswith("synthetic-") else ""
+    return Table(
+        "Training time by round, beside the paper's Table 2",
+        f"Seconds, 16 bits, first setting, rounds of 2,000.{generated} The paper's machine is "
+        "another one: compare ratios.",
+        ("method", "", *(str(number) for number in numbers)),
+        tuple(rows),
+    )
 
 
 def _map_table(
@@ -250,103 +385,29 @@ def _method_table(results: Results, dataset: str) -> Table:
     for (of, _, variant, _), cell in results.cells.items():
         about = cell.summaries[0].about["method"]
         if of == dataset:
+            fixed = about.get("fixed", cell.method.fixed)  # older results do not say
             rows[variant] = (
                 title_of(variant),
                 about["kind"],
                 "yes" if about["told_classes"] else "no",
                 about["label_vectors"] or "none",
+                about.get("rounds", "every"),
+                ", ".join(f"{name}={value}" for name, value in fixed.items()) or "none",
                 str(max(len(c.summaries) for k, c in results.cells.items() if k[2] == variant)),
             )
     return Table(
         "Methods",
         "Online codes stand for ever; a batch method keeps all features and codes everything anew "
-        "each round; a ranker has no codes.",
-        ("method", "kind", "told all classes", "label vectors", "seeds"),
+        "each round; a ranker has no codes. Parameters are the published ones unless set here: "
+        "sigma=mean fits kernel widths to the data, since the published ones are for standardised "
+        "features; dtype=float32 is how batch methods keep features, their sums being float64.",
+        (
+            *("method", "kind", "told all classes", "label vectors", "measured at rounds"),
+            *("set besides", "seeds"),
+        ),
         tuple(rows.values()),
-        n_names=4,
+        n_names=6,
     )
-
-
-def last_round_csv(results: Results) -> str:
-    """Return every figure of the last round in long form, the paper's beside it."""
-    rows = []
-    for (dataset, setting, variant, n_bits), cell in results.cells.items():
-        for queries in QUERIES:
-            chance = cell.last(queries, "chance")
-            for figure in ("expected", "stable", "asymmetric"):
-                estimate = cell.last(queries, figure)
-                if estimate is None or chance is None:
-                    continue
-                is_papers = queries == "new" and figure == "stable"
-                published = cell.published() if is_papers else None
-                rows.append(
-                    [
-                        *(dataset, setting, variant, _number(n_bits), queries, figure),
-                        *(_number(estimate.mean), _number(estimate.spread), estimate.n_seeds),
-                        *(_number(chance.mean), _number(published)),
-                        "" if published is None else _number(estimate.mean - published),
-                    ]
-                )
-    header = "dataset setting method bits queries measure map spread seeds chance paper difference"
-    return _csv(header.split(), rows)
-
-
-def by_round_csv(results: Results) -> str:
-    """Return MAP and training time round by round, in long form."""
-    rows = []
-    for (dataset, setting, variant, n_bits), cell in results.cells.items():
-        columns = [
-            cell.by_round(queries, figure)
-            for queries in QUERIES
-            for figure in ("expected", "chance")
-        ]
-        for t, number in enumerate(cell.round_numbers()):
-            seconds = cell.estimate(lambda s, t=t: s.rounds[t].train_seconds)  # type: ignore[misc]
-            figures = [
-                _number(None if each is None else each.mean)
-                for each in (column[t] for column in columns)
-            ]
-            rows.append(
-                [
-                    *(dataset, setting, variant, _number(n_bits), number),
-                    *(cell.summaries[0].rounds[t].n_train, cell.summaries[0].rounds[t].n_base),
-                    *figures,
-                    _number(None if seconds is None else seconds.mean),
-                ]
-            )
-    header = (
-        "dataset setting method bits round n_train n_base new new_chance old old_chance all "
-        "all_chance train_seconds"
-    )
-    return _csv(header.split(), rows)
-
-
-def forgetting_csv(results: Results) -> str:
-    """Return, for each round with queries of its own, their MAP right after it and now."""
-    rows = []
-    for (dataset, setting, variant, n_bits), cell in results.cells.items():
-        for i in range(len(cell.summaries[0].history)):
-            after = cell.estimate(lambda s, i=i: s.history[i][i])  # type: ignore[misc]
-            now = cell.estimate(lambda s, i=i: s.history[-1][i])  # type: ignore[misc]
-            if after is not None and now is not None:
-                values = after.mean, now.mean, after.mean - now.mean
-                rows.append(
-                    [dataset, setting, variant, _number(n_bits), i + 1, *map(_number, values)]
-                )
-    header = "dataset setting method bits queries_of right_after now lost"
-    return _csv(header.split(), rows)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
 
 
 def _bold(text: str) -> str:
