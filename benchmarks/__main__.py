@@ -19,12 +19,8 @@ import scipy
 from rich.console import Console
 from rich.table import Table
 
-<<<<<<< HEAD
 QUICK = ("learning", "evaluation")
-SUITES = (*QUICK, "search", "collection", "streams")
-=======
-SUITES = ("learning", "methods", "evaluation", "streams")
->>>>>>> report2
+SUITES = (*QUICK, "methods", "search", "collection", "streams")
 RESULTS = Path(__file__).with_name("results.json")
 
 
