@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from toy import NAMES, chunk, class_vectors
 
-from oasis.collection import Collection, writer
+from oasis.collection import Collection, search, writer
 from oasis.collection.checks import findings
 from oasis.collection.filters import Filter
 from oasis.collection.intake import MAX_PAYLOAD_BYTES, MAX_THUMBNAIL_BYTES
@@ -149,8 +149,11 @@ def test_where_equals_brute_force(filled, where, passes):
     assert_hits(c.search(X, 6, where=where), truth.search(projections, 6, "asymmetric", passes))
 
 
-def test_where_without_a_list_equals_brute_force(folder):
+@pytest.mark.parametrize("oversample", [16, 2])
+def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample):
     """A filter that lets most pass is answered from a larger search, in a collection of size."""
+    monkeypatch.setattr(search, "_OVERSAMPLE", oversample)
+    monkeypatch.setattr(search, "_SPARE", 4 * oversample)
     truth = Truth()
     with open_toy(folder / "c") as c:
         X, y = chunk(1500, seed=0)
@@ -514,7 +517,12 @@ def test_readers_follow_the_writer(folder, monkeypatch):
         with Collection.open(folder / "c", readonly=True) as reader:
             assert reader.readonly
             assert not c.readonly
-            for change in (lambda: reader.ingest(*chunk(2)), lambda: reader.delete([1])):
+            for change in (
+                lambda: reader.ingest(*chunk(2)),
+                lambda: reader.ingest_items([]),
+                lambda: reader.delete([1]),
+                reader.checkpoint,
+            ):
                 with pytest.raises(CollectionError, match="readonly"):
                     change()
             X, _ = chunk(3, seed=60)
@@ -785,6 +793,20 @@ def test_the_index_file_is_used_and_can_be_done_without(folder, monkeypatch, dam
         assert_hits(c.search(X, 200, "hamming"), expected)
         assert bool(caplog.records) == (damage != "none")
         c.checkpoint()
+        assert c.check() == []
+
+
+def test_an_entry_that_a_crash_left_half_written_is_cut_off(folder):
+    c = open_toy(folder / "c")
+    c.ingest(*chunk(40))
+    c.ingest(*chunk(2, seed=1))
+    c._catalog.close()
+    c._lock.release()
+    (journal,) = c.path.glob("journal-*")
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b"features of a chunk that was never committed")
+    with Collection.open(c.path) as c:
+        assert journal.read_bytes() == whole
         assert c.check() == []
 
 

@@ -54,6 +54,10 @@ def assert_is(c, truth):
     ]
 
 
+def file_sizes(c):
+    return {p.name: p.stat().st_size for p in c.path.iterdir() if "sqlite" not in p.name}
+
+
 def abandon(c):
     """Let go of a collection as the death of its process would."""
     c._catalog.close()
@@ -296,6 +300,7 @@ def test_every_single_operation_may_fail(folder, monkeypatch, small_limits, what
             (c.path / name).write_bytes(content)
         c = Collection.open(c.path)
         disk = FaultyDisk(c.path, fails_at, fault)
+        sizes = file_sizes(c)
         failed = None
         with monkeypatch.context() as patch:
             with_faults(patch, disk)
@@ -322,6 +327,7 @@ def test_every_single_operation_may_fail(folder, monkeypatch, small_limits, what
         else:
             # it can go on as if nothing had happened
             assert failed is not None
+            assert file_sizes(c) == sizes
             assert_is(c, before)
             change(c)
             assert_is(c, after)

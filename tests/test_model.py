@@ -73,6 +73,45 @@ def test_paper_equals_the_literal_formulas(sizes, options, seed):
         assert np.allclose(ridge.BX, slow.B.T @ slow.X[name], atol=1e-8)
 
 
+@pytest.mark.parametrize("options", [{}, {"balanced": True}, {"queries": "labels"}])
+def test_options_beyond_the_paper_pass_conformance_one_by_one(options):
+    for name, check in hasher_checks.CHECKS.items():
+        if name != "check_clone_and_deepcopy":  # compares with the maker's own parameters
+            check(lambda seed: paper(seed, **options))
+
+
+def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
+    model = orthogonal()
+    Xs, Ls, codes = [], [], []
+    for number in range(3):
+        X, y = toy.chunk(80, number, classes=toy.NAMES[: 4 + number])
+        model.partial_fit(X, y)
+        Xs.append(
+            {
+                name: values / np.linalg.norm(values, axis=1, keepdims=True)
+                for name, values in X.items()
+            }
+        )
+        Ls.append(y)
+        codes.append(unpack(model.codes_).astype(float))
+    classes = model.classes_
+    L = np.array([[name in names for name in classes] for y in Ls for names in y], dtype=float)
+    B = np.vstack(codes)
+    Bc = B - B.mean(axis=0)
+    D = np.linalg.solve(Bc.T @ Bc + 0.1 * len(B) * np.eye(B.shape[1]), Bc.T @ (L - L.mean(axis=0)))
+    query = toy.chunk(30, 99, classes=toy.NAMES[:6])[0]
+    total = weight = 0.0
+    for name in query:
+        A = np.vstack([X[name] for X in Xs])
+        M = np.linalg.solve(A.T @ A + np.eye(A.shape[1]), A.T @ L)  # (d, c)
+        trust = (A @ M * L).sum(axis=0) / L.sum(axis=0)  # mean prediction over a class's samples
+        unit = query[name] / np.linalg.norm(query[name], axis=1, keepdims=True)
+        total = total + unit @ M * trust
+        weight = weight + trust
+    expected = np.maximum(total / weight, 0) ** 1.75 @ D.T
+    assert np.allclose(model.project(query), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("make", [paper, orthogonal, blended])
 def test_float32_features_give_the_codes_of_float64_ones(make):
     single, double = make(3), make(3)
@@ -213,6 +252,7 @@ def test_project_words_needs_words():
         ({"delta": 0}, "delta must be a finite number, positive, got 0"),
         ({"theta": float("nan")}, "theta must be a finite number"),
         ({"n_iter": 0}, "n_iter must be a positive integer"),
+        ({"queries": "words"}, "queries must be 'labels' or 'codes', got 'words'"),
         ({"unlabelled": "drop"}, "unlabelled must be 'encode' or 'learn', got 'drop'"),
     ],
 )

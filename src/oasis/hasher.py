@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,11 @@ class OnlineHasher(BaseEstimator, ABC):  # type: ignore[misc]
     codes_ : (n, n_bits / 8) uint8
         The codes of the last chunk, to be stored as they are.
     """
+
+    is_batch: ClassVar[bool] = False
+    """Whether it keeps old features, retrains on everything and replaces stored codes."""
+    needs_classes: ClassVar[bool] = False
+    """Whether it must be told all classes beforehand."""
 
     n_bits: int
     codes_: Codes

@@ -24,8 +24,12 @@ import scipy.sparse as sp
 from oasis.errors import FormatError, InputError, UnknownWordError
 from oasis.words import FileWords, GivenWords, State, WordSource, source_from_state, source_of
 
-DEFAULT_AXES = 0.8
-"""Weight of the axes in the label space that is used when none is given."""
+DEFAULT_AXES = 0.99
+"""Weight of the axes in the label space that is used when none is given.
+
+Words that lie close together make codes hard to tell apart, so they weigh next to nothing there;
+they are for names that are no class, which are found through the classes near them.
+"""
 
 # vectors whose sum is shorter than this part of their lengths cancel
 _CANCEL = 1e-12
@@ -113,7 +117,7 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal")
         <LabelSpace words=None axes=1.0, 0 classes>
         >>> LabelSpace.of(None)
-        <LabelSpace words='wordllama' axes=0.8, 0 classes>
+        <LabelSpace words='wordllama' axes=0.99, 0 classes>
         """
         if isinstance(labels, LabelSpace):
             return labels
@@ -173,6 +177,33 @@ class LabelSpace:
             rows = np.concatenate([self._rows, rows])
         return self._made(self._source, self.axes, self.names + tuple(new), rows)
 
+    def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
+        """Return L, (n, c): 1 where a sample has a class; a name counts once.
+
+        >>> LabelSpace.of("orthogonal").grown(["a", "b"]).indicator([["a"], ["b", "a"]]).toarray()
+        array([[1., 0.],
+               [1., 1.]])
+        """
+        indptr, indices = [0], list[int]()
+        for row, names in enumerate(label_sets):
+            if names is not None:
+                if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+                    raise InputError(
+                        f"labels of sample {row} must be an iterable of class names, got "
+                        f"{names!r}; write ['sky'] for one class"
+                    )
+                # sorted, so that sums are rounded in the same way whatever the order of the names
+                indices.extend(sorted({self._known(name) for name in names}))
+            indptr.append(len(indices))
+        return sp.csr_array(
+            (np.ones(len(indices)), np.array(indices, dtype=np.int64), np.array(indptr)),
+            shape=(len(indptr) - 1, len(self.names)),
+        )
+
+    def vectors(self) -> npt.NDArray[np.float64]:
+        """Return the vectors of all classes, (c, n_features), each scaled to unit length."""
+        return self.represent([name] for name in self.names)
+
     def represent(self, label_sets: Iterable[Iterable[str] | None]) -> npt.NDArray[np.float64]:
         """Return G: per sample the sum of its classes' vectors, scaled to unit length.
 
@@ -192,26 +223,12 @@ class LabelSpace:
                [0.70710678, 0.70710678],
                [0.        , 0.        ]])
         """
-        indptr, indices = [0], list[int]()
-        for row, names in enumerate(label_sets):
-            if names is not None:
-                if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-                    raise InputError(
-                        f"labels of sample {row} must be an iterable of class names, got "
-                        f"{names!r}; write ['sky'] for one class"
-                    )
-                # sorted, so that sums are rounded in the same way whatever the order of the names
-                indices.extend(sorted({self._known(name) for name in names}))
-            indptr.append(len(indices))
-        n_samples, width = len(indptr) - 1, self._rows.shape[1]
-        L = sp.csr_array(
-            (np.ones(len(indices)), np.array(indices, dtype=np.int64), np.array(indptr)),
-            shape=(n_samples, len(self.names)),
-        )
+        L = self.indicator(label_sets)
+        n_samples, width = L.shape[0], self._rows.shape[1]
         G = np.zeros((n_samples, self.n_features))
         G[:, :width] = L @ self._rows  # SPEC 2: L_j K, the columns of words
         if self.axes > 0:
-            samples = np.repeat(np.arange(n_samples), np.diff(indptr))
+            samples = np.repeat(np.arange(n_samples), np.diff(L.indptr))
             G[samples, width + L.indices] = np.sqrt(self.axes)
         lengths = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
         return _to_unit(G, floor=_CANCEL * (L @ lengths))

@@ -1,4 +1,4 @@
-"""A linear hash function: one matrix per modality, and products of dense and CSR features."""
+"""Hash functions: linear ones, and one that goes through predicted labels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from oasis.errors import InputError
 from oasis.hasher import Matrix, check_finite, inverse_norms
 
 Array = npt.NDArray[np.float64]
+
+SHARPNESS = 1.75
+"""Power to which predicted labels are raised before they are weighed against each other."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,52 @@ class LinearMap:
         if name in self.offsets:
             part -= np.outer(has_row(matrix), self.offsets[name]).astype(part.dtype, copy=False)
         return part
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """``x -> D w``: predict the labels of a sample, and go where codes with such labels are.
+
+    Every modality predicts each class by a linear map; the predictions are averaged, each with the
+    trust that its modality has earned on that class. ``w`` is their positive part to a power that
+    favours what is predicted clearly.
+
+    Attributes
+    ----------
+    predictors : modality name -> map to c values, near 1 for the classes of a sample
+    trust : modality name -> (c,), positive
+    directions : D', (c, r), see `oasis.codebook`
+    """
+
+    predictors: Mapping[str, LinearMap]
+    trust: Mapping[str, Array]
+    directions: Array
+
+    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
+        """Return the (n, r) float32 projections of a non-empty subset of the modalities.
+
+        A row of zeros is a modality that the sample lacks.
+        """
+        return self.from_labels(self.predict(X))
+
+    def predict(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
+        """Return the (n, c) float32 predictions of the labels."""
+        total = np.zeros((1, len(self.directions)), dtype=np.float32)
+        weight = np.zeros_like(total)
+        for name, matrix in X.items():
+            prediction = self.predictors[name].project({name: matrix})  # (n, c)
+            trust = self.trust[name].astype(np.float32)
+            has_modality = prediction.any(axis=1, keepdims=True)
+            total = total + prediction * trust
+            weight = weight + has_modality * trust
+        mean: npt.NDArray[np.float32] = np.zeros_like(total)
+        np.divide(total, weight, out=mean, where=weight > 0)
+        return mean
+
+    def from_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the (n, r) float32 projections of samples with these (n, c) label values."""
+        sharpened = np.maximum(labels, 0) ** SHARPNESS
+        return np.asarray(sharpened @ self.directions, dtype=np.float32)
 
 
 def has_row(matrix: Matrix) -> npt.NDArray[np.bool_]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from oasis.codebook import Codebook
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import FormatError, InputError, NotFittedError
 from oasis.hasher import (
@@ -24,9 +25,17 @@ from oasis.hasher import (
     unit_rows,
 )
 from oasis.labels import LabelSpace
+from oasis.linear import LabelMap
 from oasis.ridge import Ridge
 from oasis.state import State, read_model, write_model
-from oasis.updates import Sums, Weights, iterate
+from oasis.updates import (
+    Sums,
+    Weights,
+    balanced_pull,
+    iterate,
+    no_prediction,
+    plain_pull,
+)
 
 
 class OASIS(OnlineHasher):
@@ -48,6 +57,13 @@ class OASIS(OnlineHasher):
         Weights of the loss: similarity, semantics, features, and the two ridges.
     n_iter : int
         Iterations a round.
+    balanced : bool
+        Give every class the same say in the codes of its samples, however many there were, so that
+        frequent classes do not drown rare ones.
+    queries : {"labels", "codes"}
+        How a query finds its code. "labels": its labels are predicted, and it goes where stored
+        codes with such labels are. "codes": its bits are predicted by regression on stored codes;
+        ``gamma`` weighs that regression in the codes themselves, and has no effect otherwise.
     normalize : bool
         Scale each sample's features to unit length, modality by modality, so that ``delta`` means
         the same on every data set.
@@ -92,6 +108,8 @@ class OASIS(OnlineHasher):
         theta: float = 1.0,
         delta: float = 1.0,
         n_iter: int = 3,
+        balanced: bool = True,
+        queries: Literal["labels", "codes"] = "labels",
         normalize: bool = True,
         unlabelled: Literal["encode", "learn"] = "encode",
         random_state: int | np.random.Generator | None = None,
@@ -104,6 +122,8 @@ class OASIS(OnlineHasher):
         self.theta = theta
         self.delta = delta
         self.n_iter = n_iter
+        self.balanced = balanced
+        self.queries = queries
         self.normalize = normalize
         self.unlabelled = unlabelled
         self.random_state = random_state
@@ -115,8 +135,14 @@ class OASIS(OnlineHasher):
         labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] = "wordllama",
         **parameters: Any,
     ) -> Self:
-        """Return the method as published: features as they are, every sample in the sums."""
-        return cls(n_bits, labels, normalize=False, unlabelled="learn", **parameters)
+        """Return the method as published, nothing added."""
+        as_published: dict[str, Any] = {
+            "balanced": False,
+            "queries": "codes",
+            "normalize": False,
+            "unlabelled": "learn",
+        }
+        return cls(n_bits, labels, **as_published | parameters)
 
     @property
     def classes_(self) -> tuple[str, ...]:
@@ -149,18 +175,26 @@ class OASIS(OnlineHasher):
         return self
 
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
+        """Return the real values whose signs are the codes, (n, n_bits) float32.
+
+        X may have any of the modalities. As published they are ``sum_m X_m W_m'``.
+        """
         state = self._learned()
         return state.hash_function(self.normalize).project(check_features(X, state.widths))
 
     def project_words(self, names: Iterable[str]) -> npt.NDArray[np.float32]:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32.
 
-        The projection of a name with the unit vector g is ``g (sum G'V)``: what a sample with this
-        label alone would be pulled towards. The label space must have words.
+        A name goes where the codes of the classes are that are near it in the label space, which
+        must have words. As published, the projection of a name with the unit vector g is
+        ``g (sum G'V)``: what a sample with this label alone would be pulled towards.
         """
         state = self._learned()
-        return (state.labels.query_vectors(names) @ state.sums.GV).astype(np.float32)
+        vectors = state.labels.query_vectors(names)  # (n, f)
+        hash_function = state.hash_function(self.normalize)
+        if isinstance(hash_function, LabelMap):
+            return hash_function.from_labels(vectors @ state.labels.vectors().T)
+        return (vectors @ state.sums.GV).astype(np.float32)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically.
@@ -209,6 +243,14 @@ class OASIS(OnlineHasher):
 
     def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
+        for name, known in (
+            ("queries", ("labels", "codes")),
+            ("unlabelled", ("encode", "learn")),
+        ):
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"{name} must be {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}"
+                )
         for name, least, strict in (
             ("alpha", 0, False),
             ("beta", 0, False),
@@ -223,13 +265,12 @@ class OASIS(OnlineHasher):
                 raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
         if not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
             raise InputError(f"n_iter must be a positive integer, got {self.n_iter!r}")
-        if self.unlabelled not in ("encode", "learn"):
-            raise InputError(f"unlabelled must be 'encode' or 'learn', got {self.unlabelled!r}")
         if state is None:
             return
         for name, value, learned in (
             ("n_bits", n_bits, len(state.sums.VV)),
             ("delta", self.delta, next(iter(state.ridges.values())).delta),
+            ("queries", self.queries, state.queries),
         ):
             if value != learned:
                 raise InputError(
@@ -237,15 +278,18 @@ class OASIS(OnlineHasher):
                 )
 
     def _start(self, chunk: Chunk) -> State:
+        n_targets = self.n_bits if self.queries == "codes" else 0
         ridges = {
-            name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.delta))
+            name: Ridge.zero(n_targets, int(matrix.shape[1]), float(self.delta))
             for name, matrix in chunk.X.items()
         }
         seed = self.random_state
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
         labels = LabelSpace.of(self.labels)
-        return State(labels, Sums.zero(self.n_bits), ridges, 0, dict(np.random.PCG64(seed).state))
+        generator = dict(np.random.PCG64(seed).state)
+        sums, book = Sums.zero(self.n_bits), Codebook.zero(self.n_bits)
+        return State(labels, sums, book, ridges, self.queries, 0, generator)
 
     def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
         """Return the state after the chunk, and the chunk's codes; nothing is changed."""
@@ -270,22 +314,36 @@ class OASIS(OnlineHasher):
         self, state: State, X: dict[str, Matrix], label_sets: list[tuple[str, ...]]
     ) -> tuple[State, npt.NDArray[np.float64]]:
         labels = state.labels.grown(name for names in label_sets for name in names)
+        L = labels.indicator(label_sets)  # (n, c)
         G = labels.represent(label_sets)  # (n, f)
         sums = state.sums.widened(G.shape[1])
         rng = state.rng()
         if self.normalize:
             X = {name: unit_rows(matrix) for name, matrix in X.items()}
-        rounds = {name: state.ridges[name].round(matrix) for name, matrix in X.items()}
+        ridges = state.ridges
+        if self.queries == "labels":
+            ridges = {name: ridge.widened(L.shape[1]) for name, ridge in ridges.items()}
+        rounds = {name: ridges[name].round(matrix) for name, matrix in X.items()}
 
         def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
             return np.asarray(sum(each.predict(B) for each in rounds.values()))
 
-        weights = Weights(self.alpha, self.beta, self.gamma, self.theta)
-        *_, last = iterate(sums, G, predict, weights, self.n_iter, rng)
+        *_, last = iterate(
+            sums,
+            G,
+            balanced_pull(L, labels.vectors()) if self.balanced else plain_pull(G),
+            predict if self.queries == "codes" else no_prediction,
+            Weights(self.alpha, self.beta, self.gamma, self.theta),
+            self.n_iter,
+            rng,
+        )
+        targets = last.B if self.queries == "codes" else L.toarray()
         learned = State(
             labels,
             sums.plus(last.B, G, last.V),
-            {name: each.finish(last.B) for name, each in rounds.items()},
+            state.codebook.plus(last.B, L),
+            {name: each.finish(targets) for name, each in rounds.items()},
+            self.queries,
             state.n_seen,
             dict(rng.bit_generator.state),
         )

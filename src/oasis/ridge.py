@@ -137,6 +137,8 @@ class Ridge:
         The error falls by a constant factor a step, so its size after a step is predicted from
         the last two corrections.
         """
+        if not C.size:
+            return C
         size = _norm(C)
         last = size
         for _ in range(_MAX_REFINEMENTS):
@@ -289,6 +291,8 @@ class _LargeRound:
         self._B, self._target = B, target
 
     def _approximate(self, target: Array) -> Array:
+        if not target.size:
+            return target
         factor = self._new.factor
         return factor.upper(factor.lower(target))
 

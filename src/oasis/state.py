@@ -14,10 +14,11 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
+from oasis.codebook import Codebook
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
-from oasis.linear import LinearMap
+from oasis.linear import LabelMap, LinearMap
 from oasis.ridge import Ridge
 from oasis.store import replacing
 from oasis.updates import Sums
@@ -34,14 +35,18 @@ class State:
     ----------
     labels : the classes seen and their vectors, frozen on arrival
     sums : sums of codes and semantics
-    ridges : per modality, the sums of features and the hash function W
+    codebook : sums of codes and labels
+    ridges : per modality, the sums of features and the regression on codes, or on labels
+    queries : what ``ridges`` predict, "codes" or "labels"
     n_seen : samples seen, unlabelled ones included
     generator : state of the random generator for the next round
     """
 
     labels: LabelSpace
     sums: Sums
+    codebook: Codebook
     ridges: dict[str, Ridge]
+    queries: str
     n_seen: int
     generator: Mapping[str, Any]
 
@@ -49,14 +54,36 @@ class State:
     def widths(self) -> dict[str, int]:
         return {name: ridge.n_features for name, ridge in self.ridges.items()}
 
-    def hash_function(self, normalize: bool) -> LinearMap:
-        """Return ``x -> sum_m x_m W_m'``, of unit-length rows if ``normalize``."""
+    def hash_function(self, normalize: bool) -> LinearMap | LabelMap:
+        """Return what maps features, their rows at unit length if ``normalize``, to projections."""
         return self._hash_functions[normalize]
 
     @cached_property
-    def _hash_functions(self) -> dict[bool, LinearMap]:
+    def _hash_functions(self) -> dict[bool, LinearMap | LabelMap]:
+        make = self._linear_map if self.queries == "codes" else self._label_map
+        return {normalize: make(normalize) for normalize in (False, True)}
+
+    def _linear_map(self, normalize: bool) -> LinearMap:
+        """Return ``x -> sum_m x_m W_m'``."""
         weights = {name: ridge.W for name, ridge in self.ridges.items()}
-        return {normalize: LinearMap(weights, normalize=normalize) for normalize in (False, True)}
+        return LinearMap(weights, normalize=normalize)
+
+    def _label_map(self, normalize: bool) -> LabelMap:
+        """Return the hash function that goes through predicted labels.
+
+        A modality is trusted with a class as far as it predicts it: by its mean prediction over
+        the samples of that class, which the sums tell.
+        """
+        counts = np.maximum(self.codebook.counts, 1.0)
+        trust = {
+            name: np.maximum(np.vecdot(ridge.W, ridge.BX) / counts, 1e-3)
+            for name, ridge in self.ridges.items()
+        }
+        predictors = {
+            name: LinearMap({name: ridge.W}, normalize=normalize)
+            for name, ridge in self.ridges.items()
+        }
+        return LabelMap(predictors, trust, self.codebook.directions())
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""
@@ -72,6 +99,10 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "BG": state.sums.BG,
         "GV": state.sums.GV,
         "VV": state.sums.VV,
+        "BB": state.codebook.BB,
+        "B1": state.codebook.B1,
+        "LB": state.codebook.LB,
+        "counts": state.codebook.counts,
         "codes": codes,
     }
     arrays |= {f"labels/{key}": array for key, array in label_arrays.items()}
@@ -82,6 +113,8 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "labels": labels,
         "delta": {name: ridge.delta for name, ridge in state.ridges.items()},
         "n": state.sums.n,
+        "n_coded": state.codebook.n,
+        "queries": state.queries,
         "n_seen": state.n_seen,
         "generator": dict(state.generator),
     }
@@ -101,7 +134,18 @@ def read_model(path: Path, words: Any = None) -> tuple[dict[str, Any], State, Co
             for name, delta in header["delta"].items()
         }
         sums = Sums(arrays["BG"], arrays["GV"], arrays["VV"], int(header["n"]))
-        state = State(labels, sums, ridges, int(header["n_seen"]), header["generator"])
+        book = Codebook(
+            arrays["BB"], arrays["B1"], arrays["LB"], arrays["counts"], int(header["n_coded"])
+        )
+        state = State(
+            labels,
+            sums,
+            book,
+            ridges,
+            str(header["queries"]),
+            int(header["n_seen"]),
+            header["generator"],
+        )
         _check_shapes(state)
         state.rng()
         return dict(header["parameters"]), state, check_codes(arrays["codes"], len(sums.VV))
@@ -146,16 +190,22 @@ def _under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt
 def _check_shapes(state: State) -> None:
     """Raise ValueError unless every array of a loaded state has the shape it must have."""
     n_bits, f = state.sums.BG.shape
+    n_classes = len(state.codebook.counts)
     expected: list[tuple[str, npt.NDArray[Any], tuple[int, ...]]] = [
+        ("BB", state.codebook.BB, (n_bits, n_bits)),
+        ("B1", state.codebook.B1, (n_bits,)),
+        ("LB", state.codebook.LB, (n_classes, n_bits)),
+        ("counts", state.codebook.counts, (n_classes,)),
         ("BG", state.sums.BG, (n_bits, f)),
         ("GV", state.sums.GV, (f, n_bits)),
         ("VV", state.sums.VV, (n_bits, n_bits)),
     ]
     for name, ridge in state.ridges.items():
         d, k = ridge.n_features, len(ridge.tail)
+        n_targets = n_bits if state.queries == "codes" else n_classes
         expected += [
-            (f"{name}/BX", ridge.BX, (n_bits, d)),
-            (f"{name}/W", ridge.W, (n_bits, d)),
+            (f"{name}/BX", ridge.BX, (n_targets, d)),
+            (f"{name}/W", ridge.W, (n_targets, d)),
             (f"{name}/tail", ridge.tail, (k, d)),
             (f"{name}/half", ridge.half, (d, k)),
         ]

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -79,9 +80,50 @@ class Iterate:
     U: Array
 
 
+class Pull(Protocol):
+    """How a chunk's samples are drawn towards what a sum says of their classes."""
+
+    def __call__(self, T: Array, /) -> Array:
+        """Map a sum T (f, r), such as ``sum G'V``, to the samples, (n, r)."""
+
+
+def plain_pull(G: Array) -> Pull:
+    """Return ``T -> G T``, the published formula."""
+    return lambda T: np.asarray(G @ T)
+
+
+def balanced_pull(L: sp.csr_array, K: Array) -> Pull:
+    """Return the pull in which every class has the same say, however many samples it had.
+
+    A class pulls towards its row of ``K T``, at unit length instead of a length that grows with
+    its samples; a sample's pull is the sum over its classes, divided by the root of their number.
+
+    Parameters
+    ----------
+    L : (n, c) labels as 0 and 1
+    K : (c, f) unit vectors of the classes
+    """
+    n = L.shape[0]
+    per_sample = 1.0 / np.sqrt(np.maximum(L.sum(axis=1), 1.0))
+
+    def pull(T: Array) -> Array:
+        rows = K @ T  # (c, r)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+        return np.asarray(n * per_sample[:, None] * (L @ rows))
+
+    return pull
+
+
+def no_prediction(B: Array) -> Array:
+    """Return zeros: the W term of a hash function that does not predict codes."""
+    return np.zeros_like(B)
+
+
 def iterate(
     sums: Sums,
     G: Array,
+    pull: Pull,
     predict: Callable[[Array], Array],
     weights: Weights,
     n_iter: int,
@@ -93,6 +135,7 @@ def iterate(
     ----------
     sums : the sums over all earlier chunks, as wide as G
     G : (n, f) semantic representation of the chunk
+    pull : `plain_pull` of G, or `balanced_pull`
     predict : maps the codes B (n, r) to ``sum_m X_m W_m'`` (n, r), with W solved from the sums
         that include B. Asked for only when another B step follows.
     rng : the source of the random start; always draws B, U and the completion of V, in that order
@@ -105,19 +148,22 @@ def iterate(
     for step in range(n_iter):
         if step:
             XW = predict(B)
-        Z = z_target(G, B, U, sums.BG + B.T @ G, weights)
+        Z = z_target(pull((sums.BG + B.T @ G).T), G, B, U, weights)
         V = v_step(Z, noise)
         GV = sums.GV + G.T @ V  # (f, r)
         U = u_step(GV, sums.VV + V.T @ V, weights)
-        B = b_step(G, V, GV, XW, weights)
+        B = b_step(pull(GV), V, XW, weights)
         yield Iterate(B, V, U)
 
 
-def z_target(G: Array, B: Array, U: Array, BG: Array, weights: Weights) -> Array:
-    """Return ``Z = a r G (sum B'G)' + B + b G U``, (n, r): V maximises tr(Z'V)."""
+def z_target(pulled: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array:
+    """Return ``Z = a r G (sum B'G)' + B + b G U``, (n, r): V maximises tr(Z'V).
+
+    ``pulled`` (n, r) is ``G (sum B'G)'``, or its balanced form.
+    """
     n_bits = B.shape[1]
     # The paper prints gamma for the weight of GU; the derivation gives beta.
-    Z: Array = G @ (weights.alpha * n_bits * BG.T + weights.beta * U) + B
+    Z: Array = weights.alpha * n_bits * pulled + weights.beta * (G @ U) + B
     return Z
 
 
@@ -167,8 +213,11 @@ def u_step(GV: Array, VV: Array, weights: Weights) -> Array:
     return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), GV.T).T)
 
 
-def b_step(G: Array, V: Array, GV: Array, XW: Array, weights: Weights) -> Array:
-    """Return ``B = sign(a r G (sum G'V) + V + g sum_m X_m W_m')``, (n, r); zero counts as -1."""
+def b_step(pulled: Array, V: Array, XW: Array, weights: Weights) -> Array:
+    """Return ``B = sign(a r G (sum G'V) + V + g sum_m X_m W_m')``, (n, r); zero counts as -1.
+
+    ``pulled`` (n, r) is ``G (sum G'V)``, or its balanced form.
+    """
     n_bits = V.shape[1]
-    Q = G @ (weights.alpha * n_bits * GV) + V + weights.gamma * XW
+    Q = weights.alpha * n_bits * pulled + V + weights.gamma * XW
     return np.where(Q > 0, 1.0, -1.0)

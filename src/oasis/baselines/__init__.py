@@ -1,14 +1,31 @@
 """The rivals that OASIS is measured against, and the controls a practitioner would ask for.
 
-Hashers: `FOMH` and `LEMON` as published, `RandomProjection`, `PCASign` and `ITQ`, which use no
-labels. Rankers, which keep no codes: `FloatCosine` and `Probe`, the ceiling.
+Hashers as published: the online `FOMH`, `LEMON`, `THOR` and `IWOMH`; the batch methods `OMHDQ` and
+`SAPMH`, which are trained anew on everything seen. Hashers that use no labels: `RandomProjection`,
+`PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine` and `Probe`, the ceiling.
 """
 
 from __future__ import annotations
 
 from oasis.baselines.controls import ITQ, PCASign, RandomProjection
 from oasis.baselines.fomh import FOMH
+from oasis.baselines.iw_omh import IWOMH
 from oasis.baselines.lemon import LEMON
+from oasis.baselines.omh_dq import OMHDQ
 from oasis.baselines.rankers import FloatCosine, Probe
+from oasis.baselines.sapmh import SAPMH
+from oasis.baselines.thor import THOR
 
-__all__ = ["FOMH", "ITQ", "LEMON", "FloatCosine", "PCASign", "Probe", "RandomProjection"]
+__all__ = [
+    "FOMH",
+    "ITQ",
+    "IWOMH",
+    "LEMON",
+    "OMHDQ",
+    "SAPMH",
+    "THOR",
+    "FloatCosine",
+    "PCASign",
+    "Probe",
+    "RandomProjection",
+]

@@ -214,6 +214,10 @@ class ITQ(Control):
         self.random_state = random_state
 
     @property
+    def is_batch(self) -> bool:  # type: ignore[override]
+        return self.refit
+
+    @property
     def all_codes_(self) -> Codes:
         codes = self._learned().all_codes
         if codes is None:

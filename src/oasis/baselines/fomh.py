@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve
 
+from oasis.baselines.batch import signs
 from oasis.baselines.classes import check_announced, grown, indicator, refuse_unannounced
 from oasis.baselines.draws import (
     GeneratorState,
@@ -21,6 +22,7 @@ from oasis.baselines.draws import (
 )
 from oasis.baselines.kernel import AnchorKernel, Width, check_widths
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.similarity import similarity_times
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError, NotFittedError
 from oasis.hasher import (
@@ -307,15 +309,15 @@ class FOMH(OnlineHasher):
     def _step(self, old: Variables, L: sp.csr_array, rounds: list[_RegressionRound]) -> Variables:
         """Return B, D, Z and the multipliers after one iteration; SPEC 6, with samples as rows."""
         alpha, beta, rho, r = self.alpha, self.beta, self.rho, self.n_bits
-        Q = 2 * alpha * r * _similarity_times(L, old.D) + 2 * beta * old.D - old.Gm  # (n, r)
+        Q = 2 * alpha * r * similarity_times(L, old.D) + 2 * beta * old.D - old.Gm  # (n, r)
         Q += old.Z @ (rho * np.eye(r) - alpha * (old.D.T @ old.D))
         for each in rounds:
             Q += 2 / each.regression.mu * each.projections
-        B = _sign(Q)
+        B = signs(Q)
         A = alpha * (B.T @ B) + beta * np.eye(r)
-        target = alpha * r * _similarity_times(L, B) + beta * B  # (n, r)
+        target = alpha * r * similarity_times(L, B) + beta * B  # (n, r)
         D = cho_solve(cho_factor(A, lower=True), target.T).T
-        Z = _sign(B @ (rho * np.eye(r) - alpha * (D.T @ D)) + old.Gm)
+        Z = signs(B @ (rho * np.eye(r) - alpha * (D.T @ D)) + old.Gm)
         return Variables(B, Z, old.Gm + rho * (B - Z), np.ascontiguousarray(D))
 
 
@@ -366,23 +368,12 @@ def _weighted(projections: Mapping[str, Array]) -> npt.NDArray[np.float32]:
         rows = slice(start, start + _ENCODING_ROWS)
         for _ in range(_ENCODING_PASSES):
             weighted = sum(weight * part[rows] for weight, part in zip(mu, parts, strict=True))
-            B = _sign(np.asarray(weighted))
+            B = signs(np.asarray(weighted))
             mu = 1 / np.array([_error(B, part[rows]) for part in parts])
             mu /= mu.sum()
         total[rows] = weighted
     return total
 
 
-def _similarity_times(L: sp.csr_array, M: Array) -> Array:
-    """Return ``S M`` (n, r) for ``S = 2LL' - 11'``, which is not formed."""
-    product: Array = 2 * (L @ (L.T @ M)) - M.sum(axis=0)
-    return product
-
-
 def _error(B: Array, projections: Array) -> float:
     return max(float(np.linalg.norm(B - projections)), _LEAST_ERROR)
-
-
-def _sign(values: Array) -> Array:
-    """Return +1 where a value is positive, -1 elsewhere: zero counts as -1."""
-    return np.where(values > 0, 1.0, -1.0)

@@ -50,6 +50,12 @@ class Catalog:
     directory : Path
     writable : bool
         Whether `write` may be used; a blank file is given its tables.
+
+    Attributes
+    ----------
+    in_doubt : bool
+        Whether a commit has failed in such a way that it may be there nevertheless, or one that is
+        there is not known to memory. Nothing may be written then, until all is opened anew.
     """
 
     def __init__(self, directory: Path, *, writable: bool) -> None:

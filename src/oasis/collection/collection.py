@@ -249,6 +249,7 @@ class Collection(Reader):
             The items left out: no features could be made, or the id is there already. An ingest
             that was interrupted is therefore resumed by giving the same items again.
         """
+        self._check_writable()
         items = check_sequence(items, "items")
         pictures = None if thumbnails is None else list(thumbnails)
         if pictures is not None and len(pictures) != len(items):
@@ -313,18 +314,22 @@ class Collection(Reader):
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
         with self._changing:
-            self._check_open()
-            if self._writer is None:
-                raise CollectionError(
-                    f"{self.path} was opened with readonly=True; open it without to change it"
-                )
+            writer = self._check_writable()
             if self._catalog.in_doubt:
                 # even a file written now could damage a commit that is there after all
                 raise CollectionError(
                     "the disk or memory failed during the last change, which may or may not be "
                     "there; close the collection and open it again"
                 )
-            yield self._writer
+            yield writer
+
+    def _check_writable(self) -> Writer:
+        self._check_open()
+        if self._writer is None:
+            raise CollectionError(
+                f"{self.path} was opened with readonly=True; open it without to change it"
+            )
+        return self._writer
 
     # -- the extractor -------------------------------------------------------------------------
 

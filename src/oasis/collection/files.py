@@ -67,23 +67,21 @@ class Files:
         index.save(self.directory / new.index_name)
         return new
 
-    def undo(self, committed: Head, new: Head) -> None:
-        """Take back what was written for a commit that did not come about."""
-        with contextlib.suppress(OSError):  # the next commit sweeps again
-            self.sweep(committed)
-            if committed.journal == new.journal and committed.journal_bytes < new.journal_bytes:
-                path = self.directory / committed.journal_name
-                store.disk.write(path, committed.journal_bytes, b"")
-
-    def forget(self, head: Head) -> None:
-        """Remove the files that a commit has no use for any more."""
-        with contextlib.suppress(OSError):  # the commit stands; the next one sweeps again
+    def tidy(self, head: Head) -> None:
+        """Sweep if that can be done; where it cannot, the next commit or opening tries again."""
+        with contextlib.suppress(OSError):
             self.sweep(head)
 
     def sweep(self, head: Head) -> None:
-        """Remove every file of ours that the head does not name, as a crash leaves behind."""
+        """Remove all of ours that the head does not name, be it of the past, a crash or a failure.
+
+        The journal is cut at its committed length: no features of a refused chunk stay behind.
+        """
         for name in self.left_over(head):
             store.disk.remove(self.directory / name)
+        journal = self.directory / head.journal_name
+        if head.journal and journal.is_file() and journal.stat().st_size > head.journal_bytes:
+            store.disk.write(journal, head.journal_bytes, b"")
 
     def left_over(self, head: Head) -> list[str]:
         """Return the names of generations and temporary files that the head does not name."""

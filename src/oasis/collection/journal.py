@@ -95,10 +95,13 @@ class Entry:
         X: dict[str, Matrix] = {}
         for number, modality in enumerate(facts["modalities"]):
             if "shape" in modality:
-                parts = (arrays[f"{number}/{part}"] for part in ("data", "indices", "indptr"))
+                parts = (
+                    arrays[f"{number}/{part}"].copy() for part in ("data", "indices", "indptr")
+                )
                 X[modality["name"]] = sp.csr_array(tuple(parts), shape=tuple(modality["shape"]))
             else:
-                X[modality["name"]] = arrays[f"{number}/dense"]
+                # copied, as arrays inside the file's bytes may lie at odd addresses
+                X[modality["name"]] = arrays[f"{number}/dense"].copy()
         labels = [tuple(names) for names in facts["labels"]]
         return cls(X, labels, tuple(facts["classes"]), arrays["new_rows"])
 

@@ -58,7 +58,7 @@ class Round:
         share of the 10 best hits that have a label in common, and the share among items drawn at
         random. None where there was nothing to ask, or nobody to ask.
     seconds : from the call to the commit
-    bytes : written to files beside the catalog
+    bytes : written to the model file or the journal
     """
 
     number: int

@@ -26,6 +26,8 @@ MAX_HITS = 1_000_000
 
 _OVERSAMPLE = 16
 _SPARE = 64
+_MOST = 10_000
+"""Rows that are fetched in the hope of finding enough that pass; a list of all is dearer still."""
 
 
 class Question(NamedTuple):
@@ -88,7 +90,7 @@ def answer(
     ask = _asker(view, question)
     wanted = question.k + question.offset
     if question.where is not None:
-        chosen = _filtered(view, catalog, allow_lists, question.where, ask, wanted)
+        chosen = _filtered(view, catalog, allow_lists, question.where, ask, q, wanted)
         if chosen is None:
             allow = allow_lists.keys(question.where)
             chosen = _plain(view, catalog, lambda n, _: ask(n, allow), wanted)
@@ -153,22 +155,25 @@ def _filtered(
     allow_lists: AllowLists,
     where: Filter,
     ask: _Ask,
+    q: int,
     wanted: int,
 ) -> _Chosen | None:
-    """Return the hits that pass among somewhat more than needed; None where they do not suffice."""
+    """Return the hits that pass among more than needed; None where that takes too many."""
     n = _OVERSAMPLE * wanted + _SPARE
-    if n * 4 >= len(view.index) or allow_lists.is_kept(where):
-        return None
-    found = ask(n, None)
-    with catalog.reading() as connection:
-        rows = _fetch(catalog, connection, found.keys)
-    passing = {
-        key
-        for key, row in rows.items()
-        if where.matches(_payload(row), _labels(view, row) if where.labels else ())
-    }
-    lists = [[j for j, key in enumerate(keys) if key in passing] for keys in found.keys.tolist()]
-    return (found, rows, lists) if all(len(hits) >= wanted for hits in lists) else None
+    while n * q <= _MOST and n * 4 < len(view.index) and not allow_lists.is_kept(where):
+        found = ask(n, None)
+        with catalog.reading() as connection:
+            rows = _fetch(catalog, connection, found.keys)
+        passing = {
+            key
+            for key, row in rows.items()
+            if where.matches(_payload(row), _labels(view, row) if where.labels else ())
+        }
+        lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]
+        if all(len(hits) >= wanted for hits in lists):
+            return found, rows, lists
+        n *= _OVERSAMPLE
+    return None
 
 
 def _fetch(

@@ -201,7 +201,7 @@ class Writer:
 
     def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
         new = View(head, model, view.index, view.classes)
-        self._files.forget(head)
+        self._files.tidy(head)
         return new
 
     @contextmanager
@@ -217,7 +217,7 @@ class Writer:
                 self._catalog.in_doubt = True
             elif not self._catalog.in_doubt:
                 self._changed = changed
-                self._files.undo(view.head, change.head)
+                self._files.tidy(view.head)
             raise
 
 

@@ -1,0 +1,304 @@
+"""THOR: online hashing with a frozen codeword per class (2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve, hadamard
+
+from oasis.baselines.classes import grown, indicator
+from oasis.baselines.draws import (
+    GeneratorState,
+    first_state,
+    generator_at,
+    random_signs,
+    state_of,
+)
+from oasis.baselines.gram import GramSums
+from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.sylvester import solve_sylvester
+from oasis.codes import Codes, check_n_bits, pack
+from oasis.errors import InputError, NotFittedError
+from oasis.hasher import Chunk, Labels, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.labels import LabelSpace
+from oasis.linear import LinearMap
+from oasis.updates import v_step
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+MAX_CLASSES = 128
+"""Columns of the Hadamard matrix from which the codewords are made: one per class."""
+
+NUSWIDE: dict[str, float] = {"theta": 0.1, "beta": 0.001, "gamma": 1000.0, "alpha": 1.0}
+"""The published parameters for NUS-WIDE; the defaults are those for MIRFlickr."""
+
+
+@dataclass(frozen=True)
+class Codewords:
+    """One codeword per class, in order of arrival; none ever changes.
+
+    Attributes
+    ----------
+    P : (r, 128), maps columns of the Hadamard matrix to r dimensions
+    C : (r, c), the codewords
+    labels : the label space, grown by the c classes
+    """
+
+    P: Array
+    C: Array
+    labels: LabelSpace
+
+    @classmethod
+    def start(cls, n_bits: int, labels: LabelSpace, rng: np.random.Generator) -> Codewords:
+        """Draw P, unless the code is as long as a column: then it is the identity."""
+        if n_bits == MAX_CLASSES:
+            P = np.eye(MAX_CLASSES)
+        else:
+            P = rng.standard_normal((n_bits, MAX_CLASSES))
+        return cls(P, np.zeros((n_bits, 0)), labels)
+
+    def grown(self, classes: tuple[str, ...], alpha: float) -> Codewords:
+        """Return the codewords with those of new classes at the end; SPEC 6.
+
+        Parameters
+        ----------
+        classes : the known classes, then the new ones
+        """
+        r, old = self.C.shape
+        if len(classes) == old:
+            return self
+        labels = self.labels.grown(classes[old:])
+        T = self.P @ hadamard(MAX_CLASSES)[:, : len(classes)]  # (r, c)
+        new = T[:, old:]
+        names = labels.represent([[name] for name in classes])  # (c, f), unit rows
+        # as published, the first classes are weighed by alpha in place of r
+        weight = r if old else alpha
+        target = weight * (T @ (names @ names[old:].T)) + alpha * new  # (r, c_new)
+        factor = cho_factor(T @ T.T + alpha * np.eye(r), lower=True)
+        return Codewords(self.P, np.hstack([self.C, cho_solve(factor, target)]), labels)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is remembered of all samples so far, apart from their features.
+
+    Attributes
+    ----------
+    BB : (r, r), sum of B'B
+    GB : (c, r), sum of G'B
+    GV : (c, r), sum of G'V
+    """
+
+    BB: Array
+    GB: Array
+    GV: Array
+
+    @classmethod
+    def zero(cls, n_bits: int) -> Sums:
+        """Return the sums over no samples and no classes."""
+        empty = np.zeros((0, n_bits))
+        return cls(np.zeros((n_bits, n_bits)), empty, empty)
+
+    def widened(self, n_classes: int) -> Sums:
+        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
+        more = ((0, n_classes - len(self.GB)), (0, 0))
+        return Sums(self.BB, np.pad(self.GB, more), np.pad(self.GV, more))
+
+    def plus(self, B: Array, V: Array, G: sp.csr_array) -> Sums:
+        """Return the sums with one chunk added."""
+        return Sums(self.BB + B.T @ B, self.GB + G.T @ B, self.GV + G.T @ V)
+
+
+@dataclass(frozen=True)
+class State:
+    """All that THOR has learned; its size depends on classes and features, not on samples."""
+
+    codewords: Codewords
+    sums: Sums
+    features: dict[str, GramSums]
+    hash_function: LinearMap
+    classes: tuple[str, ...]
+    n_seen: int
+    generator: GeneratorState
+
+
+class THOR(OnlineHasher):
+    """Online hashing whose codes are drawn to a frozen codeword per class.
+
+    Published for cross-modal search. Here a query is ranked by the sum of its modalities'
+    projections, so that it may have any of them.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8.
+    labels : optional
+        What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
+        word2vec or GloVe file, or a `LabelSpace`. The cosine of two classes' vectors draws their
+        codewords together.
+    alpha : float
+        How much a codeword keeps of its column of the Hadamard matrix.
+    beta, theta : float
+        Weights of similarity and of the relaxed codes.
+    gamma : float
+        Weight of the hash functions' own regression.
+    n_iter : int
+        Iterations a round.
+    random_state : int, numpy Generator or None
+        Seed of the codewords, once, and of the random start of every round.
+
+    The defaults are those published for MIRFlickr; `NUSWIDE` holds the others.
+
+    Attributes
+    ----------
+    codes_ : (n, n_bits / 8) uint8
+        The last chunk's codes, to be stored as they are.
+    classes_ : tuple of str
+        Class names in order of arrival: any number of new ones in a chunk, 128 in all.
+    n_seen_ : int
+        Samples seen.
+
+    Notes
+    -----
+    L are the 0/1 labels, G their rows at unit length; an unlabelled sample has rows of zeros. The
+    published terms in the vector of ones are left out: V sums to zero, so they vanish, and in
+    floating point they would only multiply rounding error.
+
+    Cost of a round: O(n r^2) per iteration, then per modality n d^2 for the sum X'X and 4/3 d^3 for
+    the Sylvester equation; see `oasis.baselines.sylvester`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = {"image": rng.random((4, 20)), "text": rng.random((4, 10))}
+    >>> model = THOR(16, "orthogonal", random_state=0)
+    >>> model = model.partial_fit(X, [["sky"], ["sea"], ["sky"], ["cat"]])
+    >>> model.classes_, model.codes_.shape, model.encode({"text": X["text"]}).shape
+    (('sky', 'sea', 'cat'), (4, 2), (4, 2))
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] = "wordllama",
+        alpha: float = 10.0,
+        beta: float = 100.0,
+        gamma: float = 10.0,
+        theta: float = 0.1,
+        n_iter: int = 1,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.labels = labels
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.theta = theta
+        self.n_iter = n_iter
+        self.random_state = random_state
+
+    @property
+    def classes_(self) -> tuple[str, ...]:
+        return self._learned().classes
+
+    @property
+    def n_seen_(self) -> int:
+        return self._learned().n_seen
+
+    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+        """Learn from one chunk; afterwards ``codes_`` holds its codes.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+        y : one iterable of class names per sample
+
+        Everything is checked before anything is changed.
+        """
+        old: State | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        chunk = check_chunk(X, y, old.hash_function.widths if old else None)
+        state, codes = self._learn(old or self._start(chunk), chunk)
+        self.state_, self.codes_ = state, codes
+        return self
+
+    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
+        hash_function = self._learned().hash_function
+        return hash_function.project(check_features(X, hash_function.widths))
+
+    def _learned(self) -> State:
+        state: State | None = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
+        return state
+
+    def _check_parameters(self, state: State | None) -> None:
+        n_bits = check_n_bits(self.n_bits)
+        check_count("n_iter", self.n_iter)
+        for name in ("beta", "theta"):
+            check_weight(name, getattr(self, name))
+        for name in ("alpha", "gamma"):
+            check_weight(name, getattr(self, name), positive=True)
+        if state is not None:
+            check_unchanged("n_bits", n_bits, len(state.sums.BB))
+
+    def _start(self, chunk: Chunk) -> State:
+        labels = LabelSpace.of(self.labels)
+        rng = generator_at(first_state(self.random_state))
+        features = {
+            name: GramSums.zero(self.n_bits, int(matrix.shape[1]))
+            for name, matrix in chunk.X.items()
+        }
+        codewords = Codewords.start(self.n_bits, labels, rng)
+        sums = Sums.zero(self.n_bits)
+        return State(codewords, sums, features, LinearMap({}), (), 0, state_of(rng))
+
+    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
+        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+        classes = grown(state.classes, chunk.labels)
+        if len(classes) > MAX_CLASSES:
+            raise InputError(
+                f"THOR has codewords for {MAX_CLASSES} classes: {len(state.classes)} have come "
+                f"and the chunk brings {len(classes) - len(state.classes)} more"
+            )
+        codewords = state.codewords.grown(classes, float(self.alpha))
+        rng = generator_at(state.generator)
+        L = indicator(chunk.labels, classes)  # (n, c)
+        G = sp.csr_array(unit_rows(L))  # (n, c)
+        sums = state.sums.widened(len(classes))
+        B, V = self._iterate(sums, L @ codewords.C.T, G, rng)
+        sums = sums.plus(B, V, G)
+        features = {name: state.features[name].plus(matrix, B) for name, matrix in chunk.X.items()}
+        gamma = float(self.gamma)
+        W = {
+            name: solve_sylvester(sums.BB, each.XX, (1 + gamma) * each.BX, gamma)
+            for name, each in features.items()
+        }
+        n_seen = state.n_seen + chunk.n_samples
+        learned = State(codewords, sums, features, LinearMap(W), classes, n_seen, state_of(rng))
+        return learned, pack(B)
+
+    def _iterate(
+        self, sums: Sums, LC: Array, G: sp.csr_array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Return the B and V, (n, r), of one round; SPEC 6. LC is ``L C'`` (n, r).
+
+        Draws B and the completion of V, in that order.
+        """
+        n, r = LC.shape
+        B = random_signs(rng, (n, r))
+        noise = rng.standard_normal((n, max(0, min(r, n - 1))))
+        weight = 2 * self.beta * r
+        for _ in range(self.n_iter):
+            V = v_step(weight * (G @ (sums.GB + G.T @ B)) + self.theta * B, noise)
+            Q = r * LC + weight * (G @ (sums.GV + G.T @ V)) + self.theta * V
+            B = np.where(Q > 0, 1.0, -1.0)
+        return B, V

@@ -1,0 +1,44 @@
+"""The readout of labels from codes, against a plain regression on everything stored."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from oasis.codebook import READOUT_RIDGE, Codebook
+
+
+def draw(n, r, c, seed=0):
+    rng = np.random.default_rng([9, seed])
+    L = (rng.random((n, c)) < 0.3).astype(float)
+    B = np.where(L @ rng.standard_normal((c, r)) + 0.1 * rng.standard_normal((n, r)) > 0, 1.0, -1.0)
+    return B, L
+
+
+def test_directions_equal_a_ridge_regression_of_centred_labels_on_centred_codes():
+    B, L = draw(200, 16, 5)
+    book = Codebook.zero(16).plus(B, sp.csr_array(L))
+    Bc, Lc = B - B.mean(axis=0), L - L.mean(axis=0)
+    expected = np.linalg.inv(Bc.T @ Bc + READOUT_RIDGE * len(B) * np.eye(16)) @ Bc.T @ Lc
+    assert np.allclose(book.directions(), expected.T)
+
+
+def test_chunks_with_arriving_classes_add_up_to_one():
+    B, L = draw(90, 8, 6)
+    L[:40, 4:] = 0  # the last two classes arrive with the second chunk
+    once = Codebook.zero(8).plus(B, sp.csr_array(L))
+    twice = (
+        Codebook.zero(8).plus(B[:40], sp.csr_array(L[:40, :4])).plus(B[40:], sp.csr_array(L[40:]))
+    )
+    for name in ("BB", "B1", "LB", "counts", "n"):
+        assert np.allclose(getattr(once, name), getattr(twice, name)), name
+
+
+def test_the_readout_tells_the_classes_of_a_code():
+    B, L = draw(500, 64, 6)
+    book = Codebook.zero(64).plus(B, sp.csr_array(L))
+    read = (B - B.mean(axis=0)) @ book.directions().T + L.mean(axis=0)
+    assert read[L == 1].mean() > 0.8 and read[L == 0].mean() < 0.1
+
+
+def test_a_codebook_without_classes_reads_nothing():
+    book = Codebook.zero(8).plus(np.ones((3, 8)), sp.csr_array((3, 0)))
+    assert book.directions().shape == (0, 8) and book.n == 3
