@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from oasis.client import Client as Client
     from oasis.index import HammingIndex as HammingIndex
     from oasis.labels import LabelSpace as LabelSpace
     from oasis.model import OASIS as OASIS
 
 _OWNERS = {
+    "Client": "oasis.client",
     "HammingIndex": "oasis.index",
     "LabelSpace": "oasis.labels",
     "OASIS": "oasis.model",
 }
 
-__all__ = ["OASIS", "HammingIndex", "LabelSpace", "__version__"]
+__all__ = ["OASIS", "Client", "HammingIndex", "LabelSpace", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
