@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,11 +59,15 @@ class Serving:
         return self._end() if not self.process.stdout.closed else self.process.returncode
 
     def entries(self):
-        return [json.loads(line) for line in self.log]
+        """What was logged; a line that is no JSON fails here."""
+        try:
+            return [json.loads(line) for line in list(self.log)]
+        except ValueError:
+            raise AssertionError("".join(self.log)[-3000:]) from None
 
     def ask(self, method, path, body=None, headers=None, kind="application/json"):
         """Status, headers and content of one request on a connection of its own."""
-        if body is not None and not isinstance(body, bytes):
+        if body is not None and not isinstance(body, (bytes, Iterator)):
             body = json.dumps(body).encode()
         sent = {} if body is None else {"Content-Type": kind}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

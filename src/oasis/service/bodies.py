@@ -28,6 +28,7 @@ import safetensors.numpy
 import scipy.sparse as sp
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
@@ -121,6 +122,11 @@ def _pointer(loc: tuple[int | str, ...]) -> str:
 
 async def _form(request: Request, service: Service) -> tuple[bytes, dict[int, bytes]]:
     limits = service.settings.limits
+    _, options = parse_options_header(request.headers["content-type"])
+    end = b"--" + options.get(b"boundary", b"") + b"--"
+    # the parser leaves out a part that was cut off, and says nothing
+    if not (await request.body()).rstrip(b"\r\n").endswith(end):
+        raise _bad_form("it does not end with its boundary")
     try:
         async with request.form(
             max_files=limits.raw_batch, max_fields=1, max_part_size=limits.json_bytes
@@ -242,7 +248,9 @@ def matrices(body: Body[Any]) -> dict[str, Any]:
     for name, rows in body.request.vectors.items():
         if len({len(row) for row in rows}) > 1:
             raise InputError(f"the rows of modality {name!r} differ in length")
-        found[name] = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+        found[name] = np.array(rows, dtype=np.float64).reshape(
+            len(rows), len(rows[0]) if rows else 0
+        )
     return found
 
 

@@ -178,6 +178,9 @@ async def ingest(request: Request, service: Served) -> Response:
         return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
     items = raw_fields(body)
     _check_raw(service, len(items))
+    for row, item in enumerate(items):
+        if item["text"] is None and item["image"] is None:
+            raise _at(f"/items/{row}", f"item {row} has neither a text nor a picture")
     pictures = await service.read(lambda: _thumbnails(service, body, items))
     return wire.answer(await service.change(lambda: _ingest_items(service, body, items, pictures)))
 

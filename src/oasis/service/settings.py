@@ -62,8 +62,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < (name != "search_threads"):
-                raise InputError(f"the limit {name} must be at least 1, got {value!r}")
+            if value < 0 or (value == 0 and name != "search_threads"):
+                raise InputError(f"the limit {name} must be more than 0, got {value!r}")
 
 
 @dataclass(frozen=True)
