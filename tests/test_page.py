@@ -318,6 +318,7 @@ def test_a_token_is_asked_for_and_a_service_that_is_gone_is_told(visit, folder):
         page.fill("#token", env["OASIS_WRITE_TOKEN"])
         page.click("text=Use it")
         page.wait_for_selector("text=just added")
+        page.wait_for_selector("text=13 items")
         assert json.loads(page.evaluate("JSON.stringify(document.cookie)")) == ""
     page.click("nav >> text=Search")
     page.press("#query", "Enter")

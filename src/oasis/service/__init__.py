@@ -11,6 +11,8 @@ settings  limits, tokens and host names
 guard     what holds for every request: id, headers, hosts, sizes, time, log, metrics
 routes    the API; `wire` has the shapes of requests and answers
 bodies    JSON, multipart and safetensors bodies into requests
+pictures  how large pictures claim to be, and what they are called
+state     what requests share: the collection, the threads, the counters
 writing   the one writer and its bounded queue
 problems  errors as problem details (RFC 9457)
 metrics   counters and histograms in the text format of Prometheus

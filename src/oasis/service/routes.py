@@ -33,12 +33,12 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def reading(service: Served, credentials: _Credentials) -> None:
+async def reading(service: Served, credentials: _Credentials) -> None:
     """Let only those in who may read."""
     _check(service, credentials, Scope.READ)
 
 
-def writing(service: Served, credentials: _Credentials) -> None:
+async def writing(service: Served, credentials: _Credentials) -> None:
     """Let only those in who may write."""
     _check(service, credentials, Scope.WRITE)
     if service.collection.readonly:

@@ -27,6 +27,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server((address[0], address[1]), family=family, backlog=1024)
+        # head and body of an answer are two writes: the second must not wait for an acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         raise CollectionError(f"cannot listen on {host}, port {port}: {error}") from error
     return listening
@@ -39,20 +41,14 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{name}:{port}/"
 
 
-def leave_a_core(collection: Collection) -> None:
-    """Let learning and the making of features use all cores but one, which is left to searches.
-
-    Threads that only compute also hand the interpreter over sooner than they would by default.
-    """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    n_threads = max(1, (os.cpu_count() or 1) - 1)
-    threadpool_limits(n_threads)
+def _share_the_machine(collection: Collection) -> None:
+    """Keep a core, and the interpreter, within reach of searches while others compute."""
+    # threads that only compute hand the interpreter over sooner than the 5 ms they may keep it
     sys.setswitchinterval(_SWITCH_SECONDS)
     if collection.stats().extractor is not None:
         for _, embedder in collection.extractor.sources.values():
             if isinstance(embedder, EfficientNetLite0):
-                embedder.n_threads = n_threads
+                embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
 
 
 def run(
@@ -72,7 +68,7 @@ def run(
         raise MissingExtraError("uvicorn", extra="service", what="the service") from error
 
     app = create_app(collection, settings)
-    leave_a_core(collection)
+    _share_the_machine(collection)
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -58,8 +58,9 @@ class Service:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:
     """Return the service that a request is for."""
+    # async, as what is not would be run in a thread
     service: Service = request.app.state.service
     return service
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from oasis.service.problems import Problem, busy
 
@@ -15,6 +18,12 @@ Answer = TypeVar("Answer")
 
 _FIRST_GUESS = 1.0
 _WEIGHT = 0.3
+
+
+def leave_a_core() -> None:
+    """Let what this thread computes use all cores but one, which is left to searches."""
+    # OpenMP counts its threads by calling thread, so this is for the one that learns to call
+    threadpool_limits(max(1, (os.cpu_count() or 1) - 1))
 
 
 class WriterQueue:
@@ -28,7 +37,9 @@ class WriterQueue:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="oasis-writer")
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="oasis-writer", initializer=leave_a_core
+        )
         self._guard = threading.Lock()
         self._n = 0
         self._seconds = _FIRST_GUESS

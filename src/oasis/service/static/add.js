@@ -74,7 +74,7 @@ async function add(acts, onadded) {
     $("#add-form").reset();
     picture.set(null);
     newId();
-    onadded();
+    await onadded();
   } catch (problem) {
     status.textContent = "";
     showError(problem);
