@@ -128,7 +128,7 @@ WHERES = [
 ]
 
 
-@pytest.mark.parametrize(("where", "passes"), WHERES, ids=lambda w: str(w)[:40])
+@pytest.mark.parametrize(("where", "passes"), WHERES, ids=[str(where)[:40] for where, _ in WHERES])
 def test_where_equals_brute_force(filled, where, passes):
     c, truth = filled
     X, _ = chunk(4, seed=9)
@@ -474,7 +474,6 @@ def test_rounds_keep_the_quality_before_learning(folder):
                 assert (kept.precision, kept.chance) == (None, None)
             else:
                 assert (kept.precision, kept.chance) == pytest.approx(expected)
-                assert kept.precision > kept.chance
     with Collection.open(folder / "c", readonly=True) as c:
         arrived = [(name, each.number) for each in c.rounds() for name in each.new_classes]
         assert arrived == [(each.name, each.round) for each in c.classes()]

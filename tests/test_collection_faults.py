@@ -80,15 +80,22 @@ class Victim:
             env={**os.environ, "PYTHONPATH": path},
         )
 
-    def run(self, name, directory, first=0, seconds=None):
-        """Let a child run to its end, or for so many seconds; return its status."""
+    def start(self, name, directory, first=0):
         self.process.stdin.write(json.dumps([name, str(directory), first]) + "\n")
         self.process.stdin.flush()
-        child = int(self.process.stdout.readline())
+        return int(self.process.stdout.readline())
+
+    def status(self):
+        """Wait for the child that was started, and return its status."""
+        return int(self.process.stdout.readline())
+
+    def run(self, name, directory, first=0, seconds=None):
+        """Let a child run to its end, or for so many seconds; return its status."""
+        child = self.start(name, directory, first)
         if seconds is not None:
             time.sleep(seconds)
             os.kill(child, signal.SIGKILL)
-        return int(self.process.stdout.readline())
+        return self.status()
 
     def close(self):
         self.process.stdin.close()
@@ -139,6 +146,33 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(folder, victim):
 @pytest.mark.soak
 def test_a_writer_killed_200_times_loses_nothing_that_was_acknowledged(folder, victim):
     kill_often(victim, folder, 200, seed=2)
+
+
+def test_a_reader_beside_a_writing_process_sees_sound_states_only(folder, victim):
+    child = victim.start("change", folder / "c")
+    try:
+        while True:
+            try:
+                reader = Collection.open(folder / "c", readonly=True)
+                break
+            except CollectionError:
+                continue  # it is only just being made
+        with reader:
+            X, seen, look = chunk(2, seed=3)[0], 0, 0
+            while seen < 40:
+                look += 1
+                assert look < 20_000, "the writer makes no progress"
+                rounds = reader.stats().n_rounds
+                assert rounds >= seen
+                seen = rounds
+                if rounds:
+                    for hits in reader.search(X, 10):
+                        assert len({hit.id for hit in hits}) == len(hits) == min(10, len(hits))
+                if look % 5 == 0:
+                    assert reader.check() == []
+    finally:
+        os.kill(child, signal.SIGKILL)
+        assert victim.status() == -signal.SIGKILL
 
 
 # -- single operations that fail -------------------------------------------------------------------

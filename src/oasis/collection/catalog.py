@@ -110,7 +110,8 @@ class Catalog:
         """Return how to open the file read-only.
 
         A file in WAL mode needs its -shm file even to be read. Where that cannot be made, as on a
-        read-only medium, nobody can be writing either, so the file may be taken as it is.
+        read-only medium, and nobody has it open, the file is taken as it is. Such a reader does not
+        see what a writer with more rights commits later; it has to open the collection again.
         """
         try:
             probe = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
@@ -145,6 +146,9 @@ class Catalog:
     def _check_format(self, connection: sqlite3.Connection) -> None:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not tables and not application:
+            raise CollectionError(f"the collection at {self.path.parent} is only just being made")
         if application != APPLICATION_ID:
             raise FormatError(f"{self.path} is an SQLite file, but not of a collection")
         if version > FORMAT_VERSION:

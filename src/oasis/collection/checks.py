@@ -28,14 +28,17 @@ def findings(
 ) -> list[str]:
     """Return what is wrong, in words; an empty list means that everything was read and is sound.
 
-    ``view`` must show the commit that the connection sees. Cost: one pass over all files. Files
-    that no commit names are findings for a writer alone, as a reader may see one being written.
+    ``view`` must show the commit that the connection sees; if not, that alone is found. Cost: one
+    pass over all files. Files that no commit names are findings for a writer alone, as a reader may
+    see one being written.
     """
     try:
         found = [f"catalog: {row[0]}" for row in connection.execute("PRAGMA integrity_check")]
         if found == ["catalog: ok"]:
             found = []
         head = catalog.head(connection)
+        if head.commits != view.head.commits:
+            return [f"commit {view.head.commits} was looked at, {head.commits} is there"]
         found += _items(connection, head, view)
     except (sqlite3.DatabaseError, OasisError) as error:
         # what SQLite cannot read, it cannot be asked about either

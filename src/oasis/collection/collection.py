@@ -16,10 +16,9 @@ from oasis.collection.files import LOCK_NAME, Files
 from oasis.collection.intake import check_id
 from oasis.collection.lock import WriterLock
 from oasis.collection.raw import check_sequence, extract_items
-from oasis.collection.reader import Reader
+from oasis.collection.reader import ATTEMPTS, Reader
 from oasis.collection.records import Id, Rejected
 from oasis.collection.setup import Setup
-from oasis.collection.view import follow
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.features.extractor import Extractor
@@ -298,13 +297,21 @@ class Collection(Reader):
         """
         with self._changing:
             self._check_open()
-            with self._catalog.reading() as connection:
-                view = self._view
-                if self._writer is None:
-                    view = follow(view, self._catalog, connection, self.path, self._words)
-                    self._view = view
-                writes = self._writer is not None
-                return findings(view, self._catalog, connection, self.path, writes=writes)
+            found = self._findings()
+            # what a reader misses may be what the writer has done away with meanwhile
+            for _ in range(ATTEMPTS if found and self._follows else 0):
+                if self._commits() == self._view.head.commits:
+                    break
+                found = self._findings()
+            return found
+
+    def _findings(self) -> list[str]:
+        if self._follows:
+            self._view = self._look(self._view)
+        with self._catalog.reading() as connection:
+            return findings(
+                self._view, self._catalog, connection, self.path, writes=not self._follows
+            )
 
     @property
     def readonly(self) -> bool:

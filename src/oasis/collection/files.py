@@ -97,7 +97,8 @@ class Files:
         for path in self.directory.iterdir():
             kind = re.split(r"[.-]", path.name)[0]
             if kind in kinds:
-                kinds[kind] += path.stat().st_size
+                with contextlib.suppress(FileNotFoundError):  # another process may be writing
+                    kinds[kind] += path.stat().st_size
         return kinds
 
     def _next(self) -> int:

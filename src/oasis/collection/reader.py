@@ -28,7 +28,7 @@ from oasis.features.extractor import Extractor
 from oasis.index import HammingIndex
 from oasis.model import OASIS
 
-_ATTEMPTS = 20
+ATTEMPTS = 20
 """How often a reader looks again when the writer commits under it."""
 
 
@@ -261,19 +261,22 @@ class Reader:
         """Return the last committed state."""
         self._check_open()
         if self._follows:
-            with self._catalog.reading() as connection:
-                commits = self._catalog.head(connection).commits
+            moved = self._commits() != self._view.head.commits
             # a thread that finds another one at it answers from the state before
-            if commits != self._view.head.commits and self._changing.acquire(blocking=False):
+            if moved and self._changing.acquire(blocking=False):
                 try:
                     self._view = self._look(self._view)
                 finally:
                     self._changing.release()
         return self._view
 
+    def _commits(self) -> int:
+        with self._catalog.reading() as connection:
+            return self._catalog.head(connection).commits
+
     def _look(self, view: View | None) -> View:
         """Return the state that is committed now, from an older one if there is one."""
-        attempts = _ATTEMPTS if self._follows else 1
+        attempts = ATTEMPTS if self._follows else 1
         while True:
             attempts -= 1
             try:
