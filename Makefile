@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.oasis-stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench soak clean
+.PHONY: help setup demo test check format bench soak reproduce-small clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -42,6 +42,12 @@ bench: $(STAMP)  ## measure speed and memory, as ratios
 
 soak: $(STAMP)   ## the long fault and load runs
 	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+reproduce-small: $(STAMP) ## a reduced grid of experiments, and its report
+	@$(BIN)/python -m oasis reproduce --dataset synthetic@1200,icons \
+	  --method oasis-paper,oasis,fomh,lemon,random-projection,itq,float-cosine,probe \
+	  --bits 16,64 --seeds 1 --jobs 2 --out results/small
+	@$(BIN)/python -m oasis report results/small --out results/small/report
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

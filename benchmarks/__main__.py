@@ -1,7 +1,7 @@
 """Run the benchmarks, print their ratios as tables, keep them as JSON.
 
-``python -m benchmarks [suite ...]``; without a name all suites run. Results go to
-``benchmarks/results.json``, where suites that were not run keep their last figures.
+``python -m benchmarks [suite ...]``; without a name the quick suites run, with ``all`` every one.
+Results go to ``benchmarks/results.json``, where suites that were not run keep their last figures.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ import scipy
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("learning", "evaluation")
+QUICK = ("learning", "evaluation")
+SUITES = (*QUICK, "search", "collection", "streams")
 RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(names: list[str]) -> int:
+    if names == ["all"]:
+        names = list(SUITES)
     unknown = [name for name in names if name not in SUITES]
     if unknown:
-        print(f"unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}", file=sys.stderr)
+        print(f"unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}, all", file=sys.stderr)
         return 2
     console = Console()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or SUITES:
+    for name in names or QUICK:
         start = time.perf_counter()
         rows = import_module(f"benchmarks.{name}").run()
-        table = Table("measurement", "seconds", "ratio", "note", title=name, title_justify="left")
+        table = Table("measurement", "value", "ratio", "note", title=name, title_justify="left")
         for each in rows:
             ratio = "" if each["ratio"] is None else f"{each['ratio']:.3g}"
-            table.add_row(each["name"], f"{each['seconds']:.4g}", ratio, each["note"])
+            table.add_row(each["name"], f"{each['value']:.4g} {each['unit']}", ratio, each["note"])
         console.print(table)
         console.print(f"{name} took {time.perf_counter() - start:.0f} s\n")
         results[name] = {"machine": _machine(), "rows": rows}

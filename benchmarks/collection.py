@@ -4,7 +4,7 @@ Features are drawn at the shapes of the paper's data sets; learning and ingest t
 same chunks, so their ratio holds on a busy machine too. Codes of the million come from the label
 sets of `benchmarks.search`. Seeds are fixed.
 
-Run it with ``python -m benchmarks.collection`` (about three minutes, 2 GB of disk).
+Run it with ``python -m benchmarks collection`` (about three minutes, 2 GB of disk).
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.search import label_set_stream
+from benchmarks.timing import Row, row_of
 from oasis.collection import Collection
 from oasis.model import OASIS
 
@@ -46,7 +45,7 @@ _CLASSES = 79
 _WIDTH = 64
 _QUERIES = 50
 
-Row = dict[str, Any]
+Measured = dict[str, Any]
 
 
 def label_sets(n: int, n_classes: int, rng: np.random.Generator) -> list[list[str]]:
@@ -87,7 +86,7 @@ def bytes_written() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
 
-def measure_rounds(folder: Path) -> Iterator[Row]:
+def measure_rounds(folder: Path) -> Iterator[Measured]:
     """Yield the time of a round with durability over that without."""
     for shape, (n, widths, n_classes) in SHAPES.items():
         rng = np.random.default_rng(SEED)
@@ -119,7 +118,7 @@ def measure_rounds(folder: Path) -> Iterator[Row]:
         }
 
 
-def measure_one_by_one(folder: Path) -> Iterator[Row]:
+def measure_one_by_one(folder: Path) -> Iterator[Measured]:
     """Yield the cost of single items at the shape of raw pictures with text."""
     shape, widths = "one item, 1,280 + 2,048 sparse", {"image": 1280, "text": 2048}
     rng = np.random.default_rng(SEED)
@@ -179,7 +178,7 @@ def fill(path: Path, n: int) -> int:
     return given
 
 
-def measure_large(folder: Path, n: int) -> Iterator[Row]:
+def measure_large(folder: Path, n: int) -> Iterator[Measured]:
     """Yield size, opening and searching of a collection of n items."""
     path, shape = folder / "large", f"{n:,} items, 64 bits"
     given = fill(path, n)
@@ -215,7 +214,7 @@ def _query(rng: np.random.Generator) -> dict[str, npt.NDArray[np.float32]]:
     return {"image": rng.standard_normal((1, _WIDTH), dtype=np.float32)}
 
 
-def _search_row(c: Collection, shape: str, mode: Any, rng: np.random.Generator) -> Row:
+def _search_row(c: Collection, shape: str, mode: Any, rng: np.random.Generator) -> Measured:
     """Return one query end to end, beside the same search of the index alone."""
     whole, alone = [], []
     model, index = c.model, c.index
@@ -237,35 +236,15 @@ def _search_row(c: Collection, shape: str, mode: Any, rng: np.random.Generator) 
 
 
 def run(n_items: int = ITEMS) -> list[Row]:
-    """Return one row per measure: value, unit, and where apt peer, ratio and the bar for it."""
+    """Return one row for each measurement."""
     # not in memory: what durability costs is a question to the disk
     folder = Path(tempfile.mkdtemp(prefix=".benchmark-", dir=Path.cwd()))
     try:
-        return [
+        measured = [
             *measure_rounds(folder),
             *measure_one_by_one(folder),
             *measure_large(folder, n_items),
         ]
+        return [row_of(each, f"{each['measure']}, {each['shape']}") for each in measured]
     finally:
         shutil.rmtree(folder)
-
-
-def main() -> None:
-    """Print the table."""
-    table = Table(title="Collection")
-    for name in ("shape", "measure", "value", "unit", "peer", "ratio", "bar"):
-        table.add_column(name, justify="left" if name in {"shape", "measure", "unit"} else "right")
-    for row in run():
-        table.add_row(
-            row["shape"],
-            row["measure"],
-            f"{row['value']:,.3f}",
-            row["unit"],
-            *(f"{row[key]:,.2f}" if row.get(key) is not None else "" for key in ("peer", "ratio")),
-            f"{row['bar']}" if row.get("bar") is not None else "",
-        )
-    Console(width=150).print(table)
-
-
-if __name__ == "__main__":
-    main()

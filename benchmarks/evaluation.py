@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.timing import Row, row
 from oasis.codes import unpack
 from oasis.metrics import asymmetric_average_precision, average_precision
 
@@ -37,12 +38,12 @@ class _Workload(NamedTuple):
         )
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Return one row for each measurement: name, seconds for all queries, ratio, note.
 
     The ratio is the plain way's time divided by ours, so that higher is better.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for name, repeats in (("random codes", 1), ("one distinct code in 4", 4)):
         rows += _measure(name, _workload(repeats))
     return rows
@@ -64,7 +65,7 @@ def _workload(repeats: int) -> _Workload:
     )
 
 
-def _measure(name: str, work: _Workload) -> list[dict[str, Any]]:
+def _measure(name: str, work: _Workload) -> list[Row]:
     projections = np.random.default_rng(1).standard_normal((N_QUERIES, N_BITS), dtype=np.float32)
     part = work.first(_ASYMMETRIC_QUERIES)
     integer_labels = work.base_labels.astype(np.int64)
@@ -122,13 +123,12 @@ def _measure(name: str, work: _Workload) -> list[dict[str, Any]]:
         "asymmetric": f"timed on {_ASYMMETRIC_QUERIES} queries",
     }
     return [
-        {
-            "name": f"MAP {task}, {name}",
-            "seconds": seconds[task],
-            "ratio": seconds["plain asymmetric" if "asymmetric" in task else "plain"]
-            / seconds[task],
-            "note": f"{seconds[task] / N_QUERIES * 1e3:.2f} ms a query; {notes[task]}",
-        }
+        row(
+            f"MAP {task}, {name}",
+            seconds[task],
+            seconds["plain asymmetric" if "asymmetric" in task else "plain"] / seconds[task],
+            f"{seconds[task] / N_QUERIES * 1e3:.2f} ms a query; {notes[task]}",
+        )
         for task in tasks
     ]
 
@@ -140,8 +140,3 @@ def _peak_bytes(call: Callable[[], Any]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(f"{row['name']:48} {row['seconds']:8.2f} s {row['ratio']:7.1f} x  {row['note']}")

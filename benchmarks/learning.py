@@ -31,7 +31,7 @@ Chunk = tuple[dict[str, Any], list[list[str]]]
 def run() -> list[Row]:
     """Return one row for each measurement."""
     rows = _floors()
-    floor = rows[0]["seconds"]
+    floor = rows[0]["value"]
     for n_bits in (16, 128):
         rows += _rounds(n_bits, floor)
     return rows + _long_stream() + _encoding()
@@ -138,8 +138,8 @@ def _agreement(n_bits: int) -> Row:
     X, _ = _chunk(9)
     queries = int((unpack(single.encode(X)) != unpack(double.encode(X))).sum())
     total = N_SAMPLES * n_bits
-    note = f"stored bits that differ of {3 * total:,}; of query bits {queries} of {total:,}"
-    return row(f"  float32 against float64, {n_bits} bits", 0.0, float(stored), note)
+    note = f"stored bits that differ, of {3 * total:,}; of query bits {queries} of {total:,}"
+    return row(f"  float32 against float64, {n_bits} bits", stored, None, note, "bits")
 
 
 def _long_stream() -> list[Row]:

@@ -5,7 +5,7 @@ most frequent COCO classes (1,972 sets at 5,000 items, 9,547 at 39,798) and beyo
 law through the same points; an item that is not new repeats the set of a random earlier item. Sets
 are drawn from 79 classes; a code is the sign of a random projection of its set. Seeds are fixed.
 
-Run it with ``python -m benchmarks.search`` (under three minutes, about 4 GB).
+Run it with ``python -m benchmarks search`` (under three minutes, about 4 GB).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import Any
 import faiss
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from benchmarks.timing import Row, row_of
 from oasis.codes import Codes, pack, unpack
 from oasis.index import HammingIndex
 
@@ -212,35 +211,14 @@ def _costs(index: HammingIndex, n_bits: int, per_item: float, more: Codes) -> li
     ]
 
 
-def run(sizes: tuple[int, ...] = SIZES, widths: tuple[int, ...] = WIDTHS) -> list[dict[str, Any]]:
-    """Return one row per measure: value, unit, and where apt peer, ratio and the bar for it."""
-    rows = []
+def run(sizes: tuple[int, ...] = SIZES, widths: tuple[int, ...] = WIDTHS) -> list[Row]:
+    """Return one row for each measurement; ratios are to faiss ``IndexBinaryFlat``."""
+    rows: list[Row] = []
     for size in sizes:
         for n_bits in widths:
             for kind in ("label sets", "random"):
-                rows += measure(size, n_bits, kind)
+                what = f"{size:,} {kind}, {n_bits} bits"
+                measured = measure(size, n_bits, kind)
+                rows += [row_of(each, f"{each['measure']}, {what}") for each in measured]
                 gc.collect()
     return rows
-
-
-def main() -> None:
-    """Print the table."""
-    table = Table(title=f"HammingIndex against faiss IndexBinaryFlat, k = {K}")
-    for name in ("items", "bits", "codes", "measure", "value", "unit", "peer", "ratio", "bar"):
-        table.add_column(name, justify="left" if name in {"codes", "measure", "unit"} else "right")
-    for row in run():
-        table.add_row(
-            f"{row['size']:,}",
-            str(row["bits"]),
-            row["codes"],
-            row["measure"],
-            f"{row['value']:,.1f}",
-            row["unit"],
-            *(f"{row[key]:,.2f}" if row.get(key) is not None else "" for key in ("peer", "ratio")),
-            f"{row['bar']}" if row.get("bar") is not None else "",
-        )
-    Console(width=140).print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,16 +9,27 @@ from typing import Any, TypedDict
 
 
 class Row(TypedDict):
-    """One measurement: what, how long, how that compares, and what the bar is."""
+    """One measurement: what, how much, how that compares, and what the bar is."""
 
     name: str
-    seconds: float
+    value: float
+    unit: str
     ratio: float | None
     note: str
 
 
-def row(name: str, seconds: float, ratio: float | None = None, note: str = "") -> Row:
-    return {"name": name, "seconds": seconds, "ratio": ratio, "note": note}
+def row(
+    name: str, value: float, ratio: float | None = None, note: str = "", unit: str = "s"
+) -> Row:
+    return {"name": name, "value": value, "unit": unit, "ratio": ratio, "note": note}
+
+
+def row_of(measured: Mapping[str, Any], name: str) -> Row:
+    """Return a row from a value with its unit and, where there is one, peer, ratio and bar."""
+    told = {"peer": "{:.4g} " + measured["unit"] + " by the peer", "bar": "bar {:g}"}
+    given = {key: measured[key] for key in told if measured.get(key) is not None}
+    note = ", ".join(told[key].format(value) for key, value in given.items())
+    return row(name, measured["value"], measured.get("ratio"), note, measured["unit"])
 
 
 def best_of(repeats: int, ways: Mapping[str, Callable[[], Any]]) -> dict[str, float]:

@@ -252,6 +252,8 @@ def test_project_words_needs_words():
         ({"delta": 0}, "delta must be a finite number, positive, got 0"),
         ({"theta": float("nan")}, "theta must be a finite number"),
         ({"n_iter": 0}, "n_iter must be a positive integer"),
+        ({"random_state": "lucky"}, "random_state must be None, an integer >= 0 or a Generator"),
+        ({"random_state": -1}, "random_state must be None, an integer >= 0 or a Generator"),
         ({"queries": "words"}, "queries must be 'labels' or 'codes', got 'words'"),
         ({"unlabelled": "drop"}, "unlabelled must be 'encode' or 'learn', got 'drop'"),
     ],

@@ -265,6 +265,12 @@ class OASIS(OnlineHasher):
                 raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
         if not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
             raise InputError(f"n_iter must be a positive integer, got {self.n_iter!r}")
+        seed = self.random_state
+        is_seed = isinstance(seed, (int, np.integer)) and seed >= 0
+        if not (seed is None or is_seed or isinstance(seed, np.random.Generator)):
+            raise InputError(
+                f"random_state must be None, an integer >= 0 or a Generator, got {seed!r}"
+            )
         if state is None:
             return
         for name, value, learned in (

