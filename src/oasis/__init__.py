@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from oasis.client import Client as Client
     from oasis.collection import Collection as Collection
     from oasis.index import HammingIndex as HammingIndex
     from oasis.labels import LabelSpace as LabelSpace
     from oasis.model import OASIS as OASIS
 
 _OWNERS = {
+    "Client": "oasis.client",
     "Collection": "oasis.collection",
     "HammingIndex": "oasis.index",
     "LabelSpace": "oasis.labels",
     "OASIS": "oasis.model",
 }
 
-__all__ = ["OASIS", "Collection", "HammingIndex", "LabelSpace", "__version__"]
+__all__ = ["OASIS", "Client", "Collection", "HammingIndex", "LabelSpace", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

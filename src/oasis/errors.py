@@ -14,6 +14,10 @@
     ├── CollectionError                 a directory is no collection, or this one cannot be used so
     │   ├── LockedError                 another process (or object) is writing to it
     │   └── StorageError                the disk refused: full, read-only, failing
+    ├── ServiceError                    a service answered with an error of its own
+    │   ├── UnreachableError            ... or did not answer
+    │   ├── RefusedError                ... or wants another token, name or kind of request
+    │   └── BusyError                   ... or has too much to do; come again later
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Every message says what was found, what was expected and, where there is one, the way out.
@@ -68,6 +72,22 @@ class LockedError(CollectionError):
 
 class StorageError(CollectionError):
     """The disk refused to read or write; what was committed before is unchanged."""
+
+
+class ServiceError(OasisError):
+    """A service answered with an error of its own."""
+
+
+class UnreachableError(ServiceError):
+    """A service did not answer; a change that was sent may or may not have been made."""
+
+
+class RefusedError(ServiceError):
+    """A service does not take this request from this caller; nothing has been changed."""
+
+
+class BusyError(ServiceError):
+    """A service has too much to do, or is being stopped; nothing has been changed."""
 
 
 class MissingExtraError(OasisError, ImportError):

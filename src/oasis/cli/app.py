@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import collection, experiments, scenarios, streams
+from oasis.cli import collection, experiments, scenarios, service, streams
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("ingest")(collection.ingest)
 app.command("search")(collection.search)
 app.command("info")(collection.info)
 app.command("export")(collection.export)
+app.command("serve")(service.serve)
 app.command("reproduce")(experiments.reproduce)
 app.command("report")(experiments.report)
 app.command("scenarios")(scenarios.scenarios)

@@ -1,0 +1,98 @@
+"""``oasis serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oasis.cli.console import people
+
+if TYPE_CHECKING:
+    from oasis.collection import Collection
+
+
+def serve(
+    collection: Annotated[
+        Path, typer.Argument(metavar="COLLECTION", help="Its directory; made where there is none.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    read_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="OASIS_READ_TOKEN",
+            help="Who has it may search. Better given as "
+            "OASIS_READ_TOKEN, as others can see what a command was called with.",
+        ),
+    ] = None,
+    write_token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="OASIS_WRITE_TOKEN",
+            help="Who has it may do everything. Better given as OASIS_WRITE_TOKEN.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A name it may be called by, as behind a proxy. May be repeated."
+        ),
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
+    ] = None,
+    readonly: Annotated[
+        bool, typer.Option("--readonly", help="Only read; another process may write.")
+    ] = False,
+    max_body: Annotated[
+        int, typer.Option(min=1, metavar="MB", help="Largest body of a request.")
+    ] = 64,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Changes that may wait or run; the next gets a 429.")
+    ] = 8,
+) -> None:
+    """Serve a collection over HTTP, with a page to search, look and add.
+
+    The page is at /, the API is described at /docs. Stops on Ctrl-C or SIGTERM when the running
+    change is done.
+
+    Example: oasis serve photos.oasis --port 8000
+    """
+    from oasis.service.logs import log_to_stderr
+    from oasis.service.server import address_of, listen, run
+    from oasis.service.settings import Limits, Settings, Tokens
+
+    limits = Limits(
+        body_bytes=max_body << 20, bodies_bytes=max(256, 4 * max_body) << 20, ingests=queue
+    )
+    names = frozenset(name.lower() for name in allow_host or ())
+    settings = Settings.of(host, Tokens(read_token, write_token), names, limits)
+    log_to_stderr()
+    with listen(host, port) as listening, _open(collection, bits, readonly=readonly) as opened:
+        run(
+            opened,
+            listening,
+            settings,
+            lambda: people().print(
+                f"{len(opened):,} items of {collection} at {address_of(listening)}", soft_wrap=True
+            ),
+        )
+
+
+def _open(path: Path, bits: int | None, *, readonly: bool) -> Collection:
+    """Open a collection with the extractor it records, that of the demo included."""
+    from oasis.cli.opening import exists, open_to_read, recorded_extractor
+    from oasis.collection import Collection
+
+    if readonly:
+        return open_to_read(path)
+    recorded = None
+    if exists(path):
+        with Collection.open(path, readonly=True) as opened:
+            recorded = opened.stats().extractor
+    extractor = None if recorded is None else recorded_extractor(recorded)
+    return Collection.open(path, bits, extractor=extractor)

@@ -1,0 +1,280 @@
+"""The methods of a collection, asked of a service."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from oasis.client.requests import (
+    JSON,
+    address_of,
+    listed,
+    names_of,
+    pack,
+    pictures,
+    plain,
+    question,
+    raw,
+)
+from oasis.client.transport import Transport, problem_of, raise_for
+from oasis.collection.intake import check_id
+from oasis.collection.records import ClassInfo, Hit, Id, Rejected, Round, Stats, Stored
+from oasis.collection.search import Mode
+from oasis.errors import InputError
+from oasis.hasher import Labels
+
+
+class Client:
+    """A collection that a service has open; any thread may use it.
+
+    Parameters
+    ----------
+    url : str
+        Where the service is, such as "http://127.0.0.1:8000"; a path before its own is kept.
+    token : str, optional
+    timeout : float
+        Seconds to wait for an answer.
+    patience : float
+        Seconds to go on asking a service that is busy, before a `BusyError`; 0 asks once.
+
+    Examples
+    --------
+    >>> client = Client("http://127.0.0.1:8000")
+    >>> client
+    <Client 'http://127.0.0.1:8000'>
+    >>> Client("photos.oasis")
+    Traceback (most recent call last):
+        ...
+    oasis.errors.InputError: the url must be like http://127.0.0.1:8000, got 'photos.oasis'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        patience: float = 30.0,
+    ) -> None:
+        self._service = Transport(url, token, timeout, patience)
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connections; the service goes on. A second call does nothing."""
+        self._service.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client {self._service.url!r}>"
+
+    # -- searching -----------------------------------------------------------------------------
+
+    def search(
+        self,
+        X: Mapping[str, Any],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Return the k best hits of every query; arrays are sent as they are, in their own type."""
+        asked = question(k, mode, where, offset)
+        return _lists(self._service.ask("search", *pack(X, asked)))
+
+    def search_items(
+        self,
+        items: Sequence[Any],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
+
+        Pictures are sent as files: bytes as they are, of a path what it holds.
+        """
+        asked = question(k, mode, where, offset)
+        asked["items"] = [raw(item, ("text", "image")) for item in listed(items, "queries")]
+        return _lists(self._service.ask("search", *plain(asked)))
+
+    def search_words(
+        self,
+        names: Iterable[str],
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[list[Hit]]:
+        """Search with names of classes, or with any words if the label space knows words."""
+        asked = question(k, mode, where, offset)
+        asked["words"] = listed(names, "names")
+        return _lists(self._service.ask("search", *plain(asked)))
+
+    def more_like(
+        self,
+        id: Id,  # noqa: A002 - the name that users give it
+        k: int = 10,
+        mode: Mode = "asymmetric",
+        where: Mapping[str, Any] | None = None,
+        offset: int = 0,
+    ) -> list[Hit]:
+        """Return the items nearest to one that is stored, itself left out, by its code."""
+        asked = question(k, mode, where, offset)
+        asked["like"] = check_id(id)
+        return _lists(self._service.ask("search", *plain(asked)))[0]
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.stats().n_items
+
+    def __contains__(self, item: object) -> bool:
+        try:
+            return bool(self.known([check_id(item)]))
+        except InputError:  # what no item can have as its id
+            return False
+
+    def known(self, ids: Iterable[Id]) -> set[Id]:
+        """Return those of the ids that items have."""
+        asked = {"ids": [check_id(each) for each in ids]}
+        return set(self._service.ask("known", *plain(asked))["ids"])
+
+    def get(self, id: Id) -> Stored:  # noqa: A002
+        """Return an item as it is stored."""
+        found = self._service.ask(f"item?{address_of(id)}")
+        return Stored(
+            found["id"],
+            found["payload"],
+            tuple(found["labels"]),
+            found["round"],
+            b64decode(found["code"]),
+        )
+
+    def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
+        """Return the picture that came with an item, or None."""
+        status, content = self._service.exchange("GET", f"thumbnail?{address_of(id)}")
+        if status == 200:
+            return content
+        problem = problem_of(content)
+        if not problem.get("type", "").endswith(":no-picture"):
+            raise_for(status, problem)
+        return None
+
+    def classes(self) -> list[ClassInfo]:
+        """Return the classes in order of arrival, with the number of items that have each."""
+        return [ClassInfo(**each) for each in self._service.ask("classes")["classes"]]
+
+    def rounds(self) -> list[Round]:
+        """Return every chunk ingested, in order, with its quality."""
+        return [
+            Round(**{**each, "new_classes": tuple(each["new_classes"])})
+            for each in self._service.ask("rounds")["rounds"]
+        ]
+
+    def stats(self) -> Stats:
+        """Return the collection in numbers."""
+        found = self._service.ask("stats")
+        del found["readonly"]
+        return Stats(**found)
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+        return self.stats().n_bits
+
+    @property
+    def readonly(self) -> bool:
+        """Whether the service only reads."""
+        return bool(self._service.ask("stats")["readonly"])
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def ingest(
+        self,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Iterable[Id] | None = None,
+        payload: Iterable[Mapping[str, Any] | None] | None = None,
+        thumbnails: Iterable[bytes | None] | None = None,
+    ) -> None:
+        """Learn from a chunk and store its items: all of it, or nothing with an error.
+
+        When it returns, the chunk is on the service's disk. After an `UnreachableError` it may or
+        may not be: `known` tells, once the service answers.
+        """
+        rest: dict[str, Any] = {
+            "labels": [None if names is None else names_of(names) for names in listed(y, "y")]
+        }
+        if ids is not None:
+            rest["ids"] = [check_id(each) for each in ids]
+        if payload is not None:
+            rest["payload"] = listed(payload, "payload")
+        if thumbnails is not None:
+            rest["thumbnails"] = pictures(thumbnails)
+        self._service.ask("ingest", *pack(X, rest), change=True)
+
+    def ingest_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: Iterable[bytes | None] | None = None,
+        strict: bool = False,
+    ) -> list[Rejected]:
+        """Send raw items, have their features made, and ingest them as one chunk.
+
+        Where no thumbnails are given, the service makes them from the pictures.
+
+        Returns
+        -------
+        list of Rejected
+            The items left out, and why.
+        """
+        names = ("id", "text", "image", "labels", "payload")
+        asked: dict[str, Any] = {
+            "items": [raw(item, names) for item in listed(items, "items")],
+            "strict": strict,
+        }
+        if thumbnails is not None:
+            asked["thumbnails"] = pictures(thumbnails)
+            if len(asked["thumbnails"]) != len(asked["items"]):
+                raise InputError(
+                    f"got {len(asked['thumbnails'])} thumbnails for {len(asked['items'])} items"
+                )
+        found = self._service.ask("ingest", *plain(asked), change=True)
+        return [Rejected(**each) for each in found["rejected"]]
+
+    def delete(self, ids: Iterable[Id]) -> int:
+        """Delete items for ever; return how many. Every id must be there."""
+        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+            raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
+        asked = {"ids": [check_id(each) for each in ids]}
+        return int(self._service.ask("delete", *plain(asked), change=True)["n"])
+
+    def checkpoint(self) -> None:
+        """Write the whole model and the index, and erase the journal with the features in it."""
+        self._service.ask("checkpoint", b"", JSON, change=True)
+
+    def add_words(self, vectors: Mapping[str, Any]) -> None:
+        """Add vectors of class names to a collection whose label space was made from a mapping."""
+        listed_vectors = {name: np.asarray(vector).tolist() for name, vector in vectors.items()}
+        self._service.ask("words", *plain({"vectors": listed_vectors}), change=True)
+
+    def check(self) -> list[str]:
+        """Read everything and return what is wrong with it, in words; nothing if it is sound."""
+        return list(self._service.ask("check")["findings"])
+
+
+def _lists(found: Any) -> list[list[Hit]]:
+    return [
+        [Hit(**{**each, "labels": tuple(each["labels"])}) for each in hits]
+        for hits in found["results"]
+    ]

@@ -1,0 +1,122 @@
+"""Requests as they are sent: JSON, and matrices as safetensors."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import safetensors.numpy
+import scipy.sparse as sp
+
+from oasis.collection.intake import check_id
+from oasis.errors import DataError, InputError
+
+JSON = "application/json"
+TENSORS = "application/x-safetensors"
+
+
+def question(k: int, mode: str, where: Mapping[str, Any] | None, offset: int) -> dict[str, Any]:
+    return {"k": k, "mode": mode, "where": where, "offset": offset}
+
+
+def plain(asked: dict[str, Any]) -> tuple[bytes, str]:
+    """Return a request as JSON, with its type."""
+    try:
+        return json.dumps(asked, allow_nan=False, default=_number).encode(), JSON
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the request is no JSON: {error}") from error
+
+
+def _number(value: object) -> Any:
+    """Return a number of NumPy as one of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def pack(X: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
+    """Return matrices by modality, and the rest of a request, as safetensors with their type."""
+    if not isinstance(X, Mapping) or not X:
+        raise InputError(f"X must map modality names to matrices, got {type(X).__name__}")
+    tensors: dict[str, Any] = {}
+    widths: dict[str, int] = {}
+    for name, matrix in X.items():
+        if isinstance(matrix, (sp.sparray, sp.spmatrix)):
+            rows: sp.csr_array[Any] = sp.csr_array(matrix)  # type: ignore[call-overload]
+            widths[name] = rows.shape[1]
+            tensors[f"{name}:data"] = rows.data
+            tensors[f"{name}:indices"] = rows.indices
+            tensors[f"{name}:indptr"] = rows.indptr
+        else:
+            tensors[name] = np.ascontiguousarray(_numbers(name, matrix))
+    metadata = {"request": plain(rest)[0].decode(), "sparse": json.dumps(widths)}
+    return safetensors.numpy.save(tensors, metadata), TENSORS
+
+
+def _numbers(name: str, matrix: Any) -> Any:
+    try:
+        values = np.asarray(matrix)
+    except ValueError as error:
+        raise InputError(f"modality {name!r} is no matrix: {error}") from error
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"modality {name!r} holds {values.dtype}, expected numbers")
+    return values.astype(np.uint8) if values.dtype.kind == "b" else values
+
+
+def raw(item: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a raw item as JSON has them; a picture becomes its bytes in base64."""
+    found = {}
+    for name in names:
+        value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+        if value is None:
+            continue
+        if name == "image":
+            value = _base64(_content(value))
+        elif name == "labels":
+            value = names_of(value)
+        elif name == "id":
+            value = check_id(value)
+        found[name] = value
+    return found
+
+
+def _content(picture: Any) -> bytes:
+    if isinstance(picture, (str, Path)):
+        try:
+            return Path(picture).read_bytes()
+        except OSError as error:
+            raise DataError(f"the picture {picture} cannot be read: {error.strerror}") from error
+    if not isinstance(picture, (bytes, bytearray, memoryview)):
+        raise InputError(f"a picture is a path or bytes, got {type(picture).__name__}")
+    return bytes(picture)
+
+
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def pictures(thumbnails: Iterable[bytes | None]) -> list[str | None]:
+    return [None if each is None else _base64(_content(each)) for each in thumbnails]
+
+
+def names_of(names: Any) -> list[Any]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InputError(f"labels are lists of class names, got {names!r}; write [name] for one")
+    return list(names)
+
+
+def listed(values: Any, what: str) -> list[Any]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{what} must be a list, got {type(values).__name__}")
+    return list(values)
+
+
+def address_of(key: Any) -> str:
+    """Return an id as the query of an address."""
+    checked = check_id(key)
+    return urlencode({"id": checked, "kind": "text" if isinstance(checked, str) else "number"})

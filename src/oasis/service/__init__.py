@@ -1,0 +1,72 @@
+"""The service: a collection over HTTP, and a page to search, look and add (extra ``service``).
+
+::
+
+    request -> guard -> routes -> bodies -> pool of searching threads  -> collection
+                                        \\-> queue of the one writer  -/
+
+========  =========================================================================================
+app       `create_app`: puts the rest together
+settings  limits, tokens and host names
+guard     what holds for every request: id, headers, hosts, sizes, time, log, metrics
+routes    the API; `wire` has the shapes of requests and answers
+bodies    JSON, multipart and safetensors bodies into requests
+pictures  how large pictures claim to be, and what they are called
+state     what requests share: the collection, the threads, the counters
+writing   the one writer and its bounded queue
+problems  errors as problem details (RFC 9457)
+metrics   counters and histograms in the text format of Prometheus
+logs      one JSON object a line
+pages     the page, its files and their content policy; no build step
+server    running it: a socket, signals, a graceful stop
+========  =========================================================================================
+
+Searches run in threads on the last committed state and never wait for learning, which one thread
+does, a chunk at a time. Nothing is kept at module level: an application is made by `create_app`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oasis.errors import MissingExtraError
+from oasis.service.settings import Limits, Settings, Tokens
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from oasis.collection import Collection
+
+__all__ = ["Limits", "Settings", "Tokens", "create_app"]
+
+
+def create_app(collection: Collection, settings: Settings | None = None) -> FastAPI:
+    """Return an ASGI application that serves an open collection.
+
+    The collection stays the caller's: the application finishes the running change when it is shut
+    down, and does not close it.
+
+    Parameters
+    ----------
+    collection : Collection
+        Open for writing, or with ``readonly=True``; then every change is refused.
+    settings : Settings, optional
+        Limits, tokens and host names; by default no token, and loopback names only.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oasis.collection import Collection
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Collection.open(f"{folder}/photos.oasis", n_bits=16) as c:
+    ...         app = create_app(c)
+    >>> app.title
+    'oasis'
+    """
+    try:
+        from oasis.service.app import assemble
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "oasis":
+            raise
+        raise MissingExtraError(error.name or "", extra="service", what="the service") from error
+    return assemble(collection, settings or Settings())

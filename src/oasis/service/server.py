@@ -1,0 +1,105 @@
+"""Running the service: a socket, signals, and a stop that leaves nothing half-done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from oasis.collection import Collection
+from oasis.errors import CollectionError, MissingExtraError
+from oasis.features.image import EfficientNetLite0
+from oasis.service import create_app
+from oasis.service.logs import LOG
+from oasis.service.settings import Settings
+
+_SWITCH_SECONDS = 0.0005
+_GRACE_SECONDS = 20
+_KEEP_ALIVE_SECONDS = 30
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; port 0 takes a free one."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server((address[0], address[1]), family=family, backlog=1024)
+        # head and body of an answer are two writes: the second must not wait for an acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        raise CollectionError(f"cannot listen on {host}, port {port}: {error}") from error
+    return listening
+
+
+def address_of(listening: socket.socket) -> str:
+    """Return the address of the page that a socket will serve."""
+    host, port = listening.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/"
+
+
+def _share_the_machine(collection: Collection) -> None:
+    """Keep a core, and the interpreter, within reach of searches while others compute."""
+    # threads that only compute hand the interpreter over sooner than the 5 ms they may keep it
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    if collection.stats().extractor is not None:
+        for _, embedder in collection.extractor.sources.values():
+            if isinstance(embedder, EfficientNetLite0):
+                embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
+
+
+def run(
+    collection: Collection,
+    listening: socket.socket,
+    settings: Settings,
+    ready: Callable[[], Any] = lambda: None,
+) -> None:
+    """Serve a collection until SIGINT or SIGTERM.
+
+    Then no new request is taken, changes that wait are refused, the running one is finished, and
+    answers are sent. ``ready`` is called when requests are answered.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", extra="service", what="the service") from error
+
+    app = create_app(collection, settings)
+    _share_the_machine(collection)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            app.state.service.queue.stop()
+            LOG.info("stopping", extra={"facts": {"signal": signal.Signals(sig).name}})
+            super().handle_exit(sig, frame)
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            LOG.info("started", extra={"facts": {"address": address_of(listening)}})
+            ready()
+
+    server = Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ws="none",
+        )
+    )
+    # uvicorn raises the signal again when it has stopped; the collection is still to be closed
+    before = {each: signal.signal(each, lambda *_: None) for each in _SIGNALS}
+    try:
+        server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    LOG.info("stopped")
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,155 @@
+"""What a service admits: limits, tokens, and the names it may be called by."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Self
+
+from oasis.errors import InputError
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""Names by which a service on this machine alone is called."""
+
+MIN_TOKEN = 16
+"""Fewest characters of a token."""
+
+
+class Scope(IntEnum):
+    """What a caller may do; a larger one includes the smaller."""
+
+    NOTHING = 0
+    READ = 1
+    WRITE = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and all of them together, may take.
+
+    Attributes
+    ----------
+    body_bytes : of one request
+    json_bytes : of its JSON, which is decoded in one go while searches wait for the interpreter
+    bodies_bytes : of all requests that are being answered
+    body_seconds : in which a body has to arrive
+    answer_seconds : after which a search is given up; an ingest is never
+    requests : answered at once
+    ingests : changes waiting or running; the one after is told to come again
+    batch : samples of one ingest, or queries of one search
+    raw_batch : of them, when features have to be made first
+    k : hits of a query
+    hits : hits of all queries of a request, those skipped included
+    pixels : width x height of a picture
+    search_threads : searches that run at once; 0 for twice the cores, at least four
+    """
+
+    body_bytes: int = 64 << 20
+    json_bytes: int = 16 << 20
+    bodies_bytes: int = 256 << 20
+    body_seconds: float = 60.0
+    answer_seconds: float = 30.0
+    requests: int = 256
+    ingests: int = 8
+    batch: int = 10_000
+    raw_batch: int = 256
+    k: int = 1_000
+    hits: int = 100_000
+    pixels: int = 40_000_000
+    search_threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 0 or (value == 0 and name != "search_threads"):
+                raise InputError(f"the limit {name} must be more than 0, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Who may do what. Without tokens everybody may do everything.
+
+    With the read token one may search and look; with the write token, everything. When only a
+    write token is given, reading needs it too; when only a read token is given, nobody may write.
+
+    >>> tokens = Tokens(read="r" * 16, write="w" * 16)
+    >>> tokens.scope("r" * 16).name, tokens.scope("wrong").name, Tokens().scope(None).name
+    ('READ', 'NOTHING', 'WRITE')
+    """
+
+    read: str | None = field(default=None, repr=False)
+    write: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, token in (("read", self.read), ("write", self.write)):
+            if token is None:
+                continue
+            if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()):
+                raise InputError(
+                    f"the {name} token must have at least {MIN_TOKEN} plain characters, such as "
+                    'python -c "import secrets; print(secrets.token_urlsafe())" makes'
+                )
+        if self.read is not None and self.read == self.write:
+            raise InputError("the read token and the write token must differ")
+
+    def __bool__(self) -> bool:
+        return self.read is not None or self.write is not None
+
+    def scope(self, token: str | None) -> Scope:
+        """Return what the bearer of a token may do; the time taken does not tell how near it is."""
+        if not self:
+            return Scope.WRITE
+        found = Scope.NOTHING
+        for own, scope in ((self.read, Scope.READ), (self.write, Scope.WRITE)):
+            if own is not None and token is not None and _same(own, token):
+                found = scope
+        return found
+
+
+def _same(own: str, given: str) -> bool:
+    # digests have one length, so that not even the length of the token shows
+    digests = (
+        hashlib.sha256(each.encode("utf-8", "surrogateescape")).digest() for each in (own, given)
+    )
+    return hmac.compare_digest(*digests)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a service is set up.
+
+    Attributes
+    ----------
+    limits, tokens : see there
+    hosts : names that requests may call it by, without the port; None for any. The loopback names
+        keep a page of another site from reaching a service on this machine by a name of its own.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    tokens: Tokens = field(default_factory=Tokens)
+    hosts: frozenset[str] | None = LOOPBACK
+
+    @classmethod
+    def of(
+        cls,
+        host: str,
+        tokens: Tokens,
+        names: frozenset[str] = frozenset(),
+        limits: Limits | None = None,
+    ) -> Self:
+        """Return the settings for an address to listen on; any but loopback needs a token.
+
+        >>> Settings.of("0.0.0.0", Tokens())
+        Traceback (most recent call last):
+            ...
+        oasis.errors.InputError: listening on 0.0.0.0 opens the collection to others, so a token ...
+        """
+        local = host in ("localhost", "127.0.0.1", "::1")
+        if not local and not tokens:
+            raise InputError(
+                f"listening on {host} opens the collection to others, so a token is needed: give "
+                "OASIS_READ_TOKEN and OASIS_WRITE_TOKEN, or one of them"
+            )
+        hosts = LOOPBACK | names if local else (names or None)
+        return cls(limits or Limits(), tokens, hosts)

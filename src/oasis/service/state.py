@@ -1,0 +1,68 @@
+"""What the requests of one application share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from oasis.collection import Collection
+from oasis.service.metrics import Metrics
+from oasis.service.problems import busy
+from oasis.service.settings import Settings
+from oasis.service.writing import WriterQueue
+
+Answer = TypeVar("Answer")
+
+
+def _threads(settings: Settings) -> int:
+    return settings.limits.search_threads or max(4, 2 * (os.cpu_count() or 1))
+
+
+@dataclass
+class Service:
+    """A collection with what it is served by: threads that search, one that writes, counters."""
+
+    collection: Collection
+    settings: Settings
+    queue: WriterQueue = field(init=False)
+    metrics: Metrics = field(init=False, default_factory=Metrics)
+    _pool: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WriterQueue(self.settings.limits.ingests)
+        self._pool = ThreadPoolExecutor(_threads(self.settings), thread_name_prefix="oasis-search")
+
+    async def read(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the collection something in a thread; given up after the time for an answer."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        seconds = self.settings.limits.answer_seconds
+        done, _ = await asyncio.wait([future], timeout=seconds)
+        if not done:
+            future.cancel()
+            raise busy(f"no answer within {seconds:g} seconds; ask for less, or come again")
+        return future.result()
+
+    async def change(self, make: Callable[[], Answer]) -> Answer:
+        """Change the collection, in turn."""
+        return await self.queue.run(make)
+
+    def close(self) -> None:
+        """Wait for the running change and the running searches."""
+        self.queue.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+async def service_of(request: Request) -> Service:
+    """Return the service that a request is for."""
+    # async, as what is not would be run in a thread
+    service: Service = request.app.state.service
+    return service
+
+
+Served = Annotated[Service, Depends(service_of)]

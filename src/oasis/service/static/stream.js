@@ -1,0 +1,88 @@
+// The view of the stream: what came in which round, and how well it was known before.
+
+import * as api from "./api.js";
+import { area, bars, lines } from "./charts.js";
+import { $, el, labelChip, number, replace, showError } from "./dom.js";
+
+const ROWS = 200;
+const DRAWN = 400;
+
+const share = (value) => (value === null ? "–" : value.toFixed(3));
+const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
+
+export async function show(acts) {
+  try {
+    const [rounds, classes] = await Promise.all([api.rounds(), api.classes()]);
+    draw(rounds);
+    table(rounds);
+    replace(
+      $("#classes"),
+      classes.map((each) => labelChip(each.name, () => acts.label(each.name), `${number(each.n)} · round ${each.round}`)),
+    );
+  } catch (problem) {
+    showError(problem);
+  }
+}
+
+function draw(all) {
+  if (!all.length) {
+    replace($("#charts"), el("p", { class: "hint" }, "Nothing has been learned yet: add an item with a label."));
+    return;
+  }
+  let known = 0;
+  const counts = all.map((each) => (known += each.new_classes.length));
+  const first = Math.max(0, all.length - DRAWN);
+  const rounds = all.slice(first);
+  const numbers = rounds.map((each) => each.number);
+  const judged = rounds.filter((each) => each.precision !== null);
+  const summary = judged.length
+    ? `on average ${mean(judged.map((each) => each.precision)).toFixed(2)}, chance ${mean(judged.map((each) => each.chance)).toFixed(2)}`
+    : "no round could be judged yet";
+  const series = [
+    { name: "chance", kind: "chance", values: rounds.map((each) => each.chance) },
+    { name: "precision", kind: "own", values: rounds.map((each) => each.precision) },
+  ];
+  replace(
+    $("#charts"),
+    figure(
+      "Precision among the first ten hits, before learning",
+      lines(`Precision among ten hits by round: ${summary}`, numbers, series, 1, (value) => value.toFixed(2)),
+      el("span", { class: "key own" }, "precision@10"),
+      el("span", { class: "key chance" }, "chance"),
+    ),
+    figure(
+      "Classes so far",
+      area(`Classes so far: ${number(known)}`, numbers, counts.slice(first), (value) => number(Math.round(value))),
+    ),
+    figure(
+      "Seconds a round took",
+      bars("Seconds by round", numbers, rounds.map((each) => each.seconds), (value) => value.toPrecision(2)),
+    ),
+    figure(
+      "Items in a round",
+      bars("Items by round", numbers, rounds.map((each) => each.n), (value) => number(Math.round(value))),
+    ),
+  );
+}
+
+function figure(caption, drawing, ...keys) {
+  return el("figure", { class: "panel" }, el("figcaption", {}, caption, ...keys), drawing);
+}
+
+function table(rounds) {
+  const cell = (text, kind = "") => el("td", { class: kind }, text);
+  const rows = rounds.slice(-ROWS).reverse().map((each) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, String(each.number)),
+      cell(new Date(1000 * each.time).toLocaleString()),
+      cell(number(each.n), "n"),
+      cell(share(each.precision), "n"),
+      cell(share(each.chance), "n"),
+      cell(each.seconds.toFixed(2), "n"),
+      cell(each.new_classes.join(", ")),
+    ),
+  );
+  replace($("#rounds tbody"), rows);
+}

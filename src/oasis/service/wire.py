@@ -1,0 +1,268 @@
+"""The shapes of requests and answers.
+
+Requests are checked by pydantic as they are decoded; what depends on the collection or on the
+limits of the service is checked later. Answers are written from the collection's records; the
+models of answers only describe them, in ``/openapi.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import Response
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from oasis.collection import Hit, Rejected, Stored
+
+Number = Annotated[float, Field(strict=True)]
+Id = StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+Vectors = dict[StrictStr, list[list[Number]]]
+LabelSets = list[list[StrictStr] | None]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class RawQuery(_Request):
+    """Something to search with; pictures are the bytes of a file, never a path."""
+
+    text: StrictStr | None = None
+    image: Base64Bytes | None = Field(None, description="A picture file in base64.")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that an extractor may use."""
+        return {"text": self.text or None, "image": self.image}
+
+
+class RawItem(RawQuery):
+    """Something to learn from and to find again."""
+
+    id: Id
+    labels: list[StrictStr] | None = None
+    payload: dict[str, Any] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            **super().fields(),
+            "id": self.id,
+            "labels": self.labels or (),
+            "payload": self.payload,
+        }
+
+
+class SearchRequest(_Request):
+    """One of vectors, items, words and like says what to search with."""
+
+    vectors: Vectors | None = Field(None, description="Features by modality, one row a query.")
+    items: list[RawQuery] | None = Field(None, description="Texts, pictures, or both.")
+    words: list[StrictStr] | None = Field(None, description="Names of classes, or any words.")
+    like: Id | None = Field(None, description="The id of a stored item.")
+    k: StrictInt = Field(10, ge=1, description="How many hits a query.")
+    offset: StrictInt = Field(0, ge=0, description="How many hits to skip.")
+    mode: Literal["asymmetric", "hamming"] = "asymmetric"
+    where: dict[str, Any] | None = Field(
+        None, description='A filter, such as {"year": {"gte": 2020}} or {"$labels": {"has": "sky"}}'
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SearchRequest:
+        _check_one(self, "vectors", "items", "words", "like")
+        return self
+
+
+class IngestRequest(_Request):
+    """Ready vectors with labels, ids, payload and thumbnails by row; or raw items."""
+
+    vectors: Vectors | None = Field(None, description="Features by modality, one row a sample.")
+    labels: LabelSets | None = Field(None, description="Class names by row.")
+    ids: list[Id] | None = None
+    payload: list[dict[str, Any] | None] | None = None
+    thumbnails: list[Base64Bytes | None] | None = Field(
+        None, description="Small picture files in base64, by row; at most 10 kB each."
+    )
+    items: list[RawItem] | None = Field(None, description="Texts, pictures, or both.")
+    strict: StrictBool = Field(False, description="Refuse all of the items if one is refused.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> IngestRequest:
+        if self.items is not None and (self.labels or self.ids or self.payload):
+            raise ValueError("labels, ids and payload of raw items stand in the items themselves")
+        _check_one(self, "vectors", "items")
+        return self
+
+
+class IdsRequest(_Request):
+    """Ids of items."""
+
+    ids: list[Id]
+
+
+class WordsRequest(_Request):
+    """Vectors of class names."""
+
+    vectors: dict[StrictStr, list[Number]]
+
+
+def _check_one(request: BaseModel, *names: str) -> None:
+    given = [name for name in names if getattr(request, name) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise ValueError(f"expected one of {', '.join(names)}, got {found}")
+
+
+REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, IngestRequest, IdsRequest, WordsRequest)
+"""What bodies are, for ``/openapi.json``."""
+
+
+# -- answers, as they are described ------------------------------------------------------------
+
+
+class HitAnswer(BaseModel):
+    id: str | int
+    score: float = Field(ge=-1, le=1)
+    distance: int = Field(description="Hamming distance in bits.")
+    payload: dict[str, Any]
+    labels: list[str]
+
+
+class SearchAnswer(BaseModel):
+    results: list[list[HitAnswer]] = Field(description="Hits of each query, best first.")
+
+
+class RejectedAnswer(BaseModel):
+    row: int
+    id: str | int
+    reason: str
+
+
+class IngestAnswer(BaseModel):
+    ingested: int
+    rejected: list[RejectedAnswer]
+    n_items: int
+
+
+class StoredAnswer(BaseModel):
+    id: str | int
+    payload: dict[str, Any]
+    labels: list[str]
+    round: int
+    code: str = Field(description="The packed bits in base64, least significant bit first.")
+
+
+class CountAnswer(BaseModel):
+    n: int
+
+
+class IdsAnswer(BaseModel):
+    ids: list[str | int]
+
+
+class ClassAnswer(BaseModel):
+    name: str
+    n: int = Field(description="Items that have it now.")
+    round: int = Field(description="In which it came first.")
+
+
+class ClassesAnswer(BaseModel):
+    classes: list[ClassAnswer]
+
+
+class RoundAnswer(BaseModel):
+    number: int
+    time: float = Field(description="Seconds since 1970.")
+    n: int
+    n_labelled: int
+    new_classes: list[str]
+    precision: float | None = Field(description="Precision among the ten best hits.")
+    chance: float | None
+    seconds: float
+    bytes: int
+
+
+class RoundsAnswer(BaseModel):
+    rounds: list[RoundAnswer]
+
+
+class StatsAnswer(BaseModel):
+    n_items: int
+    n_seen: int
+    n_rounds: int
+    n_classes: int
+    n_bits: int
+    modalities: dict[str, int]
+    commits: int
+    journal_entries: int
+    extractor: dict[str, Any] | None
+    bytes: dict[str, int]
+    readonly: bool
+
+
+class FindingsAnswer(BaseModel):
+    findings: list[str] = Field(description="What is wrong, in words; empty if nothing is.")
+
+
+class HealthAnswer(BaseModel):
+    status: Literal["live", "ready"]
+
+
+class ProblemAnswer(BaseModel):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[dict[str, str]] | None = Field(
+        None, description="Where in the body (a JSON pointer), and what is wrong there."
+    )
+
+
+# -- answers, as they are written --------------------------------------------------------------
+
+
+def answer(value: Any) -> Response:
+    """Return a value as a JSON answer."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(text, media_type="application/json")
+
+
+def hit(found: Hit) -> dict[str, Any]:
+    """Return a hit as JSON has it."""
+    # by hand: asdict copies every payload deeply
+    return {
+        "id": found.id,
+        "score": found.score,
+        "distance": found.distance,
+        "payload": found.payload,
+        "labels": found.labels,
+    }
+
+
+def rejected(each: Rejected) -> dict[str, Any]:
+    """Return an item that was left out as JSON has it."""
+    return asdict(each)
+
+
+def stored(item: Stored) -> dict[str, Any]:
+    """Return a stored item as JSON has it."""
+    return {
+        "id": item.id,
+        "payload": item.payload,
+        "labels": item.labels,
+        "round": item.round,
+        "code": b64encode(item.code).decode(),
+    }

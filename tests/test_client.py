@@ -1,0 +1,194 @@
+"""The client answers what the collection answers, and fails as it fails."""
+
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from service_data import fill, item, picture, vectors
+from serving import serving
+
+from oasis.client import Client
+from oasis.collection import Collection
+from oasis.demo import glyphs
+from oasis.errors import (
+    CollectionError,
+    DuplicateIdError,
+    InputError,
+    NotFittedError,
+    RefusedError,
+    UnknownIdError,
+    UnknownWordError,
+    UnreachableError,
+)
+from oasis.items import Item
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Twins: a client of a served collection, and the same collection opened here."""
+    folder = tmp_path_factory.mktemp("client")
+    here, there = fill(folder / "here"), fill(folder / "there")
+    with (
+        serving(there) as server,
+        Client(server.url) as client,
+        Collection.open(here, extractor=glyphs.extractor()) as collection,
+    ):
+        yield client, collection
+
+
+def same(pair, call):
+    """Call both, and see that they answer or fail alike."""
+    found = []
+    for each in pair:
+        try:
+            found.append(call(each))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize("mode", ["asymmetric", "hamming"])
+def test_searches_are_the_collections(pair, mode):
+    X, _ = vectors(5)
+    sparse = {**X, "text": sp.csr_array(X["text"])}
+    wide = {name: matrix.astype(np.float64) for name, matrix in X.items()}
+    for queries in (X, sparse, wide, {"text": X["text"]}, {"image": X["image"].tolist()}):
+        assert len(same(pair, lambda c, q=queries: c.search(q, 7, mode))) == 5
+    where = {"year": {"gte": 2010}, "$labels": {"has": "sea"}}
+    found = same(pair, lambda c: c.search(X, 4, mode, where, 2))
+    assert all(hit.labels == ("sea",) and hit.payload["year"] >= 2010 for hit in found[0])
+    raw = [{"text": "boat"}, {"image": picture("sky", 99)}, {"text": "fur", "image": None}]
+    assert same(pair, lambda c: c.search_items(raw, 3, mode))[0][0].labels == ("sea",)
+    assert same(pair, lambda c: c.search_words(["cat", "dog"], 3, mode))[0][0].labels == ("cat",)
+    assert same(pair, lambda c: c.more_like("item/1", 3, mode, None, 1))
+    assert same(pair, lambda c: c.more_like(4, 3, mode))
+
+
+def test_pictures_of_a_path_are_sent_as_files(pair, tmp_path):
+    path = tmp_path / "query.png"
+    path.write_bytes(picture("sea", 5))
+    assert same(pair, lambda c: c.search_items([Item("q", image=path)], 2))
+    assert same(pair, lambda c: c.search_items([{"image": str(path)}], 2))
+
+
+def test_looks_are_the_collections(pair):
+    client, collection = pair
+    assert len(client) == len(collection)
+    assert client.n_bits == collection.n_bits and not client.readonly
+    assert same(pair, lambda c: c.get("item/1")).labels == ("sea",)
+    assert same(pair, lambda c: c.get(4)).id == 4
+    assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
+    assert same(pair, lambda c: c.classes())
+    assert same(pair, lambda c: c.known(["item/1", 4, "4", "none"])) == {"item/1", 4}
+    assert same(pair, lambda c: ["item/1" in c, 4 in c, "4" in c, None in c])[:2] == [True, True]
+    assert same(pair, lambda c: c.check()) == []
+    for ours, theirs in zip(client.rounds(), collection.rounds(), strict=True):
+        assert type(ours) is type(theirs)
+        assert ours.new_classes == theirs.new_classes and ours.precision == theirs.precision
+    ours, theirs = client.stats(), collection.stats()
+    assert (ours.n_items, ours.modalities, ours.extractor) == (
+        theirs.n_items,
+        theirs.modalities,
+        theirs.extractor,
+    )
+
+
+def test_changes_are_the_collections(pair):
+    X, y = vectors(40, seed=1)
+    ids = [f"new {row}" for row in range(40)]
+    facts = [{"row": row, "nested": {"a": [1, None, "ä"]}} for row in range(40)]
+    small = [picture("cat", 1) if row == 3 else None for row in range(40)]
+    y[5] = None
+    same(pair, lambda c: c.ingest(X, y, ids, facts, small))
+    assert same(pair, lambda c: c.get("new 7")).payload == facts[7]
+    assert same(pair, lambda c: c.thumbnail("new 3")) == small[3]
+    assert same(pair, lambda c: c.thumbnail("new 4")) is None
+    sparse = {"image": X["image"][:2], "text": sp.csr_array(X["text"][:2])}
+    same(pair, lambda c: c.ingest(sparse, y[:2], ["s1", 2**62]))
+    assert same(pair, lambda c: c.get(2**62)).code
+    more = [{**item(100), "id": "raw"}, {**item(101), "id": "raw"}, {"id": 9, "image": b"no"}]
+    assert [each.row for each in same(pair, lambda c: c.ingest_items(more))] == [1, 2]
+    assert same(pair, lambda c: c.delete(["raw", 2**62, "raw"])) == 2
+    same(pair, lambda c: c.add_words({"tundra": np.arange(12.0)}))
+    assert same(pair, lambda c: c.search_words(["tundra"], 2))
+    same(pair, lambda c: c.checkpoint())
+    assert pair[0].stats().journal_entries == 0
+    assert same(pair, lambda c: c.search(X, 10))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda c: c.get("none"), UnknownIdError),
+        (lambda c: c.thumbnail("none"), UnknownIdError),
+        (lambda c: c.more_like(12345), UnknownIdError),
+        (lambda c: c.delete(["none"]), UnknownIdError),
+        (lambda c: c.delete("none"), InputError),
+        (lambda c: c.search_words(["unheard"]), UnknownWordError),
+        (lambda c: c.search({"sound": np.ones((1, 3))}), InputError),
+        (lambda c: c.search({"image": np.full((1, 900), np.nan)}), InputError),
+        (lambda c: c.search({"image": np.ones((1, 3))}), InputError),
+        (lambda c: c.search({"image": np.ones((1, 900))}, where={"a": {"like": 1}}), InputError),
+        (lambda c: c.ingest(*vectors(2), ["item/1", "x"]), DuplicateIdError),
+        (lambda c: c.ingest(*vectors(2), ["x", "x"]), DuplicateIdError),
+        (lambda c: c.ingest(*vectors(2), ["x"]), InputError),
+    ],
+)
+def test_errors_are_the_collections(pair, call, error):
+    kind, message = same(pair, call)
+    assert kind is error and message
+
+
+def test_what_json_cannot_say_is_refused_here(pair):
+    client, _ = pair
+    with pytest.raises(InputError, match="no JSON"):
+        client.search_words(["cat"], where={"year": float("nan")})
+    with pytest.raises(InputError, match="write"):
+        client.ingest({"image": np.ones((1, 3))}, ["cat"])
+    with pytest.raises(InputError):
+        client.search([1, 2])
+    with pytest.raises(InputError):
+        client.search({"image": np.array([["a"]])})
+
+
+def test_many_threads_share_a_client(pair):
+    client, collection = pair
+    X, _ = vectors(8, seed=3)
+    wanted, found = collection.search(X, 3), [None] * 8
+
+    def ask(row):
+        for _ in range(5):
+            found[row] = client.search({name: m[row : row + 1] for name, m in X.items()}, 3)[0]
+
+    threads = [threading.Thread(target=ask, args=(row,)) for row in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [[hit.id for hit in hits] for hits in found] == [
+        [hit.id for hit in hits] for hits in wanted
+    ]
+
+
+def test_an_empty_collection_a_token_and_no_service(folder):
+    tokens = {"OASIS_READ_TOKEN": "read-token-0123456", "OASIS_WRITE_TOKEN": "write-token-012345"}
+    with serving(folder / "empty", "--bits", "16", env=tokens) as server:
+        with Client(server.url, tokens["OASIS_READ_TOKEN"]) as reader:
+            assert len(reader) == 0 and reader.n_bits == 16
+            with pytest.raises(NotFittedError):
+                reader.search({"image": np.ones((1, 3))})
+            with pytest.raises(RefusedError, match="may read"):
+                reader.delete(["x"])
+        with Client(server.url) as nobody, pytest.raises(RefusedError, match="token"):
+            nobody.stats()
+        with Client(server.url, tokens["OASIS_WRITE_TOKEN"]) as writer:
+            writer.ingest({"image": np.eye(3)}, [["a"], ["b"], ["a"]])
+            assert len(writer) == 3
+            writer.close()
+            with pytest.raises(CollectionError, match="closed"):
+                writer.stats()
+        url = server.url
+    with Client(url, timeout=5) as client, pytest.raises(UnreachableError, match="may or may not"):
+        client.delete(["x"])
