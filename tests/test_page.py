@@ -237,7 +237,7 @@ def test_everything_can_be_reached_by_keyboard(visit):
     assert any(each.startswith("More like ") for each in reached)
     page.click("nav >> text=Stream")
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "query"
+    page.wait_for_selector("#query:focus")
 
 
 def test_names_and_contrast(visit):
