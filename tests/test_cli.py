@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from oasis.cli import ingest, main, pictures, reference
+from oasis.cli import ingest, main, reference
 from oasis.cli.conditions import parse_where
 from oasis.cli.console import file_size
 from oasis.collection import Collection
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor, Function
+from oasis.features.thumbnail import MAX_BYTES
 
 TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@1")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
@@ -271,7 +272,7 @@ def test_pictures_from_a_folder_to_a_contact_sheet(tmp_path, oasis):
         blue = np.asarray(drawn.convert("RGB"), dtype=int)
         assert ((blue[..., 2] > 200) & (blue[..., :2].max(axis=2) < 60)).sum() > 6 * 1000
         thumbnail = opened.thumbnail("square/0.png")
-        assert thumbnail is not None and len(thumbnail) <= pictures.MAX_BYTES
+        assert thumbnail is not None and len(thumbnail) <= MAX_BYTES
     code, out, _ = oasis("search", target, "--image", query, "--text", "red circle", "--json")
     assert (code, json.loads(out)["results"][0]["query"]["text"]) == (0, "red circle")
 

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from oasis import store
 from oasis.errors import DataError, MissingExtraError, StorageError
-from oasis.features.image import read_pixels
+from oasis.features.thumbnail import thumbnail
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
 
     _Font: TypeAlias = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
-SIDE = 128
-"""Side of a thumbnail in pixels."""
-
-MAX_BYTES = 10 * 1024
-"""Largest thumbnail that a collection takes."""
 
 _CELL = 160
 _GAP = 16
@@ -51,18 +45,9 @@ def _thumbnail(source: Path | bytes | None) -> bytes | None:
     if source is None:
         return None
     try:
-        pixels = read_pixels(source)
+        return thumbnail(source)
     except DataError:
         return None
-    from PIL import Image
-
-    small = Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-    for quality in (85, 70, 50, 30):
-        out = io.BytesIO()
-        small.save(out, "JPEG", quality=quality, optimize=True)
-        if out.tell() <= MAX_BYTES:
-            break
-    return out.getvalue()
 
 
 def contact_sheet(sections: Sequence[tuple[str, Sequence[Picture]]], path: Path) -> None:
