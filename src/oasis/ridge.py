@@ -350,7 +350,7 @@ class _SmallRound:
 def _add_gram(ridge: Ridge, X: Matrix, in_single: bool) -> Array:
     """Return ``base`` with X'X and the tail's Gram matrix added, lower triangle, float64."""
     d = ridge.n_features
-    base = np.zeros((d, d), order="F")
+    base = _lower(d, np.float64)
     gram = blas.ssyrk(1.0, X.T, lower=1) if in_single and not sp.issparse(X) else None
     for block in _lower_blocks(d):
         if ridge.base is not None and gram is not None:
@@ -372,7 +372,7 @@ def _add_gram(ridge: Ridge, X: Matrix, in_single: bool) -> Array:
 
 def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
     d = len(base)
-    A = np.zeros((d, d), dtype=np.float32 if single else np.float64, order="F")
+    A = _lower(d, np.float32 if single else np.float64)
     for block in _lower_blocks(d):
         A[block] = base[block]
     A[np.diag_indices(d)] += delta
@@ -386,6 +386,16 @@ def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
         f"the sum X'X + delta I is singular in float64: delta={delta} is too small for features "
         f"with a sum of squares of {np.trace(base):.3g}; scale the features or raise delta"
     )
+
+
+def _lower(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
+    """Return a (d, d) matrix in Fortran order, to be filled below the diagonal; zeros elsewhere.
+
+    Not by ``np.zeros``: what it returns is mapped page by page, which takes as long as the work.
+    """
+    matrix = np.empty((d, d), dtype=dtype, order="F")
+    matrix.fill(0)
+    return matrix
 
 
 def _lower_blocks(d: int) -> list[tuple[slice, slice]]:
