@@ -147,7 +147,7 @@ def carry_out(
 
 def _learned(stream: Stream, method: str, n_bits: int, seed: int) -> tuple[OnlineHasher, Codes]:
     entry, parameters = parse_variant(method)
-    model = entry.make(n_bits, seed, stream.seen, dict(parameters))
+    model = entry.model(n_bits, seed, stream.seen, dict(parameters))
     if not isinstance(model, OnlineHasher):
         raise InputError(f"method {method!r} has no codes")
     base = []
