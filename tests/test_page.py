@@ -75,6 +75,8 @@ def ready(page):
 
 
 def titles(page, where="#results"):
+    # busy from the click until the answer is drawn; old results stay meanwhile
+    page.wait_for_selector(f"{where}:not([aria-busy])")
     page.wait_for_selector(f"{where} .card")
     page.wait_for_load_state("networkidle")
     return page.locator(f"{where} h3").all_inner_texts()
@@ -165,6 +167,8 @@ def test_an_item_is_added_and_found_and_its_text_never_runs(visit, server):
     assert "run" not in page.title()
     page.click(".card.marked >> text=<b>bold</b>")
     page.wait_for_selector("#view-search:not([hidden])")
+    # the old results stay until the filtered ones are there
+    sync_api.expect(page.locator("#results h3")).to_have_count(1)
     assert titles(page) == [NASTY]
     status, _ = server.json(
         "POST", "/v1/delete", {"ids": [find_id(server)]}, headers={"Origin": server.url}
