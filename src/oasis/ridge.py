@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,23 +35,27 @@ import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
 from oasis.errors import FormatError, InputError
-
-Array: TypeAlias = npt.NDArray[np.float64]
-FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-Matrix: TypeAlias = FloatArray | sp.csr_array
+from oasis.gram import (
+    EPS32,
+    Array,
+    FloatArray,
+    GramSum,
+    Matrix,
+    copy_lower,
+    lower_zeros,
+    product,
+    sum_of_squares,
+    transposed_product,
+)
 
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
-_EPS32 = float(np.finfo(np.float32).eps)
-# float32 is used while its rounding error, bounded by eps times the trace, stays this far below
-# delta: for the Gram matrix of a chunk, whose errors add up over rounds, and for the factor, whose
-# errors are refined away as long as refinement contracts.
-_GRAM_MARGIN = 1e-3
+# the factor is float32 while its rounding error, bounded by eps times the trace, stays this far
+# below delta: then refinement contracts, and refines the error away
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
-_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -243,35 +247,47 @@ class _Cholesky:
         return np.asarray(solution, dtype=np.float64)
 
 
-class _LargeRound:
-    """A round that adds the chunk's Gram matrix to the sum and factors it once."""
+class RidgeFit:
+    """W for sums that include a chunk, solved anew whenever the chunk's codes change.
 
-    def __init__(self, ridge: Ridge, X: Matrix) -> None:
-        self._BX, self._X = ridge.BX, X
-        trace = _sum_of_squares(X)
-        total = trace + _sum_of_squares(ridge.tail)
-        if ridge.base is not None:
-            total += float(np.trace(ridge.base))
-        is_single = X.dtype == np.float32
+    It needs of the chunk its Gram matrix and, for each B, the product X'B: not its rows, which may
+    be anywhere.
+
+    Parameters
+    ----------
+    ridge : the regression before the chunk
+    base : (d, d), ``ridge.base`` plus the chunk's Gram matrix; overwritten
+    is_single : whether the chunk's features are float32
+    """
+
+    def __init__(self, ridge: Ridge, base: Array, is_single: bool) -> None:
+        self._BX = ridge.BX
+        if len(ridge.tail):
+            base = blas.dsyrk(1.0, ridge.tail.T, beta=1.0, c=base, lower=1, overwrite_c=1)
         empty = np.zeros((0, ridge.n_features))
+        total = float(np.trace(base))
         self._new = replace(
             ridge,
-            base=_add_gram(ridge, X, is_single and trace * _EPS32 <= _GRAM_MARGIN * ridge.delta),
+            base=base,
             tail=empty,
             half=empty.T.copy(),
-            single=is_single and total * _EPS32 <= _FACTOR_MARGIN * ridge.delta,
+            single=is_single and total * EPS32 <= _FACTOR_MARGIN * ridge.delta,
             _known_factor=None,
         )
-        self._B: Array | None = None  # the codes that W fits
         self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
         self._Wt = np.zeros_like(self._target)  # (d, r)
 
-    def predict(self, B: Array) -> Array:
-        self._fit(B)
-        return _product(self._X, self._Wt)
+    def solve(self, XB: Array) -> Array:
+        """Return W' (d, r) for the chunk's X'B (d, r)."""
+        # B changes little from one iteration to the next, so only the difference is solved for:
+        # the error of a float32 solution then shrinks with it.
+        target = self._BX.T + XB
+        self._Wt = self._Wt + self._approximate(target - self._target)
+        self._target = target
+        return self._Wt
 
-    def finish(self, B: Array) -> Ridge:
-        self._fit(B)
+    def finish(self) -> Ridge:
+        """Return the regression whose sums include the chunk, with the codes last solved for."""
         if self._new.single:
             refined = self._new.refine(self._Wt, self._target, self._approximate)
             if refined is None:
@@ -285,20 +301,36 @@ class _LargeRound:
             _known_factor=self._new.factor,
         )
 
-    def _fit(self, B: Array) -> None:
-        if self._B is not None and np.array_equal(B, self._B):
-            return
-        # B changes little from one iteration to the next, so only the difference is solved for:
-        # the error of a float32 solution then shrinks with it.
-        target = self._BX.T + _transposed_product(self._X, B)
-        self._Wt = self._Wt + self._approximate(target - self._target)
-        self._B, self._target = B, target
-
     def _approximate(self, target: Array) -> Array:
         if not target.size:
             return target
         factor = self._new.factor
         return factor.upper(factor.lower(target))
+
+
+class _LargeRound:
+    """A round that adds the chunk's Gram matrix to the sum and factors it once."""
+
+    def __init__(self, ridge: Ridge, X: Matrix) -> None:
+        self._X = X
+        gram = GramSum(ridge.n_features, ridge.delta, start=ridge.base)
+        gram.add(X)
+        self._fit = RidgeFit(ridge, gram.lower, gram.single)
+        self._B: Array | None = None  # the codes that W fits
+        self._Wt: Array | None = None
+
+    def predict(self, B: Array) -> Array:
+        return product(self._X, self._solve(B))
+
+    def finish(self, B: Array) -> Ridge:
+        self._solve(B)
+        return self._fit.finish()
+
+    def _solve(self, B: Array) -> Array:
+        if self._Wt is None or self._B is None or not np.array_equal(B, self._B):
+            self._Wt = self._fit.solve(transposed_product(self._X, B))
+            self._B = B
+        return self._Wt
 
 
 class _SmallRound:
@@ -347,34 +379,10 @@ class _SmallRound:
         return cho_solve(self._gain, B - self._before)  # (n, r)
 
 
-def _add_gram(ridge: Ridge, X: Matrix, in_single: bool) -> Array:
-    """Return ``base`` with X'X and the tail's Gram matrix added, lower triangle, float64."""
-    d = ridge.n_features
-    base = _lower(d, np.float64)
-    gram = blas.ssyrk(1.0, X.T, lower=1) if in_single and not sp.issparse(X) else None
-    for block in _lower_blocks(d):
-        if ridge.base is not None and gram is not None:
-            np.add(ridge.base[block], gram[block], out=base[block])
-        elif ridge.base is not None:
-            base[block] = ridge.base[block]
-        elif gram is not None:
-            base[block] = gram[block]
-    if isinstance(X, sp.csr_array):
-        products = (X.T @ X).tocoo()
-        base[products.row, products.col] += products.data
-    elif gram is None:
-        wide = X.astype(np.float64, copy=False)
-        base = blas.dsyrk(1.0, wide.T, beta=1.0, c=base, lower=1, overwrite_c=1)
-    if len(ridge.tail):
-        base = blas.dsyrk(1.0, ridge.tail.T, beta=1.0, c=base, lower=1, overwrite_c=1)
-    return base
-
-
 def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
     d = len(base)
-    A = _lower(d, np.float32 if single else np.float64)
-    for block in _lower_blocks(d):
-        A[block] = base[block]
+    A = lower_zeros(d, np.float32 if single else np.float64)
+    copy_lower(base, A)
     A[np.diag_indices(d)] += delta
     potrf = lapack.spotrf if single else lapack.dpotrf
     L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)
@@ -388,39 +396,5 @@ def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
     )
 
 
-def _lower(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
-    """Return a (d, d) matrix in Fortran order, to be filled below the diagonal; zeros elsewhere.
-
-    Not by ``np.zeros``: what it returns is mapped page by page, which takes as long as the work.
-    """
-    matrix = np.empty((d, d), dtype=dtype, order="F")
-    matrix.fill(0)
-    return matrix
-
-
-def _lower_blocks(d: int) -> list[tuple[slice, slice]]:
-    """Return the (rows, columns) of blocks that cover the lower triangle of a (d, d) matrix."""
-    return [(slice(j, d), slice(j, min(j + _COLUMNS, d))) for j in range(0, d, _COLUMNS)]
-
-
-def _product(X: Matrix, Wt: Array) -> Array:
-    """Return ``X W'`` (n, r), computed in the precision of X."""
-    if isinstance(X, sp.csr_array):
-        return np.asarray(X @ Wt, dtype=np.float64)
-    return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
-
-
-def _transposed_product(X: Matrix, B: Array) -> Array:
-    """Return ``X'B`` (d, r), computed in the precision of X."""
-    if isinstance(X, sp.csr_array):
-        return np.asarray(X.T @ B, dtype=np.float64)
-    return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
-
-
-def _sum_of_squares(X: Matrix) -> float:
-    flat = X.data if isinstance(X, sp.csr_array) else X.ravel()
-    return float(np.dot(flat, flat))
-
-
 def _norm(C: Array) -> float:
-    return float(np.sqrt(_sum_of_squares(C)))
+    return float(np.sqrt(sum_of_squares(C)))

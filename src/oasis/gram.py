@@ -1,0 +1,135 @@
+"""The sum of X'X over rows that come in pieces: what a ridge regression keeps of its features.
+
+Only the lower triangle is made, in Fortran order and float64. Where a piece is float32 and its
+rounding is far below the ridge, its own product is computed in float32 and added in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import blas
+
+Array: TypeAlias = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Matrix: TypeAlias = FloatArray | sp.csr_array
+
+EPS32 = float(np.finfo(np.float32).eps)
+# float32 is used while its rounding error, bounded by eps times the trace, stays this far below
+# delta; the errors of pieces add up, as those of rounds do
+_MARGIN = 1e-3
+_COLUMNS = 64
+
+
+class GramSum:
+    """``start + sum X'X``, lower triangle.
+
+    Attributes
+    ----------
+    lower : (d, d) float64, Fortran order; zeros above the diagonal
+    single : whether all rows so far were float32
+
+    Parameters
+    ----------
+    n_features : d
+    delta : the ridge that rounding is measured by
+    start : (d, d) lower triangle to begin with, which is left as it is; None for zero
+
+    Notes
+    -----
+    Memory: one (d, d) float64 matrix, and half as much again while a float32 piece is added.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> total = GramSum(2, delta=1.0)
+    >>> for piece in (np.array([[1.0, 2.0]]), np.array([[3.0, 0.0], [0.0, 1.0]])):
+    ...     total.add(piece)
+    >>> total.lower
+    array([[10.,  0.],
+           [ 2.,  5.]])
+    """
+
+    def __init__(self, n_features: int, delta: float, start: Array | None = None) -> None:
+        self._d, self._delta, self._start = n_features, delta, start
+        self._own: Array | None = None
+        self.single = True
+
+    @property
+    def lower(self) -> Array:
+        if self._own is None:
+            self._own = lower_zeros(self._d, np.float64)
+            if self._start is not None:
+                copy_lower(self._start, self._own)
+        return self._own
+
+    def add(self, X: Matrix) -> None:
+        """Add X'X for the rows X (n, d)."""
+        is_single = X.dtype == np.float32
+        self.single = self.single and is_single
+        if isinstance(X, sp.csr_array):
+            products = (X.T @ X).tocoo()
+            self.lower[products.row, products.col] += products.data
+        elif is_single and sum_of_squares(X) * EPS32 <= _MARGIN * self._delta:
+            self._add_lower(blas.ssyrk(1.0, X.T, lower=1))
+        else:
+            wide = X.astype(np.float64, copy=False)
+            self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
+
+    def merge(self, other: GramSum) -> None:
+        """Add another sum of as many features."""
+        self.single = self.single and other.single
+        self._add_lower(other.lower)
+
+    def _add_lower(self, term: FloatArray) -> None:
+        if self._own is not None or self._start is None:
+            for block in lower_blocks(self._d):
+                self.lower[block] += term[block]
+            return
+        self._own = lower_zeros(self._d, np.float64)  # the first term: one pass instead of two
+        for block in lower_blocks(self._d):
+            np.add(self._start[block], term[block], out=self._own[block])
+
+
+def lower_zeros(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
+    """Return a (d, d) matrix in Fortran order, to be filled below the diagonal; zeros elsewhere.
+
+    Not by ``np.zeros``: what it returns is mapped page by page, which takes as long as the work.
+    """
+    matrix = np.empty((d, d), dtype=dtype, order="F")
+    matrix.fill(0)
+    return matrix
+
+
+def copy_lower(source: FloatArray, target: FloatArray) -> None:
+    """Copy the lower triangle of one (d, d) matrix into another, whatever their precisions."""
+    for block in lower_blocks(len(source)):
+        target[block] = source[block]
+
+
+def lower_blocks(d: int) -> list[tuple[slice, slice]]:
+    """Return the (rows, columns) of blocks that cover the lower triangle of a (d, d) matrix."""
+    return [(slice(j, d), slice(j, min(j + _COLUMNS, d))) for j in range(0, d, _COLUMNS)]
+
+
+def product(X: Matrix, Wt: Array) -> Array:
+    """Return ``X W'`` (n, r), computed in the precision of X."""
+    if isinstance(X, sp.csr_array):
+        return np.asarray(X @ Wt, dtype=np.float64)
+    return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
+
+
+def transposed_product(X: Matrix, B: Array) -> Array:
+    """Return ``X'B`` (d, r), computed in the precision of X."""
+    if isinstance(X, sp.csr_array):
+        return np.asarray(X.T @ B, dtype=np.float64)
+    return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
+
+
+def sum_of_squares(X: Matrix) -> float:
+    """Return the trace of X'X, computed in the precision of X."""
+    flat = X.data if isinstance(X, sp.csr_array) else X.ravel()
+    return float(np.dot(flat, flat))
