@@ -51,13 +51,18 @@ class Codebook:
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
-        more = L.shape[1] - len(self.counts)
+        counts = np.asarray(L.sum(axis=0)).ravel()
+        return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, len(B)))
+
+    def joined(self, other: Codebook) -> Codebook:
+        """Return the codebook of the samples of both; ``other`` knows all classes of this one."""
+        more = len(other.counts) - len(self.counts)
         return Codebook(
-            self.BB + B.T @ B,
-            self.B1 + B.sum(axis=0),
-            np.pad(self.LB, ((0, more), (0, 0))) + L.T @ B,
-            np.pad(self.counts, (0, more)) + np.asarray(L.sum(axis=0)).ravel(),
-            self.n + len(B),
+            self.BB + other.BB,
+            self.B1 + other.B1,
+            np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
+            np.pad(self.counts, (0, more)) + other.counts,
+            self.n + other.n,
         )
 
     def directions(self) -> Array:

@@ -80,6 +80,20 @@ def check_chunk(X: Mapping[str, Any], y: Labels, widths: Mapping[str, int] | Non
     y : one iterable of class names per sample
     widths : modality name -> number of features, as learned; None before the first chunk
     """
+    features = check_samples(X, widths)
+    return Chunk(features, check_labels(y, _n_rows(next(iter(features.values())))))
+
+
+def check_samples(
+    X: Mapping[str, Any], widths: Mapping[str, int] | None, first_row: int = 0
+) -> dict[str, Matrix]:
+    """Check samples to learn from: all modalities, at least one row, finite.
+
+    Parameters
+    ----------
+    widths : modality name -> number of features, as learned; None before the first chunk
+    first_row : where in the chunk they stand, for the text of errors
+    """
     features = check_features(X, widths)
     if widths is not None:
         missing = [name for name in widths if name not in features]
@@ -88,12 +102,11 @@ def check_chunk(X: Mapping[str, Any], y: Labels, widths: Mapping[str, int] | Non
                 f"the chunk lacks modality {missing[0]!r}; every chunk to learn from has all of "
                 f"{sorted(widths)} (a sample without it is a row of zeros)"
             )
-    n_samples = _n_rows(next(iter(features.values())))
-    if n_samples == 0:
+    if _n_rows(next(iter(features.values()))) == 0:
         raise InputError("the chunk is empty; expected at least one sample")
     for name, matrix in features.items():
-        check_finite(matrix, name)
-    return Chunk(features, check_labels(y, n_samples))
+        check_finite(matrix, name, first_row)
+    return features
 
 
 def check_features(X: Mapping[str, Any], widths: Mapping[str, int] | None) -> dict[str, Matrix]:
@@ -131,8 +144,8 @@ def check_features(X: Mapping[str, Any], widths: Mapping[str, int] | None) -> di
     return features
 
 
-def check_finite(matrix: Matrix, name: str) -> None:
-    """Raise when a modality holds NaN or infinity, and say where."""
+def check_finite(matrix: Matrix, name: str, first_row: int = 0) -> None:
+    """Raise when a modality holds NaN or infinity, and say where, counting from ``first_row``."""
     values = matrix.data if isinstance(matrix, sp.csr_array) else matrix
     with np.errstate(all="ignore"):
         # one fast pass: any NaN or infinity makes the sum so; an overflow falls through to the
@@ -149,7 +162,7 @@ def check_finite(matrix: Matrix, name: str) -> None:
             row, column = (int(i) for i in bad[0])
             value = values[row, column]
         raise InputError(
-            f"modality {name!r} holds {value} at row {row}, column {column}; "
+            f"modality {name!r} holds {value} at row {first_row + row}, column {column}; "
             "expected finite numbers"
         )
 

@@ -177,6 +177,14 @@ class LabelSpace:
             rows = np.concatenate([self._rows, rows])
         return self._made(self._source, self.axes, self.names + tuple(new), rows)
 
+    def closed(self) -> LabelSpace:
+        """Return the space of these classes alone, without the source of words: light to send.
+
+        >>> LabelSpace({"sky": [1.0, 0.0], "sea": [0.0, 1.0]}).grown(["sky"]).closed()
+        <LabelSpace words=None axes=0.0, 1 class>
+        """
+        return self._made(None, self.axes, self.names, self._rows)
+
     def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
         """Return L, (n, c): 1 where a sample has a class; a name counts once.
 
@@ -223,7 +231,10 @@ class LabelSpace:
                [0.70710678, 0.70710678],
                [0.        , 0.        ]])
         """
-        L = self.indicator(label_sets)
+        return self.represent_rows(self.indicator(label_sets))
+
+    def represent_rows(self, L: sp.csr_array) -> npt.NDArray[np.float64]:
+        """Return G for the rows of an indicator L (n, c), see `represent`."""
         n_samples, width = L.shape[0], self._rows.shape[1]
         G = np.zeros((n_samples, self.n_features))
         G[:, :width] = L @ self._rows  # SPEC 2: L_j K, the columns of words

@@ -149,6 +149,11 @@ class OASIS(OnlineHasher):
         return self._learned().labels.names
 
     @property
+    def weights(self) -> Weights:
+        """The weights of the loss."""
+        return Weights(self.alpha, self.beta, self.gamma, self.theta)
+
+    @property
     def n_seen_(self) -> int:
         return self._learned().n_seen
 
@@ -170,7 +175,8 @@ class OASIS(OnlineHasher):
         old: State | None = getattr(self, "state_", None)
         self._check_parameters(old)
         chunk = check_chunk(X, y, old.widths if old else None)
-        state, codes = self._learn(old or self._start(chunk), chunk)
+        state = old or self._start({name: int(x.shape[1]) for name, x in chunk.X.items()})
+        state, codes = self._learn(state, chunk)
         self.state_, self.codes_ = state, codes
         return self
 
@@ -235,6 +241,16 @@ class OASIS(OnlineHasher):
         parameters["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
         return parameters
 
+    def begin(self, widths: Mapping[str, int]) -> State:
+        """Return what the next round starts from: the state, or a new one for these widths.
+
+        For those who learn a chunk in another way than `partial_fit`, such as `oasis.scale.dask`.
+        Parameters are checked and nothing is changed.
+        """
+        old: State | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        return old or self._start(widths)
+
     def _learned(self) -> State:
         state: State | None = getattr(self, "state_", None)
         if state is None:
@@ -283,11 +299,10 @@ class OASIS(OnlineHasher):
                     f"{name} is fixed once a model has learned: it is {learned}, got {value}"
                 )
 
-    def _start(self, chunk: Chunk) -> State:
+    def _start(self, widths: Mapping[str, int]) -> State:
         n_targets = self.n_bits if self.queries == "codes" else 0
         ridges = {
-            name: Ridge.zero(n_targets, int(matrix.shape[1]), float(self.delta))
-            for name, matrix in chunk.X.items()
+            name: Ridge.zero(n_targets, width, float(self.delta)) for name, width in widths.items()
         }
         seed = self.random_state
         if isinstance(seed, np.random.Generator):
@@ -319,38 +334,32 @@ class OASIS(OnlineHasher):
     def _learn_rows(
         self, state: State, X: dict[str, Matrix], label_sets: list[tuple[str, ...]]
     ) -> tuple[State, npt.NDArray[np.float64]]:
-        labels = state.labels.grown(name for names in label_sets for name in names)
-        L = labels.indicator(label_sets)  # (n, c)
-        G = labels.represent(label_sets)  # (n, f)
-        sums = state.sums.widened(G.shape[1])
+        state = state.grown(label_sets)
+        L = state.labels.indicator(label_sets)  # (n, c)
+        G = state.labels.represent_rows(L)  # (n, f)
         rng = state.rng()
         if self.normalize:
             X = {name: unit_rows(matrix) for name, matrix in X.items()}
-        ridges = state.ridges
-        if self.queries == "labels":
-            ridges = {name: ridge.widened(L.shape[1]) for name, ridge in ridges.items()}
-        rounds = {name: ridges[name].round(matrix) for name, matrix in X.items()}
+        rounds = {name: state.ridges[name].round(matrix) for name, matrix in X.items()}
 
         def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
             return np.asarray(sum(each.predict(B) for each in rounds.values()))
 
         *_, last = iterate(
-            sums,
+            state.sums,
             G,
-            balanced_pull(L, labels.vectors()) if self.balanced else plain_pull(G),
+            balanced_pull(L, state.labels.vectors()) if self.balanced else plain_pull(G),
             predict if self.queries == "codes" else no_prediction,
-            Weights(self.alpha, self.beta, self.gamma, self.theta),
+            self.weights,
             self.n_iter,
             rng,
         )
         targets = last.B if self.queries == "codes" else L.toarray()
-        learned = State(
-            labels,
-            sums.plus(last.B, G, last.V),
-            state.codebook.plus(last.B, L),
-            {name: each.finish(targets) for name, each in rounds.items()},
-            self.queries,
-            state.n_seen,
-            dict(rng.bit_generator.state),
+        learned = replace(
+            state,
+            sums=state.sums.plus(last.B, G, last.V),
+            codebook=state.codebook.plus(last.B, L),
+            ridges={name: each.finish(targets) for name, each in rounds.items()},
+            generator=dict(rng.bit_generator.state),
         )
         return learned, last.B

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,16 @@ class State:
     @property
     def widths(self) -> dict[str, int]:
         return {name: ridge.n_features for name, ridge in self.ridges.items()}
+
+    def grown(self, label_sets: Iterable[Iterable[str]]) -> State:
+        """Return the state that also knows the classes of these label sets; sums grow by zeros."""
+        labels = self.labels.grown(name for names in label_sets for name in names)
+        ridges = self.ridges
+        if self.queries == "labels":
+            n_classes = len(labels.names)
+            ridges = {name: ridge.widened(n_classes) for name, ridge in ridges.items()}
+        sums = self.sums.widened(labels.n_features)
+        return replace(self, labels=labels, sums=sums, ridges=ridges)
 
     def hash_function(self, normalize: bool) -> LinearMap | LabelMap:
         """Return what maps features, their rows at unit length if ``normalize``, to projections."""

@@ -68,7 +68,11 @@ class Sums:
 
     def plus(self, B: Array, G: Array, V: Array) -> Sums:
         """Return the sums with one chunk added."""
-        return Sums(self.BG + B.T @ G, self.GV + G.T @ V, self.VV + V.T @ V, self.n + len(B))
+        return self.joined(Sums(B.T @ G, G.T @ V, V.T @ V, len(B)))
+
+    def joined(self, other: Sums) -> Sums:
+        """Return the sums over the samples of both."""
+        return Sums(self.BG + other.BG, self.GV + other.GV, self.VV + other.VV, self.n + other.n)
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def plain_pull(G: Array) -> Pull:
     return lambda T: np.asarray(G @ T)
 
 
-def balanced_pull(L: sp.csr_array, K: Array) -> Pull:
+def balanced_pull(L: sp.csr_array, K: Array, n_samples: int | None = None) -> Pull:
     """Return the pull in which every class has the same say, however many samples it had.
 
     A class pulls towards its row of ``K T``, at unit length instead of a length that grows with
@@ -102,8 +106,9 @@ def balanced_pull(L: sp.csr_array, K: Array) -> Pull:
     ----------
     L : (n, c) labels as 0 and 1
     K : (c, f) unit vectors of the classes
+    n_samples : samples of the chunk, where L has some of its rows only
     """
-    n = L.shape[0]
+    n = L.shape[0] if n_samples is None else n_samples
     per_sample = 1.0 / np.sqrt(np.maximum(L.sum(axis=1), 1.0))
 
     def pull(T: Array) -> Array:
@@ -141,19 +146,84 @@ def iterate(
     rng : the source of the random start; always draws B, U and the completion of V, in that order
     """
     n, n_bits = len(G), len(sums.VV)
-    B = np.where(rng.random((n, n_bits)) < 0.5, -1.0, 1.0)  # (n, r)
+    B = random_signs(rng, n, n_bits)  # (n, r)
     U = rng.standard_normal((G.shape[1], n_bits))  # (f, r)
-    noise = rng.standard_normal((n, max(0, min(n_bits, n - 1))))  # (n, min(r, n-1))
-    XW = np.zeros((n, n_bits))  # W starts at zero, so the first B step has no W term
+    noise = rng.standard_normal((n, feasible_rank(n, n_bits)))  # (n, min(r, n-1))
+    rows = _Whole(G, pull, predict, weights, B, noise)
+    for solved in alternate(rows, sums, U, weights, n_iter):
+        yield Iterate(rows.B, rows.V, solved)
+
+
+class Rows(Protocol):
+    """The rows of a chunk, wherever they are: steps go row by row, and sums come back.
+
+    B starts as random signs, and ``X W'`` as zero.
+    """
+
+    def coded(self) -> Array:
+        """Return ``B'G`` (r, f) of the chunk as it stands."""
+
+    def predict(self) -> None:
+        """Let ``sum_m X_m W_m'`` follow B, with W solved from the sums that include it."""
+
+    def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
+        """Do the V step, given ``sum B'G`` (r, f); return the chunk's ``G'V`` and ``V'V``."""
+
+    def code(self, GV: Array) -> None:
+        """Do the B step, given ``sum G'V`` (f, r)."""
+
+
+def alternate(rows: Rows, sums: Sums, U: Array, weights: Weights, n_iter: int) -> Iterator[Array]:
+    """Run one round's iterations on the rows of a chunk and yield the U (f, r) of each."""
     for step in range(n_iter):
-        if step:
-            XW = predict(B)
-        Z = z_target(pull((sums.BG + B.T @ G).T), G, B, U, weights)
-        V = v_step(Z, noise)
-        GV = sums.GV + G.T @ V  # (f, r)
-        U = u_step(GV, sums.VV + V.T @ V, weights)
-        B = b_step(pull(GV), V, XW, weights)
-        yield Iterate(B, V, U)
+        if step:  # W starts at zero, so the first B step has no W term
+            rows.predict()
+        chunk_GV, chunk_VV = rows.relax(sums.BG + rows.coded(), U)
+        GV = sums.GV + chunk_GV  # (f, r)
+        U = u_step(GV, sums.VV + chunk_VV, weights)
+        rows.code(GV)
+        yield U
+
+
+class _Whole:
+    """All rows of a chunk, here."""
+
+    def __init__(
+        self,
+        G: Array,
+        pull: Pull,
+        predict: Callable[[Array], Array],
+        weights: Weights,
+        B: Array,
+        noise: Array,
+    ) -> None:
+        self._G, self._pull, self._predict = G, pull, predict
+        self._weights, self._noise = weights, noise
+        self.B, self.V, self._XW = B, np.zeros_like(B), np.zeros_like(B)
+
+    def coded(self) -> Array:
+        return self.B.T @ self._G
+
+    def predict(self) -> None:
+        self._XW = self._predict(self.B)
+
+    def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
+        Z = z_target(self._pull(BG.T), self._G, self.B, U, self._weights)
+        self.V = v_step(Z, self._noise)
+        return self._G.T @ self.V, self.V.T @ self.V
+
+    def code(self, GV: Array) -> None:
+        self.B = b_step(self._pull(GV), self.V, self._XW, self._weights)
+
+
+def random_signs(rng: np.random.Generator, n: int, n_bits: int) -> Array:
+    """Return the B (n, r) that a round starts from: one draw for each sign, row by row."""
+    return np.where(rng.random((n, n_bits)) < 0.5, -1.0, 1.0)
+
+
+def feasible_rank(n: int, n_bits: int) -> int:
+    """Return the rank of a feasible V: n_bits, or n - 1 where n is not larger."""
+    return max(0, min(n_bits, n - 1))
 
 
 def z_target(pulled: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array:
@@ -179,24 +249,47 @@ def v_step(Z: Array, noise: Array) -> Array:
     noise : (n, min(r, n - 1)) random normal, the raw material of P0
     """
     n, n_bits = Z.shape
-    rank = min(n_bits, n - 1)
-    if rank <= 0:
+    if feasible_rank(n, n_bits) == 0:
         return np.zeros_like(Z)
     # Twice: the first pass leaves a mean of the size of Z's rounding error, which is not small
     # against JZ when a chunk's rows are nearly alike.
     JZ = Z - Z.mean(axis=0)
     JZ -= JZ.mean(axis=0)
-    # The vector of ones goes first, so that the other columns of the basis are orthogonal to it
-    # to machine precision even where a singular value is tiny.
-    ones = np.full((n, 1), n**-0.5)
-    basis, R = np.linalg.qr(np.hstack([ones, JZ]))  # (n, min(n, r + 1)), (min(n, r + 1), r + 1)
+    basis, R = np.linalg.qr(after_ones(JZ, n))  # (n, min(n, r + 1)), (min(n, r + 1), r + 1)
+    left, right = turns(R, n)
+    P = basis[:, 1:] @ left  # (n, k)
+    missing = len(right) - left.shape[1]
+    if missing:
+        P = np.hstack([P, _complete(after_ones(P, n), noise[:, :missing])])
+    V: Array = np.sqrt(n) * (P @ right)
+    return V
+
+
+def after_ones(columns: Array, n: int) -> Array:
+    """Return rows of the unit vector of ones of a chunk of n samples, and after it ``columns``.
+
+    The vector of ones goes first, so that the other columns of a basis made from both are
+    orthogonal to it to machine precision even where a singular value is tiny.
+    """
+    return np.hstack([np.full((len(columns), 1), n**-0.5), columns])
+
+
+def turns(R: Array, n: int) -> tuple[Array, Array]:
+    """Return what turns the basis of JZ into P, and ``[Q Q0]'``: the small part of the V step.
+
+    Parameters
+    ----------
+    R : (min(n, r + 1), r + 1), the triangular factor of JZ after the vector of ones
+
+    Returns
+    -------
+    (min(n, r + 1) - 1, k) and (min(r, n - 1), r); k is how many singular values are above
+    ``max(n, r) eps s_1``.
+    """
+    n_bits = R.shape[1] - 1
     left, s, Qt = np.linalg.svd(R[1:, 1:], full_matrices=True)
     k = int(np.count_nonzero(s > max(n, n_bits) * _EPS * s[0]))
-    P = basis[:, 1:] @ left[:, :k]  # (n, k)
-    if k < rank:
-        P = np.hstack([P, _complete(np.hstack([ones, P]), noise[:, : rank - k])])
-    V: Array = np.sqrt(n) * (P @ Qt[:rank])
-    return V
+    return left[:, :k], Qt[: feasible_rank(n, n_bits)]
 
 
 def _complete(basis: Array, noise: Array) -> Array:
