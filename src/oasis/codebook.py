@@ -51,7 +51,7 @@ class Codebook:
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
-        counts = np.asarray(L.sum(axis=0)).ravel()
+        counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
         return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, len(B)))
 
     def joined(self, other: Codebook) -> Codebook:

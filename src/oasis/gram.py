@@ -84,6 +84,13 @@ class GramSum:
         self.single = self.single and other.single
         self._add_lower(other.lower)
 
+    def joined(self, other: GramSum) -> GramSum:
+        """Return the sum of both, in new memory."""
+        total = GramSum(self._d, self._delta, start=self.lower)
+        total.single = self.single
+        total.merge(other)
+        return total
+
     def _add_lower(self, term: FloatArray) -> None:
         if self._own is not None or self._start is None:
             for block in lower_blocks(self._d):

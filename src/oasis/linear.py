@@ -88,6 +88,10 @@ class LabelMap:
     trust: Mapping[str, Array]
     directions: Array
 
+    @property
+    def widths(self) -> dict[str, int]:
+        return {name: map_.widths[name] for name, map_ in self.predictors.items()}
+
     def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities.
 

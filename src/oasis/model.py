@@ -146,7 +146,7 @@ class OASIS(OnlineHasher):
 
     @property
     def classes_(self) -> tuple[str, ...]:
-        return self._learned().labels.names
+        return self.learned.labels.names
 
     @property
     def weights(self) -> Weights:
@@ -155,7 +155,7 @@ class OASIS(OnlineHasher):
 
     @property
     def n_seen_(self) -> int:
-        return self._learned().n_seen
+        return self.learned.n_seen
 
     def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
         """Learn from one chunk; afterwards ``codes_`` holds its codes.
@@ -185,7 +185,7 @@ class OASIS(OnlineHasher):
 
         X may have any of the modalities. As published they are ``sum_m X_m W_m'``.
         """
-        state = self._learned()
+        state = self.learned
         return state.hash_function(self.normalize).project(check_features(X, state.widths))
 
     def project_words(self, names: Iterable[str]) -> npt.NDArray[np.float32]:
@@ -195,7 +195,7 @@ class OASIS(OnlineHasher):
         must have words. As published, the projection of a name with the unit vector g is
         ``g (sum G'V)``: what a sample with this label alone would be pulled towards.
         """
-        state = self._learned()
+        state = self.learned
         vectors = state.labels.query_vectors(names)  # (n, f)
         hash_function = state.hash_function(self.normalize)
         if isinstance(hash_function, LabelMap):
@@ -208,7 +208,7 @@ class OASIS(OnlineHasher):
         Everything that the next round uses is in it, so a loaded model goes on exactly as this
         one would. No pickle is involved.
         """
-        write_model(Path(path), self._parameters(), self._learned(), self.codes_)
+        write_model(Path(path), self._parameters(), self.learned, self.codes_)
 
     @classmethod
     def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
@@ -251,7 +251,9 @@ class OASIS(OnlineHasher):
         self._check_parameters(old)
         return old or self._start(widths)
 
-    def _learned(self) -> State:
+    @property
+    def learned(self) -> State:
+        """What has been learned; an error while that is nothing."""
         state: State | None = getattr(self, "state_", None)
         if state is None:
             raise NotFittedError("this model has learned nothing yet; call partial_fit first")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from oasis.codes import Codes
 from oasis.errors import InputError, MissingExtraError
 from oasis.index.hamming import HammingIndex
 from oasis.store import replacing
@@ -75,19 +77,29 @@ def _numpy(index: HammingIndex) -> Any:
 
 
 def _parquet(index: HammingIndex) -> Any:
+    codes, ids = index.items()
+    return parquet_writer(codes, ids)
+
+
+def parquet_writer(
+    codes: Codes, ids: Any, metadata: Mapping[str, str] | None = None
+) -> Callable[[IO[bytes]], None]:
+    """Return what writes codes (n, n_bits / 8) with their ids to a Parquet file, see `export`.
+
+    ``metadata`` goes into that of the schema, beside ``n_bits`` and ``bit_order``.
+    """
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", extra="parquet", what="export to Parquet") from error
 
-    codes, ids = index.items()
     width = codes.shape[1]
     column = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(ids), [None, pa.py_buffer(codes.tobytes())]
+        pa.binary(width), len(codes), [None, pa.py_buffer(codes.tobytes())]
     )
     table = pa.table({"id": pa.array(ids), "code": column}).replace_schema_metadata(
-        {"n_bits": str(index.n_bits), "bit_order": BIT_ORDER}
+        {"n_bits": str(8 * width), "bit_order": BIT_ORDER, **(metadata or {})}
     )
 
     def write(out: IO[bytes]) -> None:

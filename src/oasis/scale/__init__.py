@@ -1,0 +1,1 @@
+"""Past one machine: engines of others, fed exactly and safely."""

@@ -1,0 +1,328 @@
+"""Learning from, and encoding, what does not fit one machine, on a Dask cluster.
+
+A chunk comes in blocks of rows. Whatever is as long as the chunk, or as long as a block is wide,
+is done on the workers: the sums ``X'X`` and ``X'B``, the products ``X W'``, the Z, V and B steps,
+the latter with a tree of QR factorisations (SPEC section 2). What comes back are sums, and the
+r x r, f x r and d x d algebra is done here.
+
+What equals a round in one piece
+    The draws are the same, row for row, for the same seed, however the chunk is cut. So the codes
+    are the same wherever the value before the sign is above rounding, about 1e-9 of its size for
+    float64 features and 1e-6 for float32 ones with ``queries="codes"``. It is not where a model
+    that has learned nothing gets a chunk with a single label set, whose codes are random in exact
+    arithmetic, nor with ``alpha=0``. Sums agree to rounding. For the same blocks on as many
+    threads everything is the same, bit by bit, from run to run.
+
+Passes over the features
+    One for a model with ``queries="labels"``, ``2 n_iter`` for ``queries="codes"``; one more if
+    the sizes of delayed blocks are not known, and one over blocks with rows that are not learned
+    from. A block that is not persisted is read anew in each, by the task that needs it.
+
+Memory
+    Of a worker: for each of its threads one block, `oasis.scale.blocks.TILE_ROWS` scaled rows of
+    it, and two d x d sums; for each row of its blocks what `oasis.scale.rows` says. Here: the
+    state of the model, the labels and the packed codes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.codes import Codes, pack
+from oasis.errors import InputError
+from oasis.hasher import Labels, check_labels
+from oasis.model import OASIS
+from oasis.scale.blocks import (
+    Block,
+    Place,
+    Rows,
+    blocks_of,
+    read_queries,
+    surveyed,
+    widths_of,
+)
+from oasis.scale.cluster import Cluster
+from oasis.scale.codefiles import CodeFiles, HashFunction
+from oasis.scale.features import FeatureSums, feature_sums
+from oasis.scale.rows import ClusterRows, Part, Setting
+from oasis.state import State
+from oasis.updates import alternate
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+
+class CodeTarget(Protocol):
+    """What takes codes: `oasis.index.HammingIndex`, or anything else with this method."""
+
+    def add(self, codes: Codes, ids: Any, /) -> Any:
+        """Take codes (n, n_bits / 8) with as many ids."""
+
+
+def partial_fit(
+    model: OASIS,
+    X: Any,
+    y: Labels,
+    *,
+    sizes: Sequence[int] | None = None,
+    client: Client | None = None,
+) -> OASIS:
+    """Learn from one chunk in blocks, as `OASIS.partial_fit` would have learned it in one piece.
+
+    Parameters
+    ----------
+    model : learns the chunk; afterwards ``codes_`` holds its codes
+    X : mapping of modality name to an (n, d) dask array, or sequence of delayed blocks
+        Dask arrays are cut by rows, as the first of them is. A delayed object gives a mapping of
+        modality name to array or CSR matrix, and is best one that reads a file where it runs; a
+        future of such a mapping will do as well. Every modality of the first chunk.
+    y : one iterable of class names per sample of all blocks; empty or None for an unlabelled one
+    sizes : rows of each delayed block; without them the blocks are read once more
+    client : the cluster's client; None for the one that was made last
+
+    Returns
+    -------
+    The model. Everything is checked before anything in it is changed: a refused chunk leaves it as
+    it was, and so does a cluster that fails. A worker that dies is replaced by Dask, and what it
+    had is made again.
+
+    Notes
+    -----
+    A chunk always goes into the full sum of X'X, also one that is small enough for `OASIS` to
+    spare itself the factorisation; the solution is the same.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from distributed import Client
+    >>> rng = np.random.default_rng(0)
+    >>> image, labels = rng.random((40, 20)), [["sky"], ["sea"], ["sky", "sea"], ["cat"]] * 10
+    >>> model = OASIS(16, labels="orthogonal", random_state=0)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     model = partial_fit(model, {"image": da.from_array(image, chunks=(15, 20))}, labels)
+    >>> alone = OASIS(16, labels="orthogonal", random_state=0).partial_fit({"image": image}, labels)
+    >>> bool((model.codes_ == alone.codes_).all())
+    True
+    """
+    cluster = Cluster(client)
+    old: State | None = getattr(model, "state_", None)
+    widths = widths_of(X, old.widths if old else None)
+    if widths is not None:
+        model.begin(widths)  # parameters, before any block is read
+    blocks, widths = surveyed(cluster, blocks_of(cluster, X, sizes), widths)
+    if not blocks:
+        raise InputError("the chunk is empty; expected at least one sample")
+    n_samples = sum(block.place.n_rows for block in blocks)
+    label_sets = check_labels(y, n_samples)
+    state, codes = _learn(cluster, model, model.begin(widths), blocks, label_sets)
+    model.state_, model.codes_ = state, codes
+    return model
+
+
+def encode(
+    model: OASIS,
+    X: Any,
+    to: str | os.PathLike[str] | CodeTarget,
+    *,
+    ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+    sizes: Sequence[int] | None = None,
+    client: Client | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> int:
+    """Encode a corpus in blocks, into Parquet files or straight into an index.
+
+    Parameters
+    ----------
+    model : encodes as it stands, see `OASIS.encode`
+    X : as in `partial_fit`; any non-empty subset of the modalities
+    to : a directory, or an index: whatever has ``add(codes, ids)``
+        A directory gets one file per block, ``codes-00000000.parquet`` and so on, with the columns
+        ``id`` and ``code`` of `oasis.index.export`. Each is written whole or not at all, so that a
+        call that was interrupted goes on where it stopped: files that are there are kept, if the
+        same model wrote them, and their blocks are not read.
+    ids : one for each row, in order; None for 0, 1, 2 and so on
+        Integers, or for files strings as well. Anything that can be sliced, such as a ``range``.
+    sizes : rows of each delayed block, if they are known; then they are checked beforehand
+    client : the cluster's client; None for the one that was made last
+    progress : called with the number of rows whenever those of one more block are done
+
+    Returns
+    -------
+    How many rows were encoded or found encoded. Blocks go to the target in order, whatever the
+    order in which workers finish them; no more than two per thread are under way.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from distributed import Client
+    >>> from oasis.index import HammingIndex
+    >>> image = np.random.default_rng(0).random((40, 20))
+    >>> labels = [["sky"], ["sea"]] * 20
+    >>> model = OASIS(16, labels="orthogonal").partial_fit({"image": image}, labels)
+    >>> index = HammingIndex(16)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     encode(model, {"image": da.from_array(image, chunks=(15, 20))}, index)
+    40
+    >>> bool((index.items()[0] == model.encode({"image": image})).all())
+    True
+    """
+    cluster = Cluster(client)
+    state = model.learned
+    widths_of(X, state.widths, whole=False)
+    blocks = blocks_of(cluster, X, sizes)
+    if ids is not None and all(block.place.n_rows >= 0 for block in blocks):
+        n_rows = sum(block.place.n_rows for block in blocks)
+        if len(ids) != n_rows:
+            raise InputError(f"got {len(ids)} ids for {n_rows} rows")
+    hash_function = state.hash_function(model.normalize)
+    write: Callable[[int, Codes, Any], None]
+    if isinstance(to, (str, os.PathLike)):
+        files = CodeFiles(Path(to), model.n_bits, hash_function)
+        done, write = files.done(), files.write
+    else:
+        done, write = {}, _adder(to)
+    encoded = _encoded(cluster, [b for b in blocks if b.place.number not in done], hash_function)
+    start = 0
+    for block in blocks:
+        number = block.place.number
+        codes = None if number in done else next(encoded)
+        n = done[number] if codes is None else len(codes)
+        if 0 <= block.place.n_rows != n:
+            raise InputError(
+                f"block {number} has {block.place.n_rows} rows, but {n} are in {to}; encode into "
+                "an empty directory"
+            )
+        keys = np.arange(start, start + n) if ids is None else ids[start : start + n]
+        if len(keys) != n:
+            raise InputError(f"got {len(ids or ())} ids, but more rows: {start + n} and counting")
+        if codes is not None:
+            write(number, codes, keys)
+        start += n
+        if progress is not None:
+            progress(n)
+    if ids is not None and len(ids) != start:
+        raise InputError(f"got {len(ids)} ids for {start} rows; the rows have been encoded")
+    return start
+
+
+def _learn(
+    cluster: Cluster,
+    model: OASIS,
+    state: State,
+    blocks: Sequence[Block],
+    label_sets: list[tuple[str, ...]],
+) -> tuple[State, Codes]:
+    """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+    learns = np.ones(len(label_sets), dtype=bool)
+    if model.unlabelled == "encode":
+        learns = np.array([bool(names) for names in label_sets])
+    codes = np.zeros((len(label_sets), model.n_bits // 8), dtype=np.uint8)
+    learned = state.grown(label_sets) if learns.any() else state
+    L = learned.labels.indicator(label_sets)
+    parts = [_part(cluster, block, learns, L) for block in blocks]
+    setting = Setting(
+        learned.labels.closed(),
+        model.weights,
+        model.n_bits,
+        int(learns.sum()),
+        model.balanced,
+        model.normalize,
+        state.widths,
+    )
+    # where nothing is learned, this is what looks at every block
+    features = feature_sums(cluster, parts, setting, model.delta, model.queries == "labels")
+    if learns.any():
+        learned, coded = _learn_rows(cluster, model, learned, parts, setting, features)
+        for block, each in coded:
+            codes[block.place.rows][learns[block.place.rows]] = each
+    if not learns.all():
+        rest = [block for block in blocks if not learns[block.place.rows].all()]
+        hash_function = learned.hash_function(model.normalize)
+        chosen = [np.flatnonzero(~learns[block.place.rows]) for block in rest]
+        for block, rows, each in zip(
+            rest, chosen, _encoded(cluster, rest, hash_function, chosen), strict=True
+        ):
+            codes[block.place.first_row + rows] = each
+    return replace(learned, n_seen=state.n_seen + len(label_sets)), codes
+
+
+def _part(cluster: Cluster, block: Block, learns: npt.NDArray[np.bool_], L: sp.csr_array) -> Part:
+    rows = np.flatnonzero(learns[block.place.rows])
+    labels = cluster.constant(L[block.place.first_row + rows])
+    chosen = None if len(rows) == block.place.n_rows else rows
+    return Part(block, chosen, labels, len(rows))
+
+
+def _learn_rows(
+    cluster: Cluster,
+    model: OASIS,
+    state: State,
+    parts: Sequence[Part],
+    setting: Setting,
+    features: Mapping[str, FeatureSums],
+) -> tuple[State, Iterator[tuple[Block, Codes]]]:
+    """Return the state after the rows that are learned, and their codes by block."""
+    fits = {name: each.fit(state.ridges[name]) for name, each in features.items()}
+    filled = [part for part in parts if part.n]
+    rng = state.rng()
+    rows = ClusterRows(cluster, filled, setting, fits if model.queries == "codes" else {}, rng)
+    for _ in alternate(rows, state.sums, rows.U, model.weights, model.n_iter):
+        pass
+    sums, book = rows.sums()
+    targets = (
+        rows.targets()
+        if model.queries == "codes"
+        else {name: each.targets for name, each in features.items()}
+    )
+    for name, fit in fits.items():
+        fit.solve(targets[name])
+    learned = replace(
+        state,
+        sums=state.sums.joined(sums),
+        codebook=state.codebook.joined(book),
+        ridges={name: fit.finish() for name, fit in fits.items()},
+        generator=dict(rng.bit_generator.state),
+    )
+    return learned, zip((part.block for part in filled), rows.codes(), strict=True)
+
+
+def _encoded(
+    cluster: Cluster,
+    blocks: Sequence[Block],
+    hash_function: HashFunction,
+    chosen: Sequence[Rows | None] | None = None,
+) -> Iterator[Codes]:
+    """Yield the codes of the blocks, or of chosen rows of each, in order; few are under way."""
+    function = cluster.constant(hash_function)
+    under_way: deque[Future] = deque()
+    for block, rows in zip(blocks, chosen or [None] * len(blocks), strict=True):
+        under_way.append(cluster.submit(_codes, block.source, block.place, rows, function))
+        if len(under_way) >= 2 * cluster.n_threads:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
+
+
+def _codes(source: Any, place: Place, rows: Rows | None, hash_function: HashFunction) -> Codes:
+    X = read_queries(source, place, hash_function.widths)
+    if rows is not None:
+        X = {name: matrix[rows] for name, matrix in X.items()}
+    return pack(hash_function.project(X))
+
+
+def _adder(index: CodeTarget) -> Callable[[int, Codes, Any], None]:
+    if not hasattr(index, "add"):
+        raise InputError(
+            f"codes go to a directory or to an index with add(codes, ids), got "
+            f"{type(index).__name__}"
+        )
+    return lambda _, codes, ids: index.add(codes, ids)
