@@ -115,8 +115,16 @@ class LabelMap:
 
     def from_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return the (n, r) float32 projections of samples with these (n, c) label values."""
-        sharpened = np.maximum(labels, 0) ** SHARPNESS
-        return np.asarray(sharpened @ self.directions, dtype=np.float32)
+        return np.asarray(sharpened(labels) @ self.directions, dtype=np.float32)
+
+
+def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return label values weighed against each other: what is clear counts for more.
+
+    >>> sharpened(np.array([1.0, 0.5, -0.2])).round(2)
+    array([1. , 0.3, 0. ])
+    """
+    return np.asarray(np.maximum(labels, 0) ** SHARPNESS)
 
 
 def has_row(matrix: Matrix) -> npt.NDArray[np.bool_]:

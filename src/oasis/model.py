@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from oasis.codebook import Codebook
 from oasis.codes import Codes, check_n_bits, pack
+from oasis.codewords import grown_codewords, sample_codes
 from oasis.errors import FormatError, InputError, NotFittedError
 from oasis.hasher import (
     Chunk,
@@ -25,17 +26,10 @@ from oasis.hasher import (
     unit_rows,
 )
 from oasis.labels import LabelSpace
-from oasis.linear import LabelMap
+from oasis.linear import LabelMap, sharpened
 from oasis.ridge import Ridge
 from oasis.state import State, read_model, write_model
-from oasis.updates import (
-    Sums,
-    Weights,
-    balanced_pull,
-    iterate,
-    no_prediction,
-    plain_pull,
-)
+from oasis.updates import Sums, Weights, iterate, no_prediction
 
 
 class OASIS(OnlineHasher):
@@ -54,16 +48,19 @@ class OASIS(OnlineHasher):
         word2vec or GloVe file, or a `LabelSpace` that blends them. None: a blend of WordLlama's
         words with an axis of its own for each class.
     alpha, beta, gamma, theta, delta : float
-        Weights of the loss: similarity, semantics, features, and the two ridges.
+        Weights of the published loss: similarity, semantics, features, and the two ridges. All but
+        ``delta`` need ``codes="samples"`` to have an effect.
     n_iter : int
-        Iterations a round.
-    balanced : bool
-        Give every class the same say in the codes of its samples, however many there were, so that
-        frequent classes do not drown rare ones.
+        Iterations a round of ``codes="samples"``.
+    codes : {"classes", "samples"}
+        How samples get their codes. "classes": every class has a codeword, learned when the class
+        arrives and kept from then on, and a code is the sign of the sum of its classes' codewords;
+        see `oasis.codewords`. "samples": as published, the codes of a chunk are found together
+        with everything else in the loss.
     queries : {"labels", "codes"}
         How a query finds its code. "labels": its labels are predicted, and it goes where stored
         codes with such labels are. "codes": its bits are predicted by regression on stored codes;
-        ``gamma`` weighs that regression in the codes themselves, and has no effect otherwise.
+        ``gamma`` weighs that regression in the codes themselves.
     normalize : bool
         Scale each sample's features to unit length, modality by modality, so that ``delta`` means
         the same on every data set.
@@ -108,7 +105,7 @@ class OASIS(OnlineHasher):
         theta: float = 1.0,
         delta: float = 1.0,
         n_iter: int = 3,
-        balanced: bool = True,
+        codes: Literal["classes", "samples"] = "classes",
         queries: Literal["labels", "codes"] = "labels",
         normalize: bool = True,
         unlabelled: Literal["encode", "learn"] = "encode",
@@ -122,7 +119,7 @@ class OASIS(OnlineHasher):
         self.theta = theta
         self.delta = delta
         self.n_iter = n_iter
-        self.balanced = balanced
+        self.codes = codes
         self.queries = queries
         self.normalize = normalize
         self.unlabelled = unlabelled
@@ -137,7 +134,7 @@ class OASIS(OnlineHasher):
     ) -> Self:
         """Return the method as published, nothing added."""
         as_published: dict[str, Any] = {
-            "balanced": False,
+            "codes": "samples",
             "queries": "codes",
             "normalize": False,
             "unlabelled": "learn",
@@ -198,8 +195,11 @@ class OASIS(OnlineHasher):
         state = self.learned
         vectors = state.labels.query_vectors(names)  # (n, f)
         hash_function = state.hash_function(self.normalize)
+        nearness = vectors @ state.labels.vectors().T  # (n, c)
         if isinstance(hash_function, LabelMap):
-            return hash_function.from_labels(vectors @ state.labels.vectors().T)
+            return hash_function.from_labels(nearness)
+        if self.codes == "classes":
+            return (sharpened(nearness) @ state.codewords).astype(np.float32)
         return (vectors @ state.sums.GV).astype(np.float32)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -262,6 +262,7 @@ class OASIS(OnlineHasher):
     def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         for name, known in (
+            ("codes", ("classes", "samples")),
             ("queries", ("labels", "codes")),
             ("unlabelled", ("encode", "learn")),
         ):
@@ -295,6 +296,7 @@ class OASIS(OnlineHasher):
             ("n_bits", n_bits, len(state.sums.VV)),
             ("delta", self.delta, next(iter(state.ridges.values())).delta),
             ("queries", self.queries, state.queries),
+            ("codes", self.codes, state.codes),
         ):
             if value != learned:
                 raise InputError(
@@ -312,7 +314,10 @@ class OASIS(OnlineHasher):
         labels = LabelSpace.of(self.labels)
         generator = dict(np.random.PCG64(seed).state)
         sums, book = Sums.zero(self.n_bits), Codebook.zero(self.n_bits)
-        return State(labels, sums, book, ridges, self.queries, 0, generator)
+        codewords = np.empty((0, self.n_bits))
+        return State(
+            labels, sums, book, codewords, ridges, self.codes, self.queries, 0, generator
+        )
 
     def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
         """Return the state after the chunk, and the chunk's codes; nothing is changed."""
@@ -338,30 +343,28 @@ class OASIS(OnlineHasher):
     ) -> tuple[State, npt.NDArray[np.float64]]:
         state = state.grown(label_sets)
         L = state.labels.indicator(label_sets)  # (n, c)
-        G = state.labels.represent_rows(L)  # (n, f)
         rng = state.rng()
         if self.normalize:
             X = {name: unit_rows(matrix) for name, matrix in X.items()}
         rounds = {name: state.ridges[name].round(matrix) for name, matrix in X.items()}
+        if self.codes == "classes":
+            state = state.with_codewords(L, rng)
+            B = sample_codes(L, state.codewords)
+        else:
+            G = state.labels.represent_rows(L)  # (n, f)
 
-        def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            return np.asarray(sum(each.predict(B) for each in rounds.values()))
+            def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+                return np.asarray(sum(each.predict(B) for each in rounds.values()))
 
-        *_, last = iterate(
-            state.sums,
-            G,
-            balanced_pull(L, state.labels.vectors()) if self.balanced else plain_pull(G),
-            predict if self.queries == "codes" else no_prediction,
-            self.weights,
-            self.n_iter,
-            rng,
-        )
-        targets = last.B if self.queries == "codes" else L.toarray()
+            hint = predict if self.queries == "codes" else no_prediction
+            *_, last = iterate(state.sums, G, hint, self.weights, self.n_iter, rng)
+            B = last.B
+            state = replace(state, sums=state.sums.plus(B, G, last.V))
+        targets = B if self.queries == "codes" else L.toarray()
         learned = replace(
             state,
-            sums=state.sums.plus(last.B, G, last.V),
-            codebook=state.codebook.plus(last.B, L),
+            codebook=state.codebook.plus(B, L),
             ridges={name: each.finish(targets) for name, each in rounds.items()},
             generator=dict(rng.bit_generator.state),
         )
-        return learned, last.B
+        return learned, B

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 import safetensors.numpy
+import scipy.sparse as sp
 
 from oasis.codebook import Codebook
 from oasis.codes import Codes, check_codes
+from oasis.codewords import grown_codewords
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
 from oasis.linear import LabelMap, LinearMap
@@ -24,7 +26,7 @@ from oasis.store import replacing
 from oasis.updates import Sums
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,11 @@ class State:
     Attributes
     ----------
     labels : the classes seen and their vectors, frozen on arrival
-    sums : sums of codes and semantics
+    sums : sums of codes and semantics; empty where classes have codewords
     codebook : sums of codes and labels
+    codewords : (c, r), what each class adds to a code; (0, r) where codes are found by sample
     ridges : per modality, the sums of features and the regression on codes, or on labels
+    codes : how samples get their codes, by "classes" or "samples"
     queries : what ``ridges`` predict, "codes" or "labels"
     n_seen : samples seen, unlabelled ones included
     generator : state of the random generator for the next round
@@ -45,7 +49,9 @@ class State:
     labels: LabelSpace
     sums: Sums
     codebook: Codebook
+    codewords: npt.NDArray[np.float64]
     ridges: dict[str, Ridge]
+    codes: str
     queries: str
     n_seen: int
     generator: Mapping[str, Any]
@@ -61,8 +67,16 @@ class State:
         if self.queries == "labels":
             n_classes = len(labels.names)
             ridges = {name: ridge.widened(n_classes) for name, ridge in ridges.items()}
-        sums = self.sums.widened(labels.n_features)
+        sums = self.sums
+        if self.codes == "samples":
+            sums = sums.widened(labels.n_features)
         return replace(self, labels=labels, sums=sums, ridges=ridges)
+
+    def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> State:
+        """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
+        known, n_bits = self.codewords, self.codewords.shape[1]
+        codewords = grown_codewords(known, self.codebook.counts, L, n_bits, rng)
+        return replace(self, codewords=codewords)
 
     def hash_function(self, normalize: bool) -> LinearMap | LabelMap:
         """Return what maps features, their rows at unit length if ``normalize``, to projections."""
@@ -113,6 +127,7 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "B1": state.codebook.B1,
         "LB": state.codebook.LB,
         "counts": state.codebook.counts,
+        "codewords": state.codewords,
         "codes": codes,
     }
     arrays |= {f"labels/{key}": array for key, array in label_arrays.items()}
@@ -124,6 +139,7 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "delta": {name: ridge.delta for name, ridge in state.ridges.items()},
         "n": state.sums.n,
         "n_coded": state.codebook.n,
+        "codes": state.codes,
         "queries": state.queries,
         "n_seen": state.n_seen,
         "generator": dict(state.generator),
@@ -151,7 +167,9 @@ def read_model(path: Path, words: Any = None) -> tuple[dict[str, Any], State, Co
             labels,
             sums,
             book,
+            arrays["codewords"],
             ridges,
+            str(header["codes"]),
             str(header["queries"]),
             int(header["n_seen"]),
             header["generator"],
@@ -182,6 +200,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
             f"{path} has format version {version}, this oasis reads up to {FORMAT_VERSION}; "
             "upgrade with: pip install --upgrade oasis-hash"
         )
+    if int(version) < FORMAT_VERSION:
+        raise FormatError(
+            f"{path} has format version {version}, from before the first release; this oasis "
+            f"reads version {FORMAT_VERSION} alone: learn the model anew"
+        )
     try:
         header = json.loads(metadata["model"])
     except (KeyError, ValueError) as error:
@@ -206,6 +229,7 @@ def _check_shapes(state: State) -> None:
         ("B1", state.codebook.B1, (n_bits,)),
         ("LB", state.codebook.LB, (n_classes, n_bits)),
         ("counts", state.codebook.counts, (n_classes,)),
+        ("codewords", state.codewords, (n_classes * (state.codes == "classes"), n_bits)),
         ("BG", state.sums.BG, (n_bits, f)),
         ("GV", state.sums.GV, (f, n_bits)),
         ("VV", state.sums.VV, (n_bits, n_bits)),

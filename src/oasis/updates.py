@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -84,42 +83,6 @@ class Iterate:
     U: Array
 
 
-class Pull(Protocol):
-    """How a chunk's samples are drawn towards what a sum says of their classes."""
-
-    def __call__(self, T: Array, /) -> Array:
-        """Map a sum T (f, r), such as ``sum G'V``, to the samples, (n, r)."""
-
-
-def plain_pull(G: Array) -> Pull:
-    """Return ``T -> G T``, the published formula."""
-    return lambda T: np.asarray(G @ T)
-
-
-def balanced_pull(L: sp.csr_array, K: Array, n_samples: int | None = None) -> Pull:
-    """Return the pull in which every class has the same say, however many samples it had.
-
-    A class pulls towards its row of ``K T``, at unit length instead of a length that grows with
-    its samples; a sample's pull is the sum over its classes, divided by the root of their number.
-
-    Parameters
-    ----------
-    L : (n, c) labels as 0 and 1
-    K : (c, f) unit vectors of the classes
-    n_samples : samples of the chunk, where L has some of its rows only
-    """
-    n = L.shape[0] if n_samples is None else n_samples
-    per_sample = 1.0 / np.sqrt(np.maximum(L.sum(axis=1), 1.0))
-
-    def pull(T: Array) -> Array:
-        rows = K @ T  # (c, r)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        rows = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-        return np.asarray(n * per_sample[:, None] * (L @ rows))
-
-    return pull
-
-
 def no_prediction(B: Array) -> Array:
     """Return zeros: the W term of a hash function that does not predict codes."""
     return np.zeros_like(B)
@@ -128,7 +91,6 @@ def no_prediction(B: Array) -> Array:
 def iterate(
     sums: Sums,
     G: Array,
-    pull: Pull,
     predict: Callable[[Array], Array],
     weights: Weights,
     n_iter: int,
@@ -140,7 +102,6 @@ def iterate(
     ----------
     sums : the sums over all earlier chunks, as wide as G
     G : (n, f) semantic representation of the chunk
-    pull : `plain_pull` of G, or `balanced_pull`
     predict : maps the codes B (n, r) to ``sum_m X_m W_m'`` (n, r), with W solved from the sums
         that include B. Asked for only when another B step follows.
     rng : the source of the random start; always draws B, U and the completion of V, in that order
@@ -149,7 +110,7 @@ def iterate(
     B = random_signs(rng, n, n_bits)  # (n, r)
     U = rng.standard_normal((G.shape[1], n_bits))  # (f, r)
     noise = rng.standard_normal((n, feasible_rank(n, n_bits)))  # (n, min(r, n-1))
-    rows = _Whole(G, pull, predict, weights, B, noise)
+    rows = _Whole(G, predict, weights, B, noise)
     for solved in alternate(rows, sums, U, weights, n_iter):
         yield Iterate(rows.B, rows.V, solved)
 
@@ -191,13 +152,12 @@ class _Whole:
     def __init__(
         self,
         G: Array,
-        pull: Pull,
-        predict: Callable[[Array], Array],
+            predict: Callable[[Array], Array],
         weights: Weights,
         B: Array,
         noise: Array,
     ) -> None:
-        self._G, self._pull, self._predict = G, pull, predict
+        self._G, self._predict = G, predict
         self._weights, self._noise = weights, noise
         self.B, self.V, self._XW = B, np.zeros_like(B), np.zeros_like(B)
 
@@ -208,12 +168,12 @@ class _Whole:
         self._XW = self._predict(self.B)
 
     def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
-        Z = z_target(self._pull(BG.T), self._G, self.B, U, self._weights)
+        Z = z_target(BG, self._G, self.B, U, self._weights)
         self.V = v_step(Z, self._noise)
         return self._G.T @ self.V, self.V.T @ self.V
 
     def code(self, GV: Array) -> None:
-        self.B = b_step(self._pull(GV), self.V, self._XW, self._weights)
+        self.B = b_step(self._G, GV, self.V, self._XW, self._weights)
 
 
 def random_signs(rng: np.random.Generator, n: int, n_bits: int) -> Array:
@@ -226,14 +186,14 @@ def feasible_rank(n: int, n_bits: int) -> int:
     return max(0, min(n_bits, n - 1))
 
 
-def z_target(pulled: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array:
+def z_target(BG: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array:
     """Return ``Z = a r G (sum B'G)' + B + b G U``, (n, r): V maximises tr(Z'V).
 
-    ``pulled`` (n, r) is ``G (sum B'G)'``, or its balanced form.
+    ``BG`` (r, f) is ``sum B'G``.
     """
     n_bits = B.shape[1]
     # The paper prints gamma for the weight of GU; the derivation gives beta.
-    Z: Array = weights.alpha * n_bits * pulled + weights.beta * (G @ U) + B
+    Z: Array = weights.alpha * n_bits * (G @ BG.T) + weights.beta * (G @ U) + B
     return Z
 
 
@@ -306,11 +266,11 @@ def u_step(GV: Array, VV: Array, weights: Weights) -> Array:
     return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), GV.T).T)
 
 
-def b_step(pulled: Array, V: Array, XW: Array, weights: Weights) -> Array:
+def b_step(G: Array, GV: Array, V: Array, XW: Array, weights: Weights) -> Array:
     """Return ``B = sign(a r G (sum G'V) + V + g sum_m X_m W_m')``, (n, r); zero counts as -1.
 
-    ``pulled`` (n, r) is ``G (sum G'V)``, or its balanced form.
+    ``GV`` (f, r) is ``sum G'V``.
     """
     n_bits = V.shape[1]
-    Q = weights.alpha * n_bits * pulled + V + weights.gamma * XW
+    Q = weights.alpha * n_bits * (G @ GV) + V + weights.gamma * XW
     return np.where(Q > 0, 1.0, -1.0)

@@ -178,7 +178,7 @@ METHODS: dict[str, Method] = {
             "oasis-paper",
             "OASIS (paper)",
             OASIS.paper,
-            _settable(OASIS, "balanced", "queries", "normalize", "unlabelled"),
+            _settable(OASIS, "codes", "queries", "normalize", "unlabelled"),
             paper="OASIS",
             words=True,
         ),
