@@ -124,8 +124,9 @@ def surveyed(
     found = cluster.gather(cluster.map(_survey, sources, common=[widths]))
     if widths is None:
         widths = found[0][1]
-    sizes = {block.place.number: block.place.n_rows for block in blocks}
-    sizes |= {block.place.number: n for block, (n, _) in zip(unknown, found, strict=True)}
+    sizes = {block.place.number: n for block, (n, _) in zip(unknown, found, strict=True)}
+    sizes |= {b.place.number: b.place.n_rows for b in blocks if b.place.n_rows >= 0}
+    sizes = dict(sorted(sizes.items()))
     placed = _placed([block.source for block in blocks], list(sizes.values()))
     return [block for block in placed if block.place.n_rows], dict(widths)
 
@@ -144,6 +145,16 @@ def read_queries(source: Any, place: Place, widths: Mapping[str, int]) -> dict[s
     return X
 
 
+def places(n: int) -> Iterator[slice]:
+    """Yield slices of at most `TILE_ROWS` that cover n rows.
+
+    >>> list(places(5000))
+    [slice(0, 4096, None), slice(4096, 5000, None)]
+    """
+    for start in range(0, n, TILE_ROWS):
+        yield slice(start, min(start + TILE_ROWS, n))
+
+
 def tiles(
     X: Mapping[str, Matrix], rows: Rows | None, normalize: bool
 ) -> Iterator[tuple[slice, dict[str, Matrix]]]:
@@ -159,8 +170,7 @@ def tiles(
     Where the piece stands among the chosen rows, and its features.
     """
     n = next(iter(X.values())).shape[0] if rows is None else len(rows)
-    for start in range(0, n, TILE_ROWS):
-        place = slice(start, min(start + TILE_ROWS, n))
+    for place in places(n):
         chosen = place if rows is None else rows[place]
         tile = {name: matrix[chosen] for name, matrix in X.items()}
         yield place, {name: unit_rows(x) for name, x in tile.items()} if normalize else tile

@@ -73,20 +73,20 @@ class Cluster:
         """Return what the tasks returned; raise what one of them raised."""
         return list(self.client.gather(list(futures)))
 
-    def total(
-        self, parts: Sequence[Future], join: Callable[..., Any] | None = None, fan: int = FAN
-    ) -> Any:
-        """Return the sum of all parts, joined in order by a tree on the workers, ``fan`` at a time.
+    def total(self, parts: Sequence[Future], fan: int = FAN) -> Any:
+        """Return the sum of all parts, added in order by a tree on the workers.
 
-        The order, and so the rounding, depends on the number of parts alone.
+        A task adds ``fan`` of them, and what is left is added here: as many again, but only one if
+        ``fan`` is 2, for parts that are large. The order, and so the rounding, depends on the
+        number of parts alone.
         """
         parts = list(parts)
-        while len(parts) > 1:
+        while len(parts) > (fan if fan > 2 else 1):
             parts = [
-                self.submit(join or added, *parts[i : i + fan]) if parts[i + 1 :] else parts[i]
+                self.submit(added, *parts[i : i + fan]) if parts[i + 1 :] else parts[i]
                 for i in range(0, len(parts), fan)
             ]
-        return parts[0].result()
+        return added(*self.gather(parts))
 
     def qr(self, factors: Sequence[Future]) -> tuple[list[Any], Array]:
         """Join the triangular factors of blocks: the upper part of a QR tree.

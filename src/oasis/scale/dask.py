@@ -46,6 +46,7 @@ from oasis.scale.blocks import (
     Place,
     Rows,
     blocks_of,
+    groups_of,
     read_queries,
     surveyed,
     widths_of,
@@ -228,7 +229,7 @@ def _learn(
     codes = np.zeros((len(label_sets), model.n_bits // 8), dtype=np.uint8)
     learned = state.grown(label_sets) if learns.any() else state
     L = learned.labels.indicator(label_sets)
-    parts = [_part(cluster, block, learns, L) for block in blocks]
+    parts = [_part(cluster, group, learns, L) for group in groups_of(cluster, blocks)]
     setting = Setting(
         learned.labels.closed(),
         model.weights,
@@ -242,8 +243,8 @@ def _learn(
     features = feature_sums(cluster, parts, setting, model.delta, model.queries == "labels")
     if learns.any():
         learned, coded = _learn_rows(cluster, model, learned, parts, setting, features)
-        for block, each in coded:
-            codes[block.place.rows][learns[block.place.rows]] = each
+        for place, each in coded:
+            codes[place.rows][learns[place.rows]] = each
     if not learns.all():
         rest = [block for block in blocks if not learns[block.place.rows].all()]
         hash_function = learned.hash_function(model.normalize)
@@ -255,11 +256,20 @@ def _learn(
     return replace(learned, n_seen=state.n_seen + len(label_sets)), codes
 
 
-def _part(cluster: Cluster, block: Block, learns: npt.NDArray[np.bool_], L: sp.csr_array) -> Part:
-    rows = np.flatnonzero(learns[block.place.rows])
-    labels = cluster.constant(L[block.place.first_row + rows])
-    chosen = None if len(rows) == block.place.n_rows else rows
-    return Part(block, chosen, labels, len(rows))
+def _part(
+    cluster: Cluster, blocks: list[Block], learns: npt.NDArray[np.bool_], L: sp.csr_array
+) -> Part:
+    rows = [np.flatnonzero(learns[block.place.rows]) for block in blocks]
+    in_chunk = [block.place.first_row + each for block, each in zip(blocks, rows, strict=True)]
+    return Part(
+        blocks,
+        [
+            None if len(each) == block.place.n_rows else each
+            for block, each in zip(blocks, rows, strict=True)
+        ],
+        [len(each) for each in rows],
+        cluster.constant(L[np.concatenate(in_chunk)]),
+    )
 
 
 def _learn_rows(
@@ -269,10 +279,10 @@ def _learn_rows(
     parts: Sequence[Part],
     setting: Setting,
     features: Mapping[str, FeatureSums],
-) -> tuple[State, Iterator[tuple[Block, Codes]]]:
+) -> tuple[State, Iterator[tuple[Place, Codes]]]:
     """Return the state after the rows that are learned, and their codes by block."""
     fits = {name: each.fit(state.ridges[name]) for name, each in features.items()}
-    filled = [part for part in parts if part.n]
+    filled = [part for part in parts if any(part.sizes)]
     rng = state.rng()
     rows = ClusterRows(cluster, filled, setting, fits if model.queries == "codes" else {}, rng)
     for _ in alternate(rows, state.sums, rows.U, model.weights, model.n_iter):
@@ -292,7 +302,7 @@ def _learn_rows(
         ridges={name: fit.finish() for name, fit in fits.items()},
         generator=dict(rng.bit_generator.state),
     )
-    return learned, zip((part.block for part in filled), rows.codes(), strict=True)
+    return learned, rows.codes()
 
 
 def _encoded(

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 from oasis.gram import GramSum, transposed_product
 from oasis.ridge import Ridge, RidgeFit
-from oasis.scale.blocks import Place, Rows, groups_of, read_samples, tiles
+from oasis.scale.blocks import Place, Rows
 from oasis.scale.cluster import Cluster
-from oasis.scale.rows import Part, Setting
+from oasis.scale.rows import Part, Setting, feature_tiles
 from oasis.updates import Array
 
 
@@ -46,29 +46,17 @@ def feature_sums(
 ) -> dict[str, FeatureSums]:
     """Return the sums of each modality; every row of every block is checked on the way.
 
-    One sum of d x d per thread of the cluster is sent, not one per block. A group of blocks is one
-    task, which a worker that dies leaves to another.
+    One sum of d x d per part is sent, not one per block, and one arrives here. A part that a
+    worker leaves behind when it dies is done anew by another.
 
     Parameters
     ----------
     labels : whether to make X'L
     """
-    by_number = {part.block.place.number: part for part in parts}
-    groups = [
-        [by_number[block.place.number] for block in group]
-        for group in groups_of(cluster, [part.block for part in parts])
-    ]
     common = cluster.constant(setting)
     sums = [
-        cluster.submit(
-            _summed,
-            [part.block.source for part in group],
-            [(part.block.place, part.rows) for part in group],
-            [part.L for part in group] if labels else None,
-            delta,
-            common,
-        )
-        for group in groups
+        cluster.submit(_summed, part.sources, part.rows, part.L if labels else None, delta, common)
+        for part in parts
     ]
     total = cluster.total(sums, fan=2)
     return dict(zip(setting.widths, total, strict=True))
@@ -76,23 +64,21 @@ def feature_sums(
 
 def _summed(
     sources: list[Any],
-    places: list[tuple[Place, Rows | None]],
-    labels: list[sp.csr_array] | None,
+    rows: list[tuple[Place, Rows | None, slice]],
+    L: sp.csr_array | None,
     delta: float,
     setting: Setting,
 ) -> tuple[FeatureSums, ...]:
-    n_targets = labels[0].shape[1] if labels else 0
+    n_targets = 0 if L is None else L.shape[1]
     sums = {
         name: FeatureSums(GramSum(d, delta), np.zeros((d, n_targets)))
         for name, d in setting.widths.items()
     }
-    for number, (source, (place, rows)) in enumerate(zip(sources, places, strict=True)):
-        X = read_samples(source, place, setting.widths)
-        for where, tile in tiles(X, rows, setting.normalize):
-            for name, matrix in tile.items():
-                sums[name].gram.add(matrix)
-                if labels:
-                    L = labels[number][where].toarray()
-                    sums[name].targets[...] += transposed_product(matrix, L)
-        del X  # before the next one is read
+    for where, tile in feature_tiles(sources, rows, setting):
+        for name in list(tile):
+            matrix = tile.pop(name)
+            sums[name].gram.add(matrix)
+            if L is not None:
+                sums[name].targets[...] += transposed_product(matrix, L[where].toarray())
+            del matrix
     return tuple(sums.values())

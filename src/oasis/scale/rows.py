@@ -7,19 +7,20 @@ V step, the predictions). The semantic representation G is made from the labels 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from oasis.codebook import Codebook
 from oasis.codes import Codes, pack, unpack
-from oasis.gram import product, transposed_product
+from oasis.gram import Matrix, product, transposed_product
 from oasis.labels import LabelSpace
 from oasis.ridge import RidgeFit
-from oasis.scale.blocks import Block, Place, Rows, read_samples, tiles
+from oasis.scale.blocks import Block, Place, Rows, places, read_samples, tiles
 from oasis.scale.cluster import Cluster
 from oasis.updates import (
     Array,
@@ -38,6 +39,9 @@ from oasis.updates import (
 
 if TYPE_CHECKING:
     from distributed import Future
+
+Draws: TypeAlias = Mapping[str, Any]
+"""State of the generator from which a block's random numbers are drawn."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +70,35 @@ class Setting:
 
 @dataclass(frozen=True)
 class Part:
-    """The learned rows of one block.
+    """The blocks that one thread of the cluster works on, one after the other.
 
     Attributes
     ----------
-    block : where their features are
-    rows : which rows of the block they are; None for all
-    L : future of their labels (n, c) as 0 and 1
-    n : how many they are
+    blocks : where their features are
+    chosen : which rows of each block are learned; None for all
+    sizes : how many rows of each block are learned
+    L : future of the labels (n, c), as 0 and 1, of all learned rows
     """
 
-    block: Block
-    rows: Rows | None
+    blocks: list[Block]
+    chosen: list[Rows | None]
+    sizes: list[int]
     L: Future
-    n: int
+
+    @property
+    def sources(self) -> list[Any]:
+        """What tasks are to read; an argument of its own, see `Block`."""
+        return [block.source for block in self.blocks]
+
+    @property
+    def rows(self) -> list[tuple[Place, Rows | None, slice]]:
+        """Of each block its place, the rows to learn, and where they stand in the part."""
+        ends = np.cumsum([0, *self.sizes])
+        where = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+        return [
+            (block.place, rows, here)
+            for block, rows, here in zip(self.blocks, self.chosen, where, strict=True)
+        ]
 
 
 class ClusterRows:
@@ -105,14 +124,14 @@ class ClusterRows:
         self._common = [cluster.constant(setting)]
         self._L = [part.L for part in parts]
         n_bits = setting.n_bits
-        sizes = [part.n for part in parts]
-        starts = [_signs_drawn(rng, size * n_bits) for size in sizes]
-        self._codes = cluster.map(_random_codes, starts, sizes, common=[n_bits])
+        self._sizes = [part.sizes for part in parts]
+        starts = self._in_order(lambda n: _signs_drawn(rng, n * n_bits))
+        self._codes = cluster.map(_random_codes, starts, self._sizes, common=[n_bits])
         self.U: Array = rng.standard_normal((setting.labels.n_features, n_bits))
         self._rank = feasible_rank(setting.n, n_bits)
         # the number of draws that a normal takes varies: they are made here once, to know where
         # each block's begin, and made again by the workers if they are needed
-        self._noise_starts = [_normals_drawn(rng, size * self._rank) for size in sizes]
+        self._noise_starts = self._in_order(lambda n: _normals_drawn(rng, n * self._rank))
         self._V: list[Future] = []
         self._XW: list[Any] = [None] * len(parts)
 
@@ -173,16 +192,26 @@ class ClusterRows:
         sums, book = self._cluster.total(parts)
         return sums, book
 
-    def codes(self) -> list[Codes]:
-        """Return the packed codes of each part."""
-        return self._cluster.gather(self._codes)
+    def codes(self) -> Iterator[tuple[Place, Codes]]:
+        """Yield the packed codes of the learned rows of each block."""
+        for part, codes in zip(self._parts, self._cluster.gather(self._codes), strict=True):
+            for place, _, where in part.rows:
+                yield place, codes[where]
+
+    def _in_order(self, draw: Callable[[int], Draws]) -> list[list[Draws]]:
+        """Return what ``draw`` says of the rows of each block, asked in the order of the chunk."""
+        blocks = [
+            (block.place.first_row, size)
+            for part in self._parts
+            for block, size in zip(part.blocks, part.sizes, strict=True)
+        ]
+        drawn = {first_row: draw(size) for first_row, size in sorted(blocks)}
+        return [[drawn[block.place.first_row] for block in part.blocks] for part in self._parts]
 
     def _over_features(self, function: Any, *columns: Any, common: Any = ()) -> list[Future]:
-        blocks = [part.block for part in self._parts]
         return self._cluster.map(
             function,
-            [block.source for block in blocks],
-            [block.place for block in blocks],
+            [part.sources for part in self._parts],
             [part.rows for part in self._parts],
             *columns,
             common=[*common, *self._common],
@@ -200,8 +229,7 @@ class ClusterRows:
         """Return P with columns from noise, orthogonal to it and to ones, as in `v_step`."""
         cluster = self._cluster
         basis = cluster.map(after_ones, P, common=[self._setting.n])
-        sizes = [part.n for part in self._parts]
-        noise = cluster.map(_noise, self._noise_starts, sizes, common=[self._rank, missing])
+        noise = cluster.map(_noise, self._noise_starts, self._sizes, common=[self._rank, missing])
         for _ in range(2):  # once more, for what the first pass left by rounding
             inner = cluster.constant(cluster.total(cluster.map(_inner, basis, noise)))
             noise = cluster.map(_off, noise, basis, common=[inner])
@@ -209,87 +237,135 @@ class ClusterRows:
         return cluster.map(_ending, P, pairs, tops, common=[missing])
 
 
-def _signs_drawn(rng: np.random.Generator, n_draws: int) -> Mapping[str, Any]:
+def _signs_drawn(rng: np.random.Generator, n_draws: int) -> Draws:
     """Return the generator's state, and move it on by as many uniform draws."""
     state = dict(rng.bit_generator.state)
     rng.bit_generator.advance(n_draws)  # type: ignore[attr-defined]
     return state
 
 
-def _normals_drawn(rng: np.random.Generator, n_draws: int) -> Mapping[str, Any]:
+def _normals_drawn(rng: np.random.Generator, n_draws: int) -> Draws:
     """Return the generator's state, and move it on by as many normal draws."""
     state = dict(rng.bit_generator.state)
     rng.standard_normal(n_draws)
     return state
 
 
-def _generator(state: Mapping[str, Any]) -> np.random.Generator:
+def _generator(state: Draws) -> np.random.Generator:
     bits = np.random.PCG64()
     bits.state = state  # type: ignore[assignment]
     return np.random.Generator(bits)
 
 
-def _random_codes(state: Mapping[str, Any], n: int, n_bits: int) -> Codes:
-    return pack(random_signs(_generator(state), n, n_bits))
+def _random_codes(starts: list[Draws], sizes: list[int], n_bits: int) -> Codes:
+    return np.vstack(
+        [
+            pack(random_signs(_generator(state), n, n_bits))
+            for state, n in zip(starts, sizes, strict=True)
+        ]
+    )
 
 
-def _noise(state: Mapping[str, Any], n: int, rank: int, missing: int) -> Array:
-    return _generator(state).standard_normal((n, rank))[:, :missing].copy()
+def _noise(starts: list[Draws], sizes: list[int], rank: int, missing: int) -> Array:
+    return np.vstack(
+        [
+            _generator(state).standard_normal((n, rank))[:, :missing]
+            for state, n in zip(starts, sizes, strict=True)
+        ]
+    )
 
 
 def _signs(codes: Codes) -> Array:
     return unpack(codes).astype(np.float64)
 
 
+def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array, Pull]]:
+    """Yield a few rows at a time: where they stand, their G, and what pulls them."""
+    for where in places(L.shape[0]):
+        G = setting.labels.represent_rows(L[where])
+        yield where, G, setting.pull(L[where], G)
+
+
 def _coded(codes: Codes, L: sp.csr_array, setting: Setting) -> Array:
-    return _signs(codes).T @ setting.labels.represent_rows(L)
+    BG = np.zeros((setting.n_bits, setting.labels.n_features))
+    for where, G, _ in _semantics(L, setting):
+        BG += _signs(codes[where]).T @ G
+    return BG
 
 
 def _target(codes: Codes, L: sp.csr_array, sums: tuple[Array, Array], setting: Setting) -> Array:
     T, U = sums
-    G = setting.labels.represent_rows(L)
-    return z_target(setting.pull(L, G)(T), G, _signs(codes), U, setting.weights)
+    Z = np.empty((len(codes), setting.n_bits))
+    for where, G, pull in _semantics(L, setting):
+        Z[where] = z_target(pull(T), G, _signs(codes[where]), U, setting.weights)
+    return Z
 
 
 def _relaxed(V: Array, L: sp.csr_array, setting: Setting) -> tuple[Array, Array]:
-    return setting.labels.represent_rows(L).T @ V, V.T @ V
+    GV = np.zeros((setting.labels.n_features, setting.n_bits))
+    for where, G, _ in _semantics(L, setting):
+        GV += G.T @ V[where]
+    return GV, V.T @ V
 
 
 def _code(V: Array, L: sp.csr_array, XW: Array | None, GV: Array, setting: Setting) -> Codes:
-    pulled = setting.pull(L, setting.labels.represent_rows(L))(GV)
-    return pack(b_step(pulled, V, np.zeros_like(V) if XW is None else XW, setting.weights))
+    codes = np.empty((len(V), setting.n_bits // 8), dtype=np.uint8)
+    for where, _, pull in _semantics(L, setting):
+        predicted = np.zeros_like(V[where]) if XW is None else XW[where]
+        codes[where] = pack(b_step(pull(GV), V[where], predicted, setting.weights))
+    return codes
 
 
 def _sums(codes: Codes, V: Array, L: sp.csr_array, setting: Setting) -> tuple[Sums, Codebook]:
-    B, G = _signs(codes), setting.labels.represent_rows(L)
-    n_bits = setting.n_bits
-    return Sums.zero(n_bits).widened(G.shape[1]).plus(B, G, V), Codebook.zero(n_bits).plus(B, L)
+    sums = Sums.zero(setting.n_bits).widened(setting.labels.n_features)
+    book = Codebook.zero(setting.n_bits)
+    for where, G, _ in _semantics(L, setting):
+        B = _signs(codes[where])
+        sums, book = sums.plus(B, G, V[where]), book.plus(B, L[where])
+    return sums, book
 
 
 def _targets(
-    source: Any, place: Place, rows: Rows | None, codes: Codes, setting: Setting
+    sources: list[Any],
+    rows: list[tuple[Place, Rows | None, slice]],
+    codes: Codes,
+    setting: Setting,
 ) -> tuple[Array, ...]:
-    X, B = read_samples(source, place, setting.widths), _signs(codes)
     totals = {name: np.zeros((d, setting.n_bits)) for name, d in setting.widths.items()}
-    for where, tile in tiles(X, rows, setting.normalize):
-        for name, matrix in tile.items():
-            totals[name] += transposed_product(matrix, B[where])
+    for where, tile in feature_tiles(sources, rows, setting):
+        B = _signs(codes[where])
+        for name in list(tile):
+            totals[name] += transposed_product(tile.pop(name), B)
     return tuple(totals.values())
 
 
 def _predicted(
-    source: Any,
-    place: Place,
-    rows: Rows | None,
+    sources: list[Any],
+    rows: list[tuple[Place, Rows | None, slice]],
     solutions: Mapping[str, Array],
     setting: Setting,
 ) -> Array:
-    X = read_samples(source, place, setting.widths)
-    pieces = [
-        np.asarray(sum(product(matrix, solutions[name]) for name, matrix in tile.items()))
-        for _, tile in tiles(X, rows, setting.normalize)
-    ]
-    return np.vstack(pieces)
+    XW = np.zeros((rows[-1][2].stop, setting.n_bits))
+    for where, tile in feature_tiles(sources, rows, setting):
+        for name in list(tile):
+            XW[where] += product(tile.pop(name), solutions[name])
+    return XW
+
+
+def feature_tiles(
+    sources: list[Any], rows: list[tuple[Place, Rows | None, slice]], setting: Setting
+) -> Iterator[tuple[slice, dict[str, Matrix]]]:
+    """Read a part's blocks, one after the other, and yield the learned rows a few at a time.
+
+    Every row of every block is checked. What is yielded may be a view of the block: take it out of
+    the mapping, and let go of it before asking for more, or two blocks are held.
+    """
+    for source, (place, chosen, here) in zip(sources, rows, strict=True):
+        X = read_samples(source, place, setting.widths)
+        for where, tile in tiles(X, chosen, setting.normalize):
+            yield slice(here.start + where.start, here.start + where.stop), tile
+            del tile
+        del X
 
 
 def _column_sums(Z: Array) -> Array:
