@@ -21,7 +21,7 @@ from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
 from oasis.ridge import Ridge
 from oasis.streams import rounds
-from oasis.updates import Iterate, Weights, iterate, plain_pull
+from oasis.updates import Iterate, Weights, iterate
 
 WEIGHTS = {"alpha": 3.0, "beta": 0.7, "gamma": 1.3, "theta": 0.5}
 DELTA = 0.8
@@ -45,7 +45,7 @@ def test_loss_is_the_literal_one_over_two_rounds(sizes: tuple[int, int]) -> None
         def predict(B: np.ndarray, started: dict = started) -> np.ndarray:
             return np.asarray(sum(each.predict(B) for each in started.values()))
 
-        for now in iterate(old.sums, G, plain_pull(G), predict, weights, 3, rng):
+        for now in iterate(old.sums, G, predict, weights, 3, rng):
             fitted = {name: each.finish(now.B) for name, each in started.items()}
             new = {"B": now.B, "V": now.V, "G": G, "X": list(X.values())}
             everything = {

@@ -73,7 +73,7 @@ def test_paper_equals_the_literal_formulas(sizes, options, seed):
         assert np.allclose(ridge.BX, slow.B.T @ slow.X[name], atol=1e-8)
 
 
-@pytest.mark.parametrize("options", [{}, {"balanced": True}, {"queries": "labels"}])
+@pytest.mark.parametrize("options", [{}, {"codes": "classes"}, {"queries": "labels"}])
 def test_options_beyond_the_paper_pass_conformance_one_by_one(options):
     for name, check in hasher_checks.CHECKS.items():
         if name != "check_clone_and_deepcopy":  # compares with the maker's own parameters
@@ -171,7 +171,7 @@ def test_unlabelled_rows_are_left_out_of_every_sum_and_encoded():
     assert hasher_checks.fingerprint(model.state_.ridges) == hasher_checks.fingerprint(
         alone.state_.ridges
     )
-    assert model.n_seen_ == 60 and model.state_.sums.n == labelled.sum()
+    assert model.n_seen_ == 60 and model.state_.codebook.n == labelled.sum()
 
 
 def test_paper_learns_unlabelled_rows_with_a_zero_representation():
@@ -300,8 +300,14 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="2"))
-    with pytest.raises(NewerVersionError, match="format version 2, this oasis reads up to 1"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="3"))
+    with pytest.raises(NewerVersionError, match="format version 3, this oasis reads up to 2"):
+        OASIS.load(saved)
+
+
+def test_a_file_from_before_codewords_is_refused(saved):
+    rewrite_header(saved, lambda metadata: metadata.update(version="1"))
+    with pytest.raises(FormatError, match="format version 1, from before the first release"):
         OASIS.load(saved)
 
 

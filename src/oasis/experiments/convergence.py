@@ -27,7 +27,7 @@ from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
 from oasis.ridge import Ridge
 from oasis.streams import rounds
-from oasis.updates import Iterate, Sums, Weights, iterate, plain_pull
+from oasis.updates import Iterate, Sums, Weights, iterate
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -180,7 +180,7 @@ def _steps(
 
     return [
         (now, {name: each.finish(now.B) for name, each in started.items()})
-        for now in iterate(sums, G, plain_pull(G), predict, weights, n_iter, rng)
+        for now in iterate(sums, G, predict, weights, n_iter, rng)
     ]
 
 

@@ -1,0 +1,108 @@
+"""Codewords of classes, against the loss written out pair by pair."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+
+from oasis import codewords
+from oasis.codewords import SIMILAR, grown_codewords, pair_loss, pair_weights, sample_codes
+
+
+def draw(n, c, seed=0, share=0.3):
+    rng = np.random.default_rng([77, seed])
+    L = (rng.random((n, c)) < share).astype(float)
+    L[np.arange(n), rng.integers(0, c, n)] = 1
+    L[:c] = np.eye(c)[: min(n, c)]  # every class occurs
+    return sp.csr_array(L)
+
+
+def literal_loss(C, sets, weights):
+    """The loss of the module's docstring, one pair of samples after the other."""
+    u, total = np.tanh(sets @ C), 0.0
+    for i, one in enumerate(sets):
+        similar = [j for j, other in enumerate(sets) if one @ other > 0]
+        for kind in (similar, [j for j in range(len(sets)) if j not in similar]):
+            mass = {j: weights[j] - (1 if j == i else 0) for j in kind}
+            mass = {j: max(w, 0.0) for j, w in mass.items()}
+            for j, w in mass.items():
+                if w:
+                    target = SIMILAR if j in similar else 0.0
+                    pair = (u[i] @ u[j] / C.shape[1] - target) ** 2
+                    total += 2 * (w / sum(mass.values()) / 2) * pair
+    return total
+
+
+@given(n=st.integers(1, 12), c=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_the_loss_is_the_sum_over_pairs(n, c, seed):
+    rng = np.random.default_rng(seed)
+    sets = np.unique(draw(n, c, seed).toarray(), axis=0)
+    weights = rng.integers(1, 5, len(sets)).astype(float)
+    C = rng.standard_normal((c, 8))
+    # the weights are symmetric and hold both orders of a pair, the literal sum has one of them
+    loss, _ = pair_loss(C, sets, pair_weights(sets, weights))
+    assert loss == pytest.approx(literal_loss(C, sets, weights), rel=1e-5, abs=1e-7)
+
+
+def test_the_gradient_is_that_of_the_loss():
+    rng = np.random.default_rng(3)
+    sets, C = draw(20, 4).toarray(), rng.standard_normal((4, 8))
+    w = pair_weights(sets, np.ones(len(sets))).astype(np.float64)
+    _, gradient = pair_loss(C, sets, w)
+    for row, bit in ((0, 0), (1, 5), (3, 7)):
+        step = np.zeros_like(C)
+        step[row, bit] = 1e-5
+        slope = (pair_loss(C + step, sets, w)[0] - pair_loss(C - step, sets, w)[0]) / 2e-5
+        # what is similar is compared in float32, so that is the accuracy
+        assert gradient[row, bit] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [6, 60, 1500])  # all label sets at once, and in batches
+def test_learning_lowers_the_loss(n, monkeypatch):
+    L, c, r = draw(n, 12 if n > 6 else 6, share=0.15), 12 if n > 6 else 6, 16
+    none, sets = np.empty((0, r)), np.unique(L.toarray(), axis=0)
+    assert (len(sets) > codewords.BATCH) == (n == 1500)
+    w = pair_weights(sets.astype(np.float32), np.ones(len(sets), dtype=np.float32))
+    learned = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
+    monkeypatch.setattr(codewords, "STEP", 0.0)
+    start = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
+    assert learned.shape == start.shape == (c, r)
+    assert pair_loss(learned, sets, w)[0] < 0.7 * pair_loss(start, sets, w)[0]
+
+
+def test_known_classes_keep_their_codewords_and_new_ones_keep_away_from_them():
+    rng = np.random.default_rng(0)
+    known = grown_codewords(np.empty((0, 64)), np.empty(0), draw(100, 5, share=0), 64, rng)
+    later = np.zeros((40, 7))
+    later[:20, 5] = later[20:, 6] = 1
+    C = grown_codewords(known, np.full(5, 20.0), sp.csr_array(later), 64, rng)
+    assert np.array_equal(C[:5], known)
+    signs = np.sign(C)
+    apart = (64 - signs @ signs.T) / 2
+    assert (apart[np.triu_indices(7, 1)] > 20).all()  # random ones have 32 on average
+
+
+def test_two_classes_that_arrive_together_are_not_opposite():
+    L = sp.csr_array(np.repeat(np.eye(2), 50, axis=0))
+    C = np.sign(grown_codewords(np.empty((0, 64)), np.empty(0), L, 64, np.random.default_rng(0)))
+    assert 20 <= (C[0] != C[1]).sum() <= 44
+
+
+def test_nothing_is_drawn_where_no_class_is_new():
+    C, rng = np.ones((3, 8)), np.random.default_rng(5)
+    before = rng.bit_generator.state
+    assert grown_codewords(C, np.ones(3), draw(9, 3), 8, rng) is C
+    assert rng.bit_generator.state == before
+
+
+def test_a_single_sample_may_bring_classes():
+    L = sp.csr_array(np.array([[0.0, 1.0, 1.0]]))
+    C = grown_codewords(np.ones((1, 8)), np.ones(1), L, 8, np.random.default_rng(0))
+    assert C.shape == (3, 8) and np.isfinite(C).all()
+
+
+def test_a_code_is_the_sign_of_the_sum_of_codewords_and_zero_counts_as_minus_one():
+    C = np.array([[1.0, -2.0, 0.5, 0.0], [2.0, 1.0, -0.5, 0.0]])
+    B = sample_codes(sp.csr_array(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])), C)
+    assert B.tolist() == [[1, -1, 1, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
