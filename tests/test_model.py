@@ -255,6 +255,8 @@ def test_project_words_needs_words():
         ({"random_state": "lucky"}, "random_state must be None, an integer >= 0 or a Generator"),
         ({"random_state": -1}, "random_state must be None, an integer >= 0 or a Generator"),
         ({"queries": "words"}, "queries must be 'labels' or 'codes', got 'words'"),
+        ({"codes": "bits"}, "codes must be 'classes' or 'samples', got 'bits'"),
+        ({"normalize": "false"}, "normalize must be True or False, got 'false'"),
         ({"unlabelled": "drop"}, "unlabelled must be 'encode' or 'learn', got 'drop'"),
     ],
 )

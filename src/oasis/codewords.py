@@ -27,13 +27,16 @@ from oasis.updates import Array
 
 Single: TypeAlias = npt.NDArray[np.float32]
 
-SIMILAR = 0.55
+SIMILAR = 0.6
 """Similarity, per bit, that samples with a common class are to have."""
 
 N_STEPS = 200
 STEP = 0.1
 BATCH = 192
 """Label sets that are compared with each other in one step."""
+
+ALONE = 0.1
+"""Weight of a new class alone, as a label set of its own, per sample that has it."""
 
 _KEEP = (0.9, 0.99)
 
@@ -114,18 +117,19 @@ def pair_loss(C: Single, sets: Single, w: Single) -> tuple[float, Single]:
 
 
 def _label_sets(counts: Array, L: sp.csr_array) -> tuple[Single, Array]:
-    """Return distinct label sets (b, c) and their weights: those of the chunk, then known classes.
+    """Return label sets (b, c) and their weights: those of the chunk, then every class alone.
 
-    Known classes stand for their samples, one label set each, and weigh as much as the chunk in
-    total.
+    Known classes stand for their samples and weigh as much as the chunk in total. New ones keep
+    apart even where a small chunk shows them together only.
     """
     n_known, n_classes = len(counts), L.shape[1]
     found, times = np.unique(L.toarray().astype(np.float32), axis=0, return_counts=True)
     labelled = found.any(axis=1)
     found, times = found[labelled], times[labelled].astype(np.float64)
-    known = np.eye(n_classes, dtype=np.float32)[:n_known]
-    share = counts / max(counts.sum(), 1.0) * times.sum()
-    return np.vstack([found, known]), np.concatenate([times, share])
+    known = counts / max(counts.sum(), 1.0) * times.sum()
+    new = ALONE * (times @ found)[n_known:]
+    alone = np.eye(n_classes, dtype=np.float32)
+    return np.vstack([found, alone]), np.concatenate([times, known, new])
 
 
 def _descend(

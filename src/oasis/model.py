@@ -270,6 +270,8 @@ class OASIS(OnlineHasher):
                 raise InputError(
                     f"{name} must be {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}"
                 )
+        if not isinstance(self.normalize, (bool, np.bool_)):
+            raise InputError(f"normalize must be True or False, got {self.normalize!r}")
         for name, least, strict in (
             ("alpha", 0, False),
             ("beta", 0, False),
