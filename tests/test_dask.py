@@ -153,6 +153,15 @@ def test_a_chunk_of_fewer_rows_than_bits_equals_one_piece(client, n):
         assert_same(partial_fit(start, cut(few, [1] * n), y[:n]), alone, relaxed=())
 
 
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_a_chunk_without_labels_equals_one_piece(client, name):
+    X, y = toy.chunk(60, 9)
+    model, alone = MAKERS[name](), MAKERS[name]()
+    for labels in (y, [()] * 60):
+        alone.partial_fit(X, labels)
+        assert_same(partial_fit(model, cut(X, [25, 35]), labels), alone)
+
+
 def test_v_is_feasible_where_blocks_have_few_label_sets(client):
     # three label sets for 16 bits: V has to be completed by noise
     X, _ = toy.chunk(120, 8)
