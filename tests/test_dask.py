@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import weakref
-from pathlib import Path
 
 import hasher_checks
 import numpy as np
@@ -19,7 +18,7 @@ from oasis.errors import FormatError, InputError, MissingExtraError, NotFittedEr
 from oasis.index import HammingIndex
 from oasis.labels import LabelSpace
 from oasis.model import OASIS
-from oasis.scale.cluster import FAN, added, stacked_qr
+from oasis.scale.cluster import FAN, Cluster, added, stacked_qr
 
 pytest.importorskip("distributed", reason="the extra 'scale' is not installed")
 
@@ -51,6 +50,8 @@ def client():
     """Two worker processes of one thread each, on the loopback interface."""
     distributed_pickle.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with (
+        # the profiler holds on to frames, and so to a block, a little longer than they live
+        dask.config.set({"distributed.worker.profile.enabled": False}),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
@@ -80,7 +81,7 @@ def even(n, k):
     return [len(part) for part in np.array_split(np.arange(n), k)]
 
 
-def assert_same(one, other, rtol=1e-8):
+def assert_same(one, other, rtol=1e-8, relaxed=("GV", "VV")):
     """Two models agree: codes and draws exactly, sums to rounding."""
     assert np.array_equal(one.codes_, other.codes_)
     a, b = one.state_, other.state_
@@ -90,7 +91,7 @@ def assert_same(one, other, rtol=1e-8):
     pairs = [
         (getattr(p, name), getattr(q, name))
         for p, q, names in (
-            (a.sums, b.sums, ("BG", "GV", "VV")),
+            (a.sums, b.sums, ("BG", *relaxed)),
             (a.codebook, b.codebook, ("BB", "B1", "LB", "counts")),
         )
         for name in names
@@ -147,7 +148,18 @@ def test_a_chunk_of_fewer_rows_than_bits_equals_one_piece(client, n):
         start = MAKERS[name]().partial_fit({k: x[n:] for k, x in X.items()}, y[n:])
         few = {k: x[:n] for k, x in X.items()}
         alone = copy.deepcopy(start).partial_fit(few, y[:n])
-        assert_same(partial_fit(start, cut(few, [1] * n), y[:n]), alone)
+        # two rows with one label set leave V short of rank n - 1, and which directions of V'V stay
+        # empty is then for rounding to say, in one piece as well
+        assert_same(partial_fit(start, cut(few, [1] * n), y[:n]), alone, relaxed=())
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_a_chunk_without_labels_equals_one_piece(client, name):
+    X, y = toy.chunk(60, 9)
+    model, alone = MAKERS[name](), MAKERS[name]()
+    for labels in (y, [()] * 60):
+        alone.partial_fit(X, labels)
+        assert_same(partial_fit(model, cut(X, [25, 35]), labels), alone)
 
 
 def test_v_is_feasible_where_blocks_have_few_label_sets(client):
@@ -164,11 +176,11 @@ def test_v_is_feasible_where_blocks_have_few_label_sets(client):
 
 @pytest.mark.parametrize("kind", ["default", "paper"])
 def test_realistic_features_in_float32_give_the_same_codes(client, kind):
-    data = generate("coco79", n_samples=3000, seed=2)
-    X, y = data.take(np.arange(3000)), data.labels()
+    data = generate("coco79", n_samples=2000, seed=2)
+    X, y = data.take(np.arange(2000)), data.labels()
     make = OASIS if kind == "default" else OASIS.paper
     model, alone = (make(64, labels="orthogonal", random_state=3) for _ in range(2))
-    for a, b in ((0, 1600), (1600, 3000)):
+    for a, b in ((0, 1200), (1200, 2000)):
         part = {name: matrix[a:b] for name, matrix in X.items()}
         alone.partial_fit(part, y[a:b])
         partial_fit(model, cut(part, even(b - a, 3)), y[a:b])
@@ -300,7 +312,7 @@ def read_and_die(folder, number, deaths):
         return dict(file)
 
 
-@pytest.mark.parametrize(("name", "deaths"), [("default", (2,)), ("paper", (5, 14))])
+@pytest.mark.parametrize(("name", "deaths"), [("default", (2,)), ("paper", (9,))])
 def test_a_worker_that_is_killed_changes_nothing(client, tmp_path, name, deaths):
     X, y = toy.chunk(90, 5, bare=0.1)
     sizes = even(90, 4)
@@ -371,6 +383,9 @@ def test_encode_feeds_an_index_with_the_given_ids_and_any_modality(client, tmp_p
     codes, stored = index.items()
     assert np.array_equal(stored, ids)
     assert np.array_equal(codes, model.encode({"text": X["text"]}))
+    index = HammingIndex(R)
+    assert encode(model, cut(X, [40, 0, 50]), index) == 90
+    assert np.array_equal(index.items()[0], model.encode(X))
     names = [f"item {row}" for row in range(90)]
     encode(model, arrays(X, 32), str(tmp_path), ids=names)
     assert pq.read_table(tmp_path)["id"].to_pylist() == names
@@ -384,8 +399,8 @@ def test_encode_refuses_what_does_not_fit(client, tmp_path):
         encode(MAKERS["paper"](), blocks, HammingIndex(R))
     with pytest.raises(InputError, match="got 89 ids for 90 rows"):
         encode(model, arrays(X, 30), HammingIndex(R), ids=range(89))
-    with pytest.raises(InputError, match="got 89 ids, but"):
-        encode(model, blocks, HammingIndex(R), ids=list(range(89)))
+    with pytest.raises(InputError, match="got 89 ids, but more rows: 90"):
+        encode(model, blocks, HammingIndex(R), ids=np.arange(89))
     with pytest.raises(InputError, match="got 91 ids for 90 rows"):
         encode(model, blocks, HammingIndex(R), ids=range(91))
     with pytest.raises(InputError, match="to a directory or to an index"):
@@ -407,7 +422,17 @@ def test_a_tree_of_qr_factors_is_a_qr_factorisation():
         assert np.allclose(rows @ R_, block)
 
 
+def test_a_deep_tree_on_the_workers_is_a_qr_factorisation_and_a_sum(client):
+    rng = np.random.default_rng(0)
+    A = [rng.standard_normal((3, 5)) for _ in range(FAN * FAN + 3)]
+    cluster = Cluster(client)
+    tops, R_ = cluster.qr(cluster.map(np.asarray, A))
+    Q = np.vstack(cluster.gather(cluster.map(np.asarray, tops)))
+    assert np.allclose(Q.T @ Q, np.eye(5))
+    assert np.allclose(Q @ R_, np.vstack(A))
+    for total in (cluster.total, cluster.large_total):
+        assert np.allclose(total(cluster.map(np.asarray, A)), sum(A))
+
+
 def test_parts_are_added_whatever_they_are():
     assert added((1, np.ones(2)), (2, np.ones(2)), (3, np.ones(2)))[1].tolist() == [3.0, 3.0]
-    assert FAN > 1
-    assert Path(__file__).name == "test_dask.py"

@@ -64,6 +64,7 @@ class GramSum:
             self._own = lower_zeros(self._d, np.float64)
             if self._start is not None:
                 copy_lower(self._start, self._own)
+            self._start = None  # what is not needed any more is neither held nor sent
         return self._own
 
     def add(self, X: Matrix) -> None:
@@ -99,6 +100,7 @@ class GramSum:
         self._own = lower_zeros(self._d, np.float64)  # the first term: one pass instead of two
         for block in lower_blocks(self._d):
             np.add(self._start[block], term[block], out=self._own[block])
+        self._start = None
 
 
 def lower_zeros(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:

@@ -73,20 +73,32 @@ class Cluster:
         """Return what the tasks returned; raise what one of them raised."""
         return list(self.client.gather(list(futures)))
 
-    def total(self, parts: Sequence[Future], fan: int = FAN) -> Any:
-        """Return the sum of all parts, added in order by a tree on the workers.
+    def total(self, parts: Sequence[Future]) -> Any:
+        """Return the sum of all parts, added in order: by a tree on the workers, the last few here.
 
-        A task adds ``fan`` of them, and what is left is added here: as many again, but only one if
-        ``fan`` is 2, for parts that are large. The order, and so the rounding, depends on the
-        number of parts alone.
+        The order, and so the rounding, depends on the number of parts alone.
         """
-        parts = list(parts)
-        while len(parts) > (fan if fan > 2 else 1):
-            parts = [
-                self.submit(added, *parts[i : i + fan]) if parts[i + 1 :] else parts[i]
-                for i in range(0, len(parts), fan)
-            ]
+        while len(parts) > FAN:
+            parts = self._joined(parts, FAN)
         return added(*self.gather(parts))
+
+    def large_total(self, parts: Sequence[Future]) -> Any:
+        """Return the same sum of parts so large that no more than two may meet, and one come here.
+
+        >>> import numpy as np
+        >>> from distributed import Client
+        >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+        ...     cluster = Cluster(client)
+        ...     cluster.large_total(cluster.map(np.ones, [2, 2, 2]))
+        array([3., 3.])
+        """
+        while len(parts) > 1:
+            parts = self._joined(parts, 2)
+        return parts[0].result()
+
+    def _joined(self, parts: Sequence[Future], fan: int) -> list[Future]:
+        groups = [parts[i : i + fan] for i in range(0, len(parts), fan)]
+        return [self.submit(added, *group) if group[1:] else group[0] for group in groups]
 
     def qr(self, factors: Sequence[Future]) -> tuple[list[Any], Array]:
         """Join the triangular factors of blocks: the upper part of a QR tree.

@@ -10,8 +10,9 @@ What equals a round in one piece
     are the same wherever the value before the sign is above rounding, about 1e-9 of its size for
     float64 features and 1e-6 for float32 ones with ``queries="codes"``. It is not where a model
     that has learned nothing gets a chunk with a single label set, whose codes are random in exact
-    arithmetic, nor with ``alpha=0``. Sums agree to rounding. For the same blocks on as many
-    threads everything is the same, bit by bit, from run to run.
+    arithmetic, nor with ``alpha=0``. Sums agree to rounding; ``sum V'V`` of a chunk with no more
+    rows than bits and fewer label sets does not, as nothing determines it. For the same blocks on
+    as many threads everything is the same, bit by bit, from run to run.
 
 Passes over the features
     One for a model with ``queries="labels"``, ``2 n_iter`` for ``queries="codes"``; one more if
@@ -20,8 +21,8 @@ Passes over the features
 
 Memory
     Of a worker: for each of its threads one block, `oasis.scale.blocks.TILE_ROWS` scaled rows of
-    it, and two d x d sums; for each row of its blocks what `oasis.scale.rows` says. Here: the
-    state of the model, the labels and the packed codes.
+    it, and up to five d x d sums; for each row of its blocks what `oasis.scale.rows` says. Here:
+    the state of the model, the labels and the packed codes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from oasis.scale.blocks import (
     groups_of,
     read_queries,
     surveyed,
+    tiles,
     widths_of,
 )
 from oasis.scale.cluster import Cluster
@@ -158,7 +160,8 @@ def encode(
 
     Returns
     -------
-    How many rows were encoded or found encoded. Blocks go to the target in order, whatever the
+    How many rows were encoded or found encoded. Codes are those of `OASIS.encode`, up to rounding
+    before the sign. Blocks go to the target in order, whatever the
     order in which workers finish them; no more than two per thread are under way.
 
     Examples
@@ -191,7 +194,8 @@ def encode(
         done, write = files.done(), files.write
     else:
         done, write = {}, _adder(to)
-    encoded = _encoded(cluster, [b for b in blocks if b.place.number not in done], hash_function)
+    missing = [block for block in blocks if block.place.number not in done]
+    encoded = _encoded(cluster, missing, hash_function, model.n_bits)
     start = 0
     for block in blocks:
         number = block.place.number
@@ -204,8 +208,10 @@ def encode(
             )
         keys = np.arange(start, start + n) if ids is None else ids[start : start + n]
         if len(keys) != n:
-            raise InputError(f"got {len(ids or ())} ids, but more rows: {start + n} and counting")
-        if codes is not None:
+            raise InputError(
+                f"got {start + len(keys)} ids, but more rows: {start + n} and counting"
+            )
+        if codes is not None and n:
             write(number, codes, keys)
         start += n
         if progress is not None:
@@ -250,7 +256,7 @@ def _learn(
         hash_function = learned.hash_function(model.normalize)
         chosen = [np.flatnonzero(~learns[block.place.rows]) for block in rest]
         for block, rows, each in zip(
-            rest, chosen, _encoded(cluster, rest, hash_function, chosen), strict=True
+            rest, chosen, _encoded(cluster, rest, hash_function, model.n_bits, chosen), strict=True
         ):
             codes[block.place.first_row + rows] = each
     return replace(learned, n_seen=state.n_seen + len(label_sets)), codes
@@ -309,24 +315,30 @@ def _encoded(
     cluster: Cluster,
     blocks: Sequence[Block],
     hash_function: HashFunction,
+    n_bits: int,
     chosen: Sequence[Rows | None] | None = None,
 ) -> Iterator[Codes]:
     """Yield the codes of the blocks, or of chosen rows of each, in order; few are under way."""
     function = cluster.constant(hash_function)
     under_way: deque[Future] = deque()
+    n_ahead = 2 * cluster.n_threads
     for block, rows in zip(blocks, chosen or [None] * len(blocks), strict=True):
-        under_way.append(cluster.submit(_codes, block.source, block.place, rows, function))
-        if len(under_way) >= 2 * cluster.n_threads:
+        under_way.append(cluster.submit(_codes, block.source, block.place, rows, function, n_bits))
+        if len(under_way) >= n_ahead:
             yield under_way.popleft().result()
     while under_way:
         yield under_way.popleft().result()
 
 
-def _codes(source: Any, place: Place, rows: Rows | None, hash_function: HashFunction) -> Codes:
+def _codes(
+    source: Any, place: Place, rows: Rows | None, hash_function: HashFunction, n_bits: int
+) -> Codes:
     X = read_queries(source, place, hash_function.widths)
-    if rows is not None:
-        X = {name: matrix[rows] for name, matrix in X.items()}
-    return pack(hash_function.project(X))
+    n = next(iter(X.values())).shape[0] if rows is None else len(rows)
+    codes = np.empty((n, n_bits // 8), dtype=np.uint8)
+    for where, tile in tiles(X, rows, normalize=False):  # the hash function does that itself
+        codes[where] = pack(hash_function.project(tile))
+    return codes
 
 
 def _adder(index: CodeTarget) -> Callable[[int, Codes, Any], None]:

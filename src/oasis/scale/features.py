@@ -58,7 +58,7 @@ def feature_sums(
         cluster.submit(_summed, part.sources, part.rows, part.L if labels else None, delta, common)
         for part in parts
     ]
-    total = cluster.total(sums, fan=2)
+    total = cluster.large_total(sums)
     return dict(zip(setting.widths, total, strict=True))
 
 
