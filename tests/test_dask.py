@@ -38,7 +38,8 @@ MAKERS = {
     "default": lambda: OASIS(R, labels=LabelSpace(VECTORS, axes=0.5), random_state=0),
     "orthogonal": lambda: OASIS(R, labels="orthogonal", random_state=0),
     "paper": lambda: OASIS.paper(R, labels=VECTORS, random_state=0),
-    "balanced codes": lambda: OASIS(R, labels=VECTORS, queries="codes", random_state=0),
+    "codewords, codes": lambda: OASIS(R, labels=VECTORS, queries="codes", random_state=0),
+    "samples, labels": lambda: OASIS(R, labels=VECTORS, codes="samples", random_state=0),
     "paper, labelled only": lambda: OASIS.paper(
         R, labels=VECTORS, unlabelled="encode", n_iter=2, random_state=0
     ),
@@ -87,6 +88,7 @@ def assert_same(one, other, rtol=1e-8, relaxed=("GV", "VV")):
     a, b = one.state_, other.state_
     assert a.generator == b.generator
     assert (a.n_seen, a.sums.n, a.codebook.n) == (b.n_seen, b.sums.n, b.codebook.n)
+    assert np.array_equal(a.codewords, b.codewords)
     assert a.labels.names == b.labels.names
     pairs = [
         (getattr(p, name), getattr(q, name))
@@ -166,7 +168,7 @@ def test_v_is_feasible_where_blocks_have_few_label_sets(client):
     # three label sets for 16 bits: V has to be completed by noise
     X, _ = toy.chunk(120, 8)
     y = [["sky"], ["sea"], ["cat"]] * 40
-    for name in ("orthogonal", "paper"):
+    for name in ("samples, labels", "paper"):
         model, alone = MAKERS[name](), MAKERS[name]().partial_fit(X, y)
         partial_fit(model, cut(X, even(120, 11)), y)
         assert np.array_equal(model.codes_, alone.codes_)

@@ -3,7 +3,6 @@
 import literal
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -69,9 +69,9 @@ def grown_codewords(
     start = rng.standard_normal((n_classes - n_known, n_bits))
     sets, weights = _label_sets(counts, L)
     if len(sets) <= BATCH:
-        batches = np.broadcast_to(np.arange(len(sets)), (N_STEPS, len(sets)))
+        batches = [np.arange(len(sets))] * N_STEPS
     else:
-        batches = rng.choice(len(sets), (N_STEPS, BATCH), p=weights / weights.sum())
+        batches = list(rng.choice(len(sets), (N_STEPS, BATCH), p=weights / weights.sum()))
         weights = np.ones_like(weights)  # it is in the draw
     known = C.reshape(n_known, n_bits).astype(np.float32)
     new = _descend(known, start.astype(np.float32), sets, weights.astype(np.float32), batches)
@@ -133,7 +133,7 @@ def _label_sets(counts: Array, L: sp.csr_array) -> tuple[Single, Array]:
 
 
 def _descend(
-    known: Single, new: Single, sets: Single, weights: Single, batches: npt.NDArray[np.int64]
+    known: Single, new: Single, sets: Single, weights: Single, batches: list[npt.NDArray[np.int64]]
 ) -> Single:
     """Return the new codewords after as many steps as there are batches of label sets.
 
@@ -141,12 +141,9 @@ def _descend(
     classes.
     """
     first, second = np.zeros_like(new), np.zeros_like(new)
-    whole = len(batches[0]) == len(sets)
-    w = pair_weights(sets, weights) if whole else None
     for t, batch in enumerate(batches):
-        chosen = sets if whole else sets[batch]
-        if not whole:
-            w = pair_weights(chosen, weights[batch])
+        if t == 0 or batch is not batches[0]:
+            chosen, w = sets[batch], pair_weights(sets[batch], weights[batch])
         gradient = pair_loss(np.vstack([known, new]), chosen, w)[1][len(known) :]
         first = _KEEP[0] * first + (1 - _KEEP[0]) * gradient
         second = _KEEP[1] * second + (1 - _KEEP[1]) * gradient * gradient

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from oasis.codebook import Codebook
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.codewords import grown_codewords, sample_codes
+from oasis.codewords import sample_codes
 from oasis.errors import FormatError, InputError, NotFittedError
 from oasis.hasher import (
     Chunk,
@@ -317,9 +317,7 @@ class OASIS(OnlineHasher):
         generator = dict(np.random.PCG64(seed).state)
         sums, book = Sums.zero(self.n_bits), Codebook.zero(self.n_bits)
         codewords = np.empty((0, self.n_bits))
-        return State(
-            labels, sums, book, codewords, ridges, self.codes, self.queries, 0, generator
-        )
+        return State(labels, sums, book, codewords, ridges, self.codes, self.queries, 0, generator)
 
     def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
         """Return the state after the chunk, and the chunk's codes; nothing is changed."""

@@ -152,7 +152,7 @@ class _Whole:
     def __init__(
         self,
         G: Array,
-            predict: Callable[[Array], Array],
+        predict: Callable[[Array], Array],
         weights: Weights,
         B: Array,
         noise: Array,

@@ -56,7 +56,7 @@ from oasis.scale.blocks import (
 from oasis.scale.cluster import Cluster
 from oasis.scale.codefiles import CodeFiles, HashFunction
 from oasis.scale.features import FeatureSums, feature_sums
-from oasis.scale.rows import ClusterRows, Part, Setting
+from oasis.scale.rows import CodedRows, Part, RelaxedRows, Setting
 from oasis.state import State
 from oasis.updates import alternate
 
@@ -241,14 +241,16 @@ def _learn(
         model.weights,
         model.n_bits,
         int(learns.sum()),
-        model.balanced,
         model.normalize,
         state.widths,
     )
     # where nothing is learned, this is what looks at every block
     features = feature_sums(cluster, parts, setting, model.delta, model.queries == "labels")
     if learns.any():
-        learned, coded = _learn_rows(cluster, model, learned, parts, setting, features)
+        rng = learned.rng()
+        if model.codes == "classes":
+            learned = learned.with_codewords(L[learns], rng)
+        learned, coded = _learn_rows(cluster, model, learned, parts, setting, features, rng)
         for place, each in coded:
             codes[place.rows][learns[place.rows]] = each
     if not learns.all():
@@ -285,15 +287,19 @@ def _learn_rows(
     parts: Sequence[Part],
     setting: Setting,
     features: Mapping[str, FeatureSums],
+    rng: np.random.Generator,
 ) -> tuple[State, Iterator[tuple[Place, Codes]]]:
     """Return the state after the rows that are learned, and their codes by block."""
     fits = {name: each.fit(state.ridges[name]) for name, each in features.items()}
     filled = [part for part in parts if any(part.sizes)]
-    rng = state.rng()
-    rows = ClusterRows(cluster, filled, setting, fits if model.queries == "codes" else {}, rng)
-    for _ in alternate(rows, state.sums, rows.U, model.weights, model.n_iter):
-        pass
-    sums, book = rows.sums()
+    if model.codes == "classes":
+        rows = CodedRows.of_classes(cluster, filled, setting, state.codewords)
+    else:
+        hints = fits if model.queries == "codes" else {}
+        rows = relaxed = RelaxedRows(cluster, filled, setting, hints, rng)
+        for _ in alternate(relaxed, state.sums, relaxed.U, model.weights, model.n_iter):
+            pass
+        state = replace(state, sums=state.sums.joined(relaxed.sums()))
     targets = (
         rows.targets()
         if model.queries == "codes"
@@ -303,8 +309,7 @@ def _learn_rows(
         fit.solve(targets[name])
     learned = replace(
         state,
-        sums=state.sums.joined(sums),
-        codebook=state.codebook.joined(book),
+        codebook=state.codebook.joined(rows.book()),
         ridges={name: fit.finish() for name, fit in fits.items()},
         generator=dict(rng.bit_generator.state),
     )

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from oasis.codebook import Codebook
 from oasis.codes import Codes, pack, unpack
+from oasis.codewords import sample_codes
 from oasis.gram import Matrix, product, transposed_product
 from oasis.labels import LabelSpace
 from oasis.ridge import RidgeFit
@@ -24,14 +25,11 @@ from oasis.scale.blocks import Block, Place, Rows, places, read_samples, tiles
 from oasis.scale.cluster import Cluster
 from oasis.updates import (
     Array,
-    Pull,
     Sums,
     Weights,
     after_ones,
     b_step,
-    balanced_pull,
     feasible_rank,
-    plain_pull,
     random_signs,
     turns,
     z_target,
@@ -58,14 +56,8 @@ class Setting:
     weights: Weights
     n_bits: int
     n: int
-    balanced: bool
     normalize: bool
     widths: Mapping[str, int]
-
-    def pull(self, L: sp.csr_array, G: Array) -> Pull:
-        if self.balanced:
-            return balanced_pull(L, self.labels.vectors(), self.n)
-        return plain_pull(G)
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,58 @@ class Part:
         ]
 
 
-class ClusterRows:
+class CodedRows:
+    """The rows of a chunk on the workers, with their codes.
+
+    Parameters
+    ----------
+    codes : per part, the future of its packed codes
+    """
+
+    def __init__(
+        self, cluster: Cluster, parts: Sequence[Part], setting: Setting, codes: list[Future]
+    ) -> None:
+        self._cluster, self._parts, self._setting, self._codes = cluster, parts, setting, codes
+        self._common = [cluster.constant(setting)]
+        self._L = [part.L for part in parts]
+
+    @classmethod
+    def of_classes(
+        cls, cluster: Cluster, parts: Sequence[Part], setting: Setting, codewords: Array
+    ) -> CodedRows:
+        """Return the rows with the codes that the codewords (c, r) of their classes make."""
+        labels, common = [part.L for part in parts], [cluster.constant(codewords)]
+        return cls(cluster, parts, setting, cluster.map(_class_codes, labels, common=common))
+
+    def targets(self) -> dict[str, Array]:
+        """Return ``X'B`` (d, r) of the chunk as it stands, by modality."""
+        names = tuple(self._setting.widths)
+        parts = self._over_features(_targets, self._codes)
+        return dict(zip(names, self._cluster.total(parts), strict=True))
+
+    def book(self) -> Codebook:
+        """Return the codebook of the chunk's rows alone."""
+        parts = self._cluster.map(_book, self._codes, self._L, common=self._common)
+        book: Codebook = self._cluster.total(parts)
+        return book
+
+    def codes(self) -> Iterator[tuple[Place, Codes]]:
+        """Yield the packed codes of the learned rows of each block."""
+        for part, codes in zip(self._parts, self._cluster.gather(self._codes), strict=True):
+            for place, _, where in part.rows:
+                yield place, codes[where]
+
+    def _over_features(self, function: Any, *columns: Any, common: Any = ()) -> list[Future]:
+        return self._cluster.map(
+            function,
+            [part.sources for part in self._parts],
+            [part.rows for part in self._parts],
+            *columns,
+            common=[*common, *self._common],
+        )
+
+
+class RelaxedRows(CodedRows):
     """The rows of a chunk on the workers, as `oasis.updates.alternate` wants them.
 
     Draws are those of a chunk in one piece: the same generator, rows in order.
@@ -120,11 +163,9 @@ class ClusterRows:
         fits: Mapping[str, RidgeFit],
         rng: np.random.Generator,
     ) -> None:
-        self._cluster, self._parts, self._setting, self._fits = cluster, parts, setting, fits
-        self._common = [cluster.constant(setting)]
-        self._L = [part.L for part in parts]
+        super().__init__(cluster, parts, setting, [])
         n_bits = setting.n_bits
-        self._sizes = [part.sizes for part in parts]
+        self._fits, self._sizes = fits, [part.sizes for part in parts]
         starts = self._in_order(lambda n: _signs_drawn(rng, n * n_bits))
         self._codes = cluster.map(_random_codes, starts, self._sizes, common=[n_bits])
         self.U: Array = rng.standard_normal((setting.labels.n_features, n_bits))
@@ -146,15 +187,9 @@ class ClusterRows:
         solutions = {name: self._fits[name].solve(XB) for name, XB in self.targets().items()}
         self._XW = self._over_features(_predicted, common=[self._cluster.constant(solutions)])
 
-    def targets(self) -> dict[str, Array]:
-        """Return ``X'B`` (d, r) of the chunk as it stands, by modality."""
-        names = tuple(self._setting.widths)
-        parts = self._over_features(_targets, self._codes)
-        return dict(zip(names, self._cluster.total(parts), strict=True))
-
     def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
         cluster, n = self._cluster, self._setting.n
-        sums = cluster.constant((BG.T, U))
+        sums = cluster.constant((BG, U))
         Z = cluster.map(_target, self._codes, self._L, common=[sums, *self._common])
         self._V = self._v_step(Z, n) if self._rank else cluster.map(np.zeros_like, Z)
         parts = cluster.map(_relaxed, self._V, self._L, common=self._common)
@@ -186,17 +221,11 @@ class ClusterRows:
             _code, self._V, self._L, self._XW, common=[sums, *self._common]
         )
 
-    def sums(self) -> tuple[Sums, Codebook]:
-        """Return the sums and the codebook of the chunk's rows alone."""
+    def sums(self) -> Sums:
+        """Return the sums of the chunk's rows alone."""
         parts = self._cluster.map(_sums, self._codes, self._V, self._L, common=self._common)
-        sums, book = self._cluster.total(parts)
-        return sums, book
-
-    def codes(self) -> Iterator[tuple[Place, Codes]]:
-        """Yield the packed codes of the learned rows of each block."""
-        for part, codes in zip(self._parts, self._cluster.gather(self._codes), strict=True):
-            for place, _, where in part.rows:
-                yield place, codes[where]
+        sums: Sums = self._cluster.total(parts)
+        return sums
 
     def _in_order(self, draw: Callable[[int], Draws]) -> list[list[Draws]]:
         """Return what ``draw`` says of the rows of each block, asked in the order of the chunk."""
@@ -207,15 +236,6 @@ class ClusterRows:
         ]
         drawn = {first_row: draw(size) for first_row, size in sorted(blocks)}
         return [[drawn[block.place.first_row] for block in part.blocks] for part in self._parts]
-
-    def _over_features(self, function: Any, *columns: Any, common: Any = ()) -> list[Future]:
-        return self._cluster.map(
-            function,
-            [part.sources for part in self._parts],
-            [part.rows for part in self._parts],
-            *columns,
-            common=[*common, *self._common],
-        )
 
     def _qr(
         self, factor: Any, *columns: Sequence[Future], common: Sequence[Any] = ()
@@ -279,50 +299,61 @@ def _signs(codes: Codes) -> Array:
     return unpack(codes).astype(np.float64)
 
 
-def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array, Pull]]:
-    """Yield a few rows at a time: where they stand, their G, and what pulls them."""
+def _class_codes(L: sp.csr_array, codewords: Array) -> Codes:
+    codes = np.empty((L.shape[0], codewords.shape[1] // 8), dtype=np.uint8)
     for where in places(L.shape[0]):
-        G = setting.labels.represent_rows(L[where])
-        yield where, G, setting.pull(L[where], G)
+        codes[where] = pack(sample_codes(L[where], codewords))
+    return codes
+
+
+def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array]]:
+    """Yield a few rows at a time: where they stand, and their G."""
+    for where in places(L.shape[0]):
+        yield where, setting.labels.represent_rows(L[where])
 
 
 def _coded(codes: Codes, L: sp.csr_array, setting: Setting) -> Array:
     BG = np.zeros((setting.n_bits, setting.labels.n_features))
-    for where, G, _ in _semantics(L, setting):
+    for where, G in _semantics(L, setting):
         BG += _signs(codes[where]).T @ G
     return BG
 
 
 def _target(codes: Codes, L: sp.csr_array, sums: tuple[Array, Array], setting: Setting) -> Array:
-    T, U = sums
+    BG, U = sums
     Z = np.empty((len(codes), setting.n_bits))
-    for where, G, pull in _semantics(L, setting):
-        Z[where] = z_target(pull(T), G, _signs(codes[where]), U, setting.weights)
+    for where, G in _semantics(L, setting):
+        Z[where] = z_target(BG, G, _signs(codes[where]), U, setting.weights)
     return Z
 
 
 def _relaxed(V: Array, L: sp.csr_array, setting: Setting) -> tuple[Array, Array]:
     GV = np.zeros((setting.labels.n_features, setting.n_bits))
-    for where, G, _ in _semantics(L, setting):
+    for where, G in _semantics(L, setting):
         GV += G.T @ V[where]
     return GV, V.T @ V
 
 
 def _code(V: Array, L: sp.csr_array, XW: Array | None, GV: Array, setting: Setting) -> Codes:
     codes = np.empty((len(V), setting.n_bits // 8), dtype=np.uint8)
-    for where, _, pull in _semantics(L, setting):
+    for where, G in _semantics(L, setting):
         predicted = np.zeros_like(V[where]) if XW is None else XW[where]
-        codes[where] = pack(b_step(pull(GV), V[where], predicted, setting.weights))
+        codes[where] = pack(b_step(G, GV, V[where], predicted, setting.weights))
     return codes
 
 
-def _sums(codes: Codes, V: Array, L: sp.csr_array, setting: Setting) -> tuple[Sums, Codebook]:
+def _sums(codes: Codes, V: Array, L: sp.csr_array, setting: Setting) -> Sums:
     sums = Sums.zero(setting.n_bits).widened(setting.labels.n_features)
+    for where, G in _semantics(L, setting):
+        sums = sums.plus(_signs(codes[where]), G, V[where])
+    return sums
+
+
+def _book(codes: Codes, L: sp.csr_array, setting: Setting) -> Codebook:
     book = Codebook.zero(setting.n_bits)
-    for where, G, _ in _semantics(L, setting):
-        B = _signs(codes[where])
-        sums, book = sums.plus(B, G, V[where]), book.plus(B, L[where])
-    return sums, book
+    for where in places(L.shape[0]):
+        book = book.plus(_signs(codes[where]), L[where])
+    return book
 
 
 def _targets(
