@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from oasis.service import create_app
 from oasis.service.logs import LOG
 from oasis.service.settings import Settings
 
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 _GRACE_SECONDS = 20
 _KEEP_ALIVE_SECONDS = 30
 
@@ -45,6 +46,9 @@ def _share_the_machine(collection: Collection) -> None:
     """Keep a core, and the interpreter, within reach of searches while others compute."""
     # threads that only compute hand the interpreter over sooner than the 5 ms they may keep it
     sys.setswitchinterval(_SWITCH_SECONDS)
+    # what is there now stays: going through it again and again for garbage would hold up everybody
+    gc.collect()
+    gc.freeze()
     if collection.stats().extractor is not None:
         for _, embedder in collection.extractor.sources.values():
             if isinstance(embedder, EfficientNetLite0):
