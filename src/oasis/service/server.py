@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from oasis.collection import Collection
-from oasis.errors import CollectionError, MissingExtraError
+from oasis.errors import CollectionError, InputError, MissingExtraError
 from oasis.features.image import EfficientNetLite0
 from oasis.service import create_app
 from oasis.service.logs import LOG
@@ -49,10 +49,14 @@ def _share_the_machine(collection: Collection) -> None:
     # what is there now stays: going through it again and again for garbage would hold up everybody
     gc.collect()
     gc.freeze()
-    if collection.stats().extractor is not None:
-        for _, embedder in collection.extractor.sources.values():
-            if isinstance(embedder, EfficientNetLite0):
-                embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
+    try:
+        sources = collection.extractor.sources
+    except InputError:
+        # there is none, or one of the user's own: raw items are refused when they come
+        return
+    for _, embedder in sources.values():
+        if isinstance(embedder, EfficientNetLite0):
+            embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
 
 
 def run(
