@@ -352,7 +352,7 @@ def export(
     from oasis.cli.opening import open_to_read
 
     with open_to_read(collection) as opened:
-        written = exporting.export(collection, opened.n_bits, out, form)
+        written = exporting.export(opened, out, form)
     if as_json:
         print_json(written)
         return

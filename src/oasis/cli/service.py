@@ -84,15 +84,7 @@ def serve(
 
 
 def _open(path: Path, bits: int | None, *, readonly: bool) -> Collection:
-    """Open a collection with the extractor it records, that of the demo included."""
-    from oasis.cli.opening import exists, open_to_read, recorded_extractor
+    from oasis.cli.opening import open_to_read
     from oasis.collection import Collection
 
-    if readonly:
-        return open_to_read(path)
-    recorded = None
-    if exists(path):
-        with Collection.open(path, readonly=True) as opened:
-            recorded = opened.stats().extractor
-    extractor = None if recorded is None else recorded_extractor(recorded)
-    return Collection.open(path, bits, extractor=extractor)
+    return open_to_read(path) if readonly else Collection.open(path, bits)

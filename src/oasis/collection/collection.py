@@ -245,8 +245,9 @@ class Collection(Reader):
         Returns
         -------
         list of Rejected
-            The items left out: no features could be made, or the id is there already. An ingest
-            that was interrupted is therefore resumed by giving the same items again.
+            The items left out: there was nothing to make features of, or they could not be made,
+            or the id is there already. An ingest that was interrupted is therefore resumed by
+            giving the same items again.
         """
         self._check_writable()
         items = check_sequence(items, "items")

@@ -200,6 +200,9 @@ class Writer:
             return True
 
     def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
+        if model is not None:
+            # made once a state, and here, or the first search after the commit would do it
+            model.state_.hash_function(model.normalize)
         new = View(head, model, view.index, view.classes)
         self._files.tidy(head)
         return new

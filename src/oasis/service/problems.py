@@ -22,6 +22,7 @@ from oasis.errors import (
     UnknownIdError,
     UnknownWordError,
 )
+from oasis.service.logs import LOG
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -133,3 +134,12 @@ def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
 def response_to(request: Request, problem: Problem) -> Response:
     """Return a problem as the answer to a request."""
     return problem.response(request.state.request_id)
+
+
+def response_to_error(request: Request, error: OasisError) -> Response:
+    """Return an error of the collection as an answer; one that is not the caller's is logged."""
+    problem = Problem.of(error)
+    if problem.status >= 500:
+        facts = {"request_id": request.state.request_id}
+        LOG.error("refused by the collection", exc_info=error, extra={"facts": facts})
+    return response_to(request, problem)
