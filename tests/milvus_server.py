@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import lzma
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -41,6 +42,10 @@ class MilvusServer:
     ----------
     folder : Path
         Where configuration, logs and data go; a restart finds its data there.
+    lock : int
+        The descriptor of the lock file, which the server inherits.
+    tick : int
+        Milliseconds between its time ticks.
 
     Attributes
     ----------
@@ -48,7 +53,7 @@ class MilvusServer:
         "127.0.0.1:<port>", the same after a restart.
     """
 
-    def __init__(self, folder: Path, lock: int) -> None:
+    def __init__(self, folder: Path, lock: int, tick: int) -> None:
         from milvus import MilvusServerConfig
 
         self.folder = folder
@@ -63,6 +68,8 @@ class MilvusServer:
             config.set(name, ETCD_PORTS[0] if name == "etcd_port" else port)
         # a session of a killed server must run out before the next one may begin
         config.set("common.session.ttl", 5)
+        # a strongly consistent search waits for the next tick
+        config.set("proxy.timeTickInterval", tick)
         config.write_config()
         self._health = f"http://127.0.0.1:{ports[-1]}/healthz"
         self._environment = os.environ | {
@@ -124,8 +131,13 @@ class MilvusServer:
 
 
 @contextlib.contextmanager
-def running(folder: Path | None = None) -> Iterator[MilvusServer]:
-    """Start a server, and kill it in the end.
+def running(tick: int = 200) -> Iterator[MilvusServer]:
+    """Start a server over an empty folder, and kill it in the end.
+
+    Parameters
+    ----------
+    tick : int
+        Milliseconds between the server's time ticks; 200 is its default.
 
     Raises
     ------
@@ -143,9 +155,8 @@ def running(folder: Path | None = None) -> Iterator[MilvusServer]:
         for port in ETCD_PORTS:
             if _taken(port):
                 raise NoServer(f"port {port}, which Milvus needs, is taken by another process")
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oasis-milvus-")))
-        server = MilvusServer(folder, lock)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oasis-milvus-"))
+        server = MilvusServer(Path(folder), lock, tick)
         stack.callback(server.kill)
         server.start()
         yield server
@@ -171,12 +182,14 @@ def unpacked() -> Path:
 
 
 def free_ports(n: int) -> list[int]:
-    """Return ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """Return ports that nobody listens on now, below those that the system gives to clients."""
+    free: list[int] = []
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 12_000):
+        if not _taken(port):
+            free.append(port)
+        if len(free) == n:
+            return free
+    raise NoServer("no free ports between 20000 and 32000")
 
 
 def _taken(port: int) -> bool:
