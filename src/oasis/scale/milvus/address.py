@@ -52,8 +52,8 @@ class Address:
             path = Path(text).absolute()
             if not _FILE.fullmatch(path.name):
                 raise InputError(
-                    f"milvus-lite cannot use a file named {path.name!r}; expected up to 36 letters, "
-                    "digits, dots, dashes and underscores"
+                    f"milvus-lite cannot use a file named {path.name!r}; expected up to 36 "
+                    "letters, digits, dots, dashes and underscores"
                 )
             return cls(str(path), _check_name(name), lite=True)
         parts = urlsplit(text)

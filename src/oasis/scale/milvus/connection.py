@@ -64,9 +64,7 @@ class Connection:
             if self.address.lite:
                 lite.release(self.address.target)
 
-    def call(
-        self, method: str, request: Any, *, reload: Callable[[], None] | None = None
-    ) -> Any:
+    def call(self, method: str, request: Any, *, reload: Callable[[], None] | None = None) -> Any:
         """Send a request and return the answer.
 
         Parameters

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.codes import Codes, check_codes, check_n_bits, pack
 from oasis.errors import InputError
@@ -29,8 +29,8 @@ from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
 from oasis.scale.milvus.expressions import IDS_AT_ONCE, both, check_where, ids_in, pieces
 from oasis.scale.milvus.extras import encode_extras
+from oasis.scale.milvus.hits import Hits, joined
 from oasis.scale.milvus.messages import (
-    Hits,
     delete_request,
     query_request,
     read_count,
@@ -47,6 +47,7 @@ MOST = 16_384
 _GUARANTEES = {"Strong": 0, "Session": None, "Bounded": 2, "Eventually": 1}
 _FEWEST_CANDIDATES = 500
 _BATCH_ROWS = 20_000
+_AT_ONCE = 2
 _BATCH_BYTES = 1 << 23
 _BLOCK_QUERIES = 1024
 _BLOCK_ENTRIES = 1 << 19
@@ -177,10 +178,17 @@ class MilvusIndex:
         codes = check_codes(codes, self.n_bits)
         keys = check_ids_of(codes, ids)
         extras = encode_extras(keys, labels, payload)
-        for start, stop in _batches(len(keys), codes.shape[1], extras):
-            part = slice(start, stop)
+
+        def send(part: slice) -> None:
             chosen = None if extras is None else extras[part]
             self._write("Upsert", upsert_request(self.name, keys[part], codes[part], chosen))
+
+        parts = list(_batches(len(keys), codes.shape[1], extras))
+        # the next batch is made ready while the server works on one; ids are distinct, so the order
+        # in which batches arrive does not matter
+        with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(parts)))) as pool:
+            for _ in pool.map(send, parts):
+                pass
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must be there, and only once in ``ids``.
@@ -257,7 +265,7 @@ class MilvusIndex:
         hits = self._nearest(queries, k, allow, where)
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         distances = np.full((len(queries), k), -1, dtype=np.int32)
-        place = hits.query, _rank(hits.query)
+        place = hits.query, hits.rank()
         ids[place], distances[place] = hits.ids, hits.distances
         return Matches(ids, distances)
 
@@ -292,8 +300,8 @@ class MilvusIndex:
         codes = self.codes_of(hits.ids) if hits.codes is None else hits.codes
         score = queries.score(hits.query, codes)
         order = np.lexsort((hits.ids, -score, hits.query))
-        # the hits of each query are together, before and after
-        rank = _rank(hits.query)
+        # the hits of a query stay in the same stretch, so places in it keep their meaning
+        rank = hits.rank()
         order, query, rank = order[rank < k], hits.query[rank < k], rank[rank < k]
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
@@ -316,12 +324,12 @@ class MilvusIndex:
         hits = self._hits(queries, MOST, "", params=params)
         found = np.bincount(hits.query, minlength=len(queries))
         for row in np.flatnonzero(found == MOST).tolist():
-            rest = _where(hits, hits.query != row)
+            rest = hits.at(hits.query != row)
             whole = self._halves(queries[row : row + 1], params, 0, np.iinfo(np.int64).max)
-            hits = _joined([rest, *(part._replace(query=part.query + row) for part in whole)])
-        order = np.lexsort((hits.ids, hits.distances, hits.query))
-        offsets = np.searchsorted(hits.query[order], np.arange(len(queries) + 1))
-        return RangeMatches(offsets, hits.ids[order], hits.distances[order])
+            hits = joined([rest, *(part.shifted(row) for part in whole)])
+        hits = hits.ordered()
+        offsets = np.searchsorted(hits.query, np.arange(len(queries) + 1))
+        return RangeMatches(offsets, hits.ids, hits.distances)
 
     def _halves(
         self, query: Codes, params: dict[str, float], low: int, high: int
@@ -342,12 +350,11 @@ class MilvusIndex:
         condition = check_where(where)
         if allow is None:
             return self._hits(queries, k, condition, with_codes=with_codes)
-        best = _joined([])
+        best = joined([])
         for piece in pieces(Allowed(allow).ids()):
             more = self._hits(queries, k, both(condition, piece), with_codes=with_codes)
-            best = _joined([best, more])
-            best = _where(best, np.lexsort((best.ids, best.distances, best.query)))
-            best = _where(best, _rank(best.query) < k)
+            best = joined([best, more]).ordered()
+            best = best.at(best.rank() < k)
         return best
 
     def _hits(
@@ -376,8 +383,8 @@ class MilvusIndex:
                 guarantee=self._written if guarantee is None else guarantee,
             )
             hits = read_hits(self._call("Search", request), self.n_bits // 8)
-            found.append(hits._replace(query=hits.query + start))
-        return _joined(found)
+            found.append(hits.shifted(start))
+        return joined(found)
 
     def _rows_of(self, ids: Ids, fields: list[str]) -> tuple[Ids, Codes]:
         """Return ids and codes of those of these ascending ids that are there, by id."""
@@ -421,7 +428,7 @@ def _check_most(k: int) -> int:
     return k
 
 
-def _batches(n: int, n_bytes: int, extras: list[bytes] | None) -> Iterator[tuple[int, int]]:
+def _batches(n: int, n_bytes: int, extras: list[bytes] | None) -> Iterator[slice]:
     """Yield stretches of items of bounded rows and bytes, at least one row each."""
     row_bytes = np.full(n, n_bytes + 8, dtype=np.int64)
     if extras is not None:
@@ -432,30 +439,5 @@ def _batches(n: int, n_bytes: int, extras: list[bytes] | None) -> Iterator[tuple
         before = int(total[start - 1]) if start else 0
         stop = int(np.searchsorted(total, before + _BATCH_BYTES, side="right"))
         stop = max(start + 1, min(stop, start + _BATCH_ROWS))
-        yield start, stop
+        yield slice(start, stop)
         start = stop
-
-
-def _rank(query: Ids) -> npt.NDArray[np.int64]:
-    """Return the place of each hit among those of its query; ``query`` ascends."""
-    return np.arange(len(query)) - np.searchsorted(query, query)
-
-
-def _where(hits: Hits, which: npt.NDArray[Any]) -> Hits:
-    codes = None if hits.codes is None else hits.codes[which]
-    return Hits(hits.query[which], hits.ids[which], hits.distances[which], codes)
-
-
-def _joined(parts: list[Hits]) -> Hits:
-    """Return the hits of several answers as one."""
-    parts = [part for part in parts if len(part.ids)]
-    nothing = np.empty(0, dtype=np.int64)
-    if not parts:
-        return Hits(nothing, nothing, nothing.astype(np.int32), None)
-    codes = [part.codes for part in parts if part.codes is not None]
-    return Hits(
-        np.concatenate([part.query for part in parts]),
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.distances for part in parts]),
-        np.concatenate(codes) if codes else None,
-    )

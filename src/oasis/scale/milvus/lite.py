@@ -30,8 +30,8 @@ def acquire(path: str) -> str:
         target: str | None = server_manager_instance.start_and_get_uri(path)
         if target is None:
             raise EngineError(
-                f"milvus-lite cannot open {path}: it is in use by another process, or is no file of "
-                "milvus-lite; close the other process, or choose another file"
+                f"milvus-lite cannot open {path}: it is in use by another process, or is no "
+                "file of milvus-lite; close the other process, or choose another file"
             )
         _users[path] += 1
     return target

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.index.arguments import Ids
 from oasis.scale.milvus.engine import protocol
+from oasis.scale.milvus.hits import Hits
 from oasis.scale.milvus.schema import CODE, EXTRA, ID
-
-
-class Hits(NamedTuple):
-    """The hits of several queries, one after the other.
-
-    Attributes
-    ----------
-    query : (n,) int64, ascending; the query of each hit
-    ids : (n,) int64
-    distances : (n,) int32
-    codes : (n, n_bits / 8) uint8, or None where they were not asked for
-    """
-
-    query: Ids
-    ids: Ids
-    distances: npt.NDArray[np.int32]
-    codes: Codes | None
 
 
 def upsert_request(name: str, ids: Ids, codes: Codes, extras: Sequence[bytes] | None) -> Any:
@@ -115,12 +98,11 @@ def read_hits(answer: Any, n_bytes: int) -> Hits:
     query = np.repeat(np.arange(len(counts)), counts)
     ids = np.array(results.ids.int_id.data, dtype=np.int64)
     distances = np.array(results.scores, dtype=np.float32).astype(np.int32)
-    order = np.lexsort((ids, distances, query))
     codes = None
     for column in results.fields_data:
         if column.field_name == CODE:
-            codes = _codes_in(column, n_bytes)[order]
-    return Hits(query, ids[order], distances[order], codes)
+            codes = _codes_in(column, n_bytes)
+    return Hits(query, ids, distances, codes).ordered()
 
 
 def read_rows(answer: Any, n_bytes: int) -> tuple[Ids, Codes]:
