@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -21,7 +22,7 @@ from oasis.collection import Collection, milvus, settling
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 
-pytestmark = pytest.mark.xdist_group("milvus")
+pytestmark = [pytest.mark.scale, pytest.mark.xdist_group("milvus")]
 
 NUMBERS = itertools.count()
 
@@ -37,7 +38,7 @@ def lite(folder):
 @pytest.fixture
 def remote(milvus_server):
     """A function that returns addresses of Milvus collections that are not there yet."""
-    return lambda: f"{milvus_server.uri}/collection_{next(NUMBERS)}"
+    return lambda: f"{milvus_server.uri}/collection_{os.getpid()}_{next(NUMBERS)}"
 
 
 @pytest.fixture(params=["lite", "remote"])
