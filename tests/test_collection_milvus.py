@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +19,22 @@ from collection_writer import KILL_POINTS, apply, step
 from toy import chunk
 
 from oasis.cli import main
-from oasis.collection import Collection, milvus, settling
+from oasis.client import transport
+from oasis.collection import Collection, milvus, settling, writer
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 
-pytestmark = [pytest.mark.scale, pytest.mark.xdist_group("milvus")]
+pytestmark = pytest.mark.scale
+on_the_server = pytest.mark.xdist_group("milvus")
 
 NUMBERS = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch):
+    """Checkpoints and whole models come often."""
+    monkeypatch.setattr(writer, "INDEX_ROWS", 20)
+    monkeypatch.setattr(writer, "JOURNAL_ENTRIES", 4)
 
 
 @pytest.fixture
@@ -41,7 +51,7 @@ def remote(milvus_server):
     return lambda: f"{milvus_server.uri}/collection_{os.getpid()}_{next(NUMBERS)}"
 
 
-@pytest.fixture(params=["lite", "remote"])
+@pytest.fixture(params=["lite", pytest.param("remote", marks=on_the_server)])
 def address(request):
     """A function that returns unused addresses, of each engine."""
     return request.getfixturevalue(request.param)
@@ -52,6 +62,16 @@ def victim():
     started = Victim()
     yield started
     started.close()
+
+
+ODD = [
+    {"n": 2**70, "m": -(2**63), "x": 1e-320, "y": 0.1 + 0.2},
+    {"": None, 'a "b"\\': "\x00\u2028\U0001f408", "$meta": {"labels": [1]}, "id": "id"},
+    {"deep": json.loads("[" * 60 + "]" * 60), "true": True},
+    {"long": "\u00e9" * 200_000},
+    {},
+]
+"""Payloads that a collection takes, one of which Milvus would not."""
 
 
 def make(folder, address, steps=10):
@@ -93,8 +113,8 @@ def assert_found(c, truth):
     for mode in ("hamming", "asymmetric"):
         everything = truth.search(projections, len(truth.items) + 5, mode)
         assert_hits(c.search(X, len(truth.items) + 5, mode), everything)
-        for hits, expected in zip(c.search(X, 7, mode), everything, strict=True):
-            assert_best(hits, expected, 7)
+    for hits, expected in zip(c.search(X, 7, mode), everything, strict=True):
+        assert_best(hits, expected, 7)
 
 
 def assert_best(hits, expected, k):
@@ -121,27 +141,25 @@ def abandon(c):
 
 def test_a_stream_is_stored_and_found_as_ever(folder, address):
     where = address()
-    c, truth = make(folder, where, steps=16)
+    c, truth = make(folder, where)
     assert c.stats().index == where
     assert_is(c, truth)
-    for field in ({"step": 3}, {"row": {"lt": 2}}, {"row": {"gte": 30}}):
-        for label in (None, "sky", "cat"):
-            conditions = field | ({} if label is None else {"$labels": {"has": label}})
-            ((name, value),) = field.items()
-
-            def passes(payload, labels, name=name, value=value, label=label):
-                got = payload[name]
-                low, high = (value, value + 1) if isinstance(value, int) else (-1, 1e9)
-                if isinstance(value, dict):
-                    low, high = value.get("gte", low), value.get("lt", high)
-                return low <= got < high and (label is None or label in labels)
-
-            X, _ = chunk(3, seed=77)
-            for mode in ("hamming", "asymmetric"):
-                expected = truth.search(truth.model.project(X), 200, mode, passes)
-                assert_hits(c.search(X, 200, mode, conditions), expected)
-                for hits, wanted in zip(c.search(X, 3, mode, conditions), expected, strict=True):
-                    assert_best(hits, wanted, 3)
+    X, _ = chunk(3, seed=77)
+    projections = truth.model.project(X)
+    for mode, where_to_look, passes in (
+        ("hamming", {"step": 3}, lambda payload, _: payload["step"] == 3),
+        ("asymmetric", {"row": {"gte": 30}}, lambda payload, _: payload["row"] >= 30),
+        ("asymmetric", {"$labels": {"has": "cat"}}, lambda _, labels: "cat" in labels),
+        (
+            "hamming",
+            {"row": {"lt": 4}, "$labels": {"has": "sky"}},
+            lambda payload, labels: payload["row"] < 4 and "sky" in labels,
+        ),
+    ):
+        expected = truth.search(projections, 200, mode, passes)
+        assert_hits(c.search(X, 200, mode, where_to_look), expected)
+        for hits, wanted in zip(c.search(X, 3, mode, where_to_look), expected, strict=True):
+            assert_best(hits, wanted, 3)
     like = truth.items[5][0]
     assert like not in [hit.id for hit in c.more_like(like, 10)]
     c.close()
@@ -152,13 +170,11 @@ def test_a_stream_is_stored_and_found_as_ever(folder, address):
     ):
         assert_is(c, truth)
         assert reader.stats().index == where
-        X, y = chunk(4, seed=99)
-        ids = list("wxyz")
-        c.ingest(X, y, ids)
-        truth.ingest(X, y, ids)
-        c.delete(["x"])
-        truth.delete(["x"])
-        assert_is(c, truth)
+        X, y = chunk(len(ODD), seed=99)
+        ids = [f"odd {n}" for n in range(len(ODD))]
+        for target in (c, truth):
+            target.ingest(X, y, ids, ODD)
+            target.delete(["odd 1"])
         assert_is(reader, truth)
 
 
@@ -171,14 +187,15 @@ def test_an_address_that_is_none_is_refused_before_anything_is_made(folder, inde
     assert not (folder / "c").exists()
 
 
-def test_a_large_k_is_refused_with_the_limit(folder, remote):
-    c, _ = make(folder, remote(), steps=1)
-    c.ingest(*chunk(16_400, seed=5))
+def test_more_hits_than_milvus_gives_are_refused_with_the_limit(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=6)
+    monkeypatch.setattr("oasis.scale.milvus.index.MOST", 60)
     X, _ = chunk(1, seed=6)
+    assert len(truth.items) > 61
     for mode in ("hamming", "asymmetric"):
-        assert len(c.search(X, 10_000, mode)[0]) == 10_000
-        with pytest.raises(InputError, match=r"16,?384"):
-            c.search(X, 16_390, mode)
+        assert len(c.search(X, 60, mode)[0]) == 60
+        with pytest.raises(InputError, match="k must be at most 60 on Milvus, got 61"):
+            c.search(X, 31, mode, offset=30)
     c.close()
 
 
@@ -269,8 +286,9 @@ def failing(method, *, after=0, sends=0.0):
     return fails
 
 
-@pytest.mark.parametrize("sends", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("reopen", [False, True])
+@pytest.mark.parametrize(
+    ("sends", "reopen"), [(0.0, False), (0.5, False), (0.5, True), (1.0, False)]
+)
 def test_a_chunk_that_milvus_does_not_acknowledge_did_not_happen(
     folder, lite, monkeypatch, sends, reopen
 ):
@@ -393,6 +411,9 @@ def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
         assert len(found) == 2
         assert "lacks 1 items" in found[0]
         assert "codes" in found[1]
+    Path(where).unlink()
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
 
 
 def free_port():
@@ -408,7 +429,7 @@ def test_without_a_server_a_writer_says_so_and_a_reader_reads_the_catalog(
     with Collection.open(folder / "c", model=toy_model()) as c:
         apply(c, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(milvus, "MilvusIndex", partial(MilvusIndex, timeout=1.0))
+        patch.setattr(milvus, "MilvusIndex", partial(MilvusIndex, timeout=0.3))
         for path in (c.path, folder / "new"):
             with pytest.raises(EngineError, match=r"127\.0\.0\.1"):
                 Collection.open(path, index=nowhere)
@@ -436,6 +457,7 @@ def test_without_a_server_a_writer_says_so_and_a_reader_reads_the_catalog(
 # -- kills -----------------------------------------------------------------------------------------
 
 
+@on_the_server
 def test_a_process_killed_between_milvus_and_the_catalog_is_repaired(folder, remote, victim):
     c, truth = make(folder, remote(), steps=5)
     c.close()
@@ -458,7 +480,7 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
     """Ingest while the server is killed and comes back; what fails is given again."""
     rng = np.random.default_rng(seed)
     c, truth = make(folder, address, steps=2)
-    number, refused = 2, 0
+    number = 2
     for _ in range(n_kills):
         moment = rng.uniform(0, 0.5)
 
@@ -474,7 +496,6 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
             try:
                 apply(c, number)
             except EngineError:
-                refused += 1
                 continue
             apply(truth, number)
             number += 1
@@ -486,15 +507,18 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
         assert_is(c, truth)
 
 
+@on_the_server
 def test_a_server_killed_during_ingests_loses_nothing(folder, milvus_server, remote):
     kill_the_server_often(folder, milvus_server, remote(), 3, seed=1)
 
 
 @pytest.mark.soak
+@on_the_server
 def test_a_server_killed_20_times_during_ingests_loses_nothing(folder, milvus_server, remote):
     kill_the_server_often(folder, milvus_server, remote(), 20, seed=2)
 
 
+@on_the_server
 def test_searches_beside_a_writer_show_committed_items_only(folder, remote):
     c, truth = make(folder, remote(), steps=2)
     reader = Collection.open(c.path, readonly=True)
@@ -514,7 +538,7 @@ def test_searches_beside_a_writer_show_committed_items_only(folder, remote):
     for thread in threads:
         thread.start()
     try:
-        for number in range(2, 20):
+        for number in range(2, 14):
             apply(c, number)
             apply(truth, number)
     finally:
@@ -555,3 +579,13 @@ def test_the_command_line_names_an_index(folder, lite, capsys, monkeypatch):
     code, _, error = run(*fill, "--index", "nonsense")
     assert code == 1
     assert "milvus://HOST:PORT/NAME" in error
+
+
+# -- the service -----------------------------------------------------------------------------------
+
+
+def test_a_client_is_told_that_milvus_is_away():
+    problems = pytest.importorskip("oasis.service.problems", reason="needs the extra service")
+    told = problems.Problem.of(EngineError("Milvus is away"))
+    assert (told.status, told.kind, told.detail) == (503, "engine", "Milvus is away")
+    assert transport._KINDS[told.kind] is EngineError

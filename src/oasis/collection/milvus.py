@@ -138,7 +138,7 @@ class MilvusHome:
             yield f"index: {error}"
             return
         # what is not committed yet, or deleted just now, is about to go and is never found
-        place = np.flatnonzero((ids < next_key) & ~np.isin(ids, np.setdiff1d(deleted, keys)))
+        place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
         order = place[np.argsort(ids[place])]
         found = ids[order]
         if len(missing := np.setdiff1d(keys, found)):
