@@ -26,7 +26,7 @@ def milvus_server():
 
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(running(tick=50))
+            server = stack.enter_context(running(quick=True))
         except NoServer as reason:
             pytest.skip(str(reason))
         yield server

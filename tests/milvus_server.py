@@ -30,6 +30,9 @@ ETCD_PORTS = (2379, 2380)
 _LOCK_WAIT = 300.0
 _START = 90.0
 
+# a strongly consistent search waits for the next tick
+_QUICK = {"proxy.timeTickInterval": 50}
+
 
 class NoServer(Exception):
     """The server cannot be started here; the message says why."""
@@ -44,8 +47,8 @@ class MilvusServer:
         Where configuration, logs and data go; a restart finds its data there.
     lock : int
         The descriptor of the lock file, which the server inherits.
-    tick : int
-        Milliseconds between its time ticks.
+    quick : bool
+        Whether it looks for work more often than by default.
 
     Attributes
     ----------
@@ -53,7 +56,7 @@ class MilvusServer:
         "127.0.0.1:<port>", the same after a restart.
     """
 
-    def __init__(self, folder: Path, lock: int, tick: int) -> None:
+    def __init__(self, folder: Path, lock: int, *, quick: bool) -> None:
         from milvus import MilvusServerConfig
 
         self.folder = folder
@@ -68,8 +71,9 @@ class MilvusServer:
             config.set(name, ETCD_PORTS[0] if name == "etcd_port" else port)
         # a session of a killed server must run out before the next one may begin
         config.set("common.session.ttl", 5)
-        # a strongly consistent search waits for the next tick
-        config.set("proxy.timeTickInterval", tick)
+        if quick:
+            for name, milliseconds in _QUICK.items():
+                config.set(name, milliseconds)
         config.write_config()
         self._health = f"http://127.0.0.1:{ports[-1]}/healthz"
         self._environment = os.environ | {
@@ -131,13 +135,13 @@ class MilvusServer:
 
 
 @contextlib.contextmanager
-def running(tick: int = 200) -> Iterator[MilvusServer]:
+def running(*, quick: bool = False) -> Iterator[MilvusServer]:
     """Start a server over an empty folder, and kill it in the end.
 
     Parameters
     ----------
-    tick : int
-        Milliseconds between the server's time ticks; 200 is its default.
+    quick : bool
+        Have it look for work more often than by default, for tests of many small requests.
 
     Raises
     ------
@@ -156,7 +160,7 @@ def running(tick: int = 200) -> Iterator[MilvusServer]:
             if _taken(port):
                 raise NoServer(f"port {port}, which Milvus needs, is taken by another process")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oasis-milvus-"))
-        server = MilvusServer(Path(folder), lock, tick)
+        server = MilvusServer(Path(folder), lock, quick=quick)
         stack.callback(server.kill)
         server.start()
         yield server
