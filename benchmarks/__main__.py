@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 QUICK = ("learning", "evaluation")
-SUITES = (*QUICK, "methods", "search", "collection", "streams", "load")
+SUITES = (*QUICK, "methods", "search", "collection", "streams", "load", "milvus")
 RESULTS = Path(__file__).with_name("results.json")
 
 

@@ -16,11 +16,14 @@ _TEXT = {"hashed": HashedText}
 NONE = "none"
 
 
-def open_to_read(path: Path) -> Collection:
-    """Open a collection that exists; a writer may be at work beside."""
+def open_to_read(path: Path, index: str | None = None) -> Collection:
+    """Open a collection that exists; a writer may be at work beside.
+
+    An ``index`` other than the recorded one is refused.
+    """
     if not exists(path):
         raise CollectionError(f"there is no collection at {path}")
-    return Collection.open(path, readonly=True)
+    return Collection.open(path, readonly=True, index=index)
 
 
 def exists(path: Path) -> bool:

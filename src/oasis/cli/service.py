@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oasis.cli.console import people
+from oasis.cli.options import Index
 
 if TYPE_CHECKING:
     from oasis.collection import Collection
@@ -45,6 +46,7 @@ def serve(
     bits: Annotated[
         int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
     ] = None,
+    index: Index = None,
     readonly: Annotated[
         bool, typer.Option("--readonly", help="Only read; another process may write.")
     ] = False,
@@ -72,7 +74,10 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     settings = Settings.of(host, Tokens(read_token, write_token), names, limits)
     log_to_stderr()
-    with listen(host, port) as listening, _open(collection, bits, readonly=readonly) as opened:
+    with (
+        listen(host, port) as listening,
+        _open(collection, bits, index, readonly=readonly) as opened,
+    ):
         run(
             opened,
             listening,
@@ -83,8 +88,10 @@ def serve(
         )
 
 
-def _open(path: Path, bits: int | None, *, readonly: bool) -> Collection:
+def _open(path: Path, bits: int | None, index: str | None, *, readonly: bool) -> Collection:
     from oasis.cli.opening import open_to_read
     from oasis.collection import Collection
 
-    return open_to_read(path) if readonly else Collection.open(path, bits)
+    if readonly:
+        return open_to_read(path, index)
+    return Collection.open(path, bits, index=index)

@@ -25,7 +25,7 @@ from oasis.collection.setup import Setup
 from oasis.collection.view import VanishedError, View, follow, load
 from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
 from oasis.features.extractor import Extractor
-from oasis.index import HammingIndex
+from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
 
 ATTEMPTS = 20
@@ -228,6 +228,7 @@ class Reader:
             commits=view.head.commits,
             journal_entries=view.head.journal_entries,
             extractor=self._recorded_extractor(),
+            index=view.home.address,
             bytes=Files(self.path).sizes(),
         )
 
@@ -242,7 +243,7 @@ class Reader:
         return copy.copy(_learned(self._current()))
 
     @property
-    def index(self) -> HammingIndex:
+    def index(self) -> CodeIndex:
         """The index of all codes by key, to be read only."""
         return self._current().index
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from oasis.collection import Hit
+from oasis.index import HammingIndex
 from oasis.service import wire
 from oasis.service.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
 from oasis.service.operations import (
@@ -73,13 +74,16 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     items are dear; those take a thread.
     """
     asked, collection = body.request, service.collection
+    index = collection.index
+    if not isinstance(index, HammingIndex):  # it is asked over the network
+        return False
     if asked.where or asked.words is not None or asked.items is not None or collection.readonly:
         return False
     n = 1 if asked.like is not None else n_rows(body.vectors)
     for rows in (asked.vectors or {}).values():
         n = max(n, len(rows))
     few_hits = n * (asked.k + asked.offset) <= _FEW_HITS
-    return few_hits and n * collection.index.n_codes <= _FEW_CODES
+    return few_hits and n * index.n_codes <= _FEW_CODES
 
 
 def _search(service: Service, body: Body[wire.SearchRequest]) -> list[list[Hit]]:

@@ -207,6 +207,7 @@ class StatsAnswer(BaseModel):
     journal_entries: int
     extractor: dict[str, Any] | None
     bytes: dict[str, int]
+    index: str
     readonly: bool
 
 
