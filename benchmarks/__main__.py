@@ -20,7 +20,16 @@ from rich.console import Console
 from rich.table import Table
 
 QUICK = ("learning", "evaluation")
-SUITES = (*QUICK, "methods", "search", "collection", "streams", "dask")
+SUITES = (
+    *QUICK,
+    "methods",
+    "search",
+    "collection",
+    "streams",
+    "load",
+    "milvus",
+    "dask",
+)
 RESULTS = Path(__file__).with_name("results.json")
 
 

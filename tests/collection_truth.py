@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 from toy import class_vectors
@@ -54,6 +55,22 @@ class Truth:
             order = np.argsort(keys, kind="stable")[offset : offset + k]
             answers.append([(items[i][0], scores[i], int(distances[i])) for i in order])
         return answers
+
+
+def contents(c):
+    """Return all that is stored of the items, as `Truth.items` has them, oldest first."""
+    with c._catalog.reading() as connection:
+        rows = connection.execute("SELECT id, code, labels, payload FROM items ORDER BY key")
+        names = c._catalog.class_names(connection)
+        return [
+            (
+                each,
+                code,
+                tuple(names[int(n)] for n in labels.split(",")) if labels else (),
+                json.loads(payload) if payload else {},
+            )
+            for each, code, labels, payload in rows
+        ]
 
 
 def assert_hits(hits, expected):

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from collection_truth import toy_model
 from toy import NAMES, chunk
 
 from oasis.collection import Collection, writer
+from oasis.collection.milvus import MilvusHome
 from oasis.errors import StorageError
+from oasis.scale.milvus import MilvusIndex
 
 SIZES = (34, 3, 1, 40, 2, 6, 1, 33, 5)
 
@@ -57,6 +61,42 @@ def make_changes(directory, first):
             log.write(f"{number}\n")
 
 
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_half_sent(index, codes, ids, labels, payload):
+    half = len(ids) // 2
+    send(index, codes[:half], ids[:half], labels[:half], payload[:half])
+    die()
+
+
+def die_sent(index, codes, ids, labels, payload):
+    send(index, codes, ids, labels, payload)
+    die()
+
+
+send = MilvusIndex.add
+KILL_POINTS = {
+    "half sent": (MilvusIndex, "add", die_half_sent),
+    "sent": (MilvusIndex, "add", die_sent),
+    "committed": (MilvusHome, "after_commit", die),
+    "deletion committed": (MilvusHome, "forget", die),
+}
+"""Moments in a change of a collection whose codes are in Milvus, and what is replaced to die there.
+
+A deletion passes the last one only, a chunk the others.
+"""
+
+
+def change_and_die(point, directory, number):
+    """Open, make one step, and die at a point of it."""
+    with Collection.open(directory, timeout=10) as c:
+        owner, name, function = KILL_POINTS[point]
+        setattr(owner, name, function)
+        apply(c, number)
+
+
 def read_as_nobody(directory, _):
     """Try to write and to read as a user who may only read."""
     with Path(f"{directory}.log").open("w", buffering=1) as log:
@@ -70,6 +110,11 @@ def read_as_nobody(directory, _):
             log.write(f"found {len(c.search(chunk(1)[0], 3)[0])} {c.check()}\n")
 
 
+FUNCTIONS = {"change": make_changes, "read": read_as_nobody} | {
+    f"die {point}": partial(change_and_die, point) for point in KILL_POINTS
+}
+
+
 def main():
     make_ready()
     for line in sys.stdin:
@@ -77,7 +122,7 @@ def main():
         child = os.fork()
         if not child:
             try:
-                {"change": make_changes, "read": read_as_nobody}[name](directory, first)
+                FUNCTIONS[name](directory, first)
             except BaseException as error:  # noqa: BLE001 - a child must not go on as its parent
                 os.write(2, f"{type(error).__name__}: {error}\n".encode())
                 os._exit(1)

@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -16,3 +17,16 @@ def folder(tmp_path):
         return
     with tempfile.TemporaryDirectory(dir=memory) as name:
         yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def milvus_server():
+    """The one real Milvus server of a test run; its tests are in the xdist group "milvus"."""
+    from milvus_server import NoServer, running
+
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(running(quick=True))
+        except NoServer as reason:
+            pytest.skip(str(reason))
+        yield server

@@ -859,6 +859,10 @@ def test_raw_items_go_through_the_recorded_extractor(folder):
         rejected = c.ingest_items(broken, thumbnails=[None, b"png", None, None])
         assert [(each.row, each.id) for each in rejected] == [(0, "0-3"), (2, "new"), (3, "bad")]
         assert "already" in rejected[0].reason
+        empty = [Item("none"), Item("blank", text=" "), {"id": "mapped", "labels": ["sky"]}]
+        assert [each.reason for each in c.ingest_items(empty)] == [
+            "it has nothing to learn from; expected one of ['text']"
+        ] * 3
         assert c.thumbnail("new") == b"png"
         with pytest.raises(InputError, match="item 0"):
             c.ingest_items(broken, strict=True)
@@ -909,6 +913,25 @@ def test_a_full_disk_under_sqlite_is_one_clear_error(folder):
         c._catalog._writer.execute("PRAGMA max_page_count = 1000000")
         c.ingest(X, y, range(1000, 1060))
         assert c.check() == []
+
+
+def test_items_are_yielded_oldest_first_as_of_one_commit(filled):
+    c, truth = filled
+    assert [(each.id, each.code, each.labels, each.payload) for each in c.items()] == truth.items
+    assert [c.get(each.id) for each in c.items()] == list(c.items())
+    ids = [each[0] for each in truth.items]
+    begun = c.items()
+    assert next(begun).id == ids[0]
+    c.delete([ids[0], ids[-1]])
+    assert [each.id for each in begun] == ids[1:]
+    assert [each.id for each in c.items()] == ids[1:-1]
+    given_up = c.items()
+    next(given_up)
+    given_up.close()
+    assert c.check() == []
+    c.close()
+    with pytest.raises(CollectionError, match="closed"):
+        next(c.items())
 
 
 def test_stats_count(filled):

@@ -1,19 +1,16 @@
 """Whatever fails, and whenever: a change is there whole, or it did not happen."""
 
 import errno
-import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors
-from collection_truth import Truth, assert_same_model, toy_model
+from collection_truth import Truth, assert_same_model, contents, toy_model
+from collection_victim import Victim
 from collection_writer import SIZES, apply, step
 from toy import chunk
 
@@ -23,23 +20,6 @@ from oasis.collection.catalog import Catalog
 from oasis.errors import CollectionError, StorageError
 from oasis.index import HammingIndex
 from oasis.store import Disk
-
-TESTS = Path(__file__).parent
-
-
-def contents(c):
-    with c._catalog.reading() as connection:
-        rows = connection.execute("SELECT id, code, labels, payload FROM items ORDER BY key")
-        names = c._catalog.class_names(connection)
-        return [
-            (
-                each,
-                code,
-                tuple(names[int(n)] for n in labels.split(",")) if labels else (),
-                json.loads(payload) if payload else {},
-            )
-            for each, code, labels, payload in rows
-        ]
 
 
 def assert_is(c, truth):
@@ -65,42 +45,6 @@ def abandon(c):
 
 
 # -- a writer that is killed -----------------------------------------------------------------------
-
-
-class Victim:
-    """Runs `collection_writer` and kills its children."""
-
-    def __init__(self):
-        path = os.pathsep.join([str(TESTS), *sys.path])
-        self.process = subprocess.Popen(
-            [sys.executable, str(TESTS / "collection_writer.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-
-    def start(self, name, directory, first=0):
-        self.process.stdin.write(json.dumps([name, str(directory), first]) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def status(self):
-        """Wait for the child that was started, and return its status."""
-        return int(self.process.stdout.readline())
-
-    def run(self, name, directory, first=0, seconds=None):
-        """Let a child run to its end, or for so many seconds; return its status."""
-        child = self.start(name, directory, first)
-        if seconds is not None:
-            time.sleep(seconds)
-            os.kill(child, signal.SIGKILL)
-        return self.status()
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")

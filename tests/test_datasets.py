@@ -17,6 +17,7 @@ from oasis.datasets import Dataset, check, icons, load, mat, names, npz
 from oasis.datasets.dataset import indicator
 from oasis.datasets.mat import MIRFLICKR, NUSWIDE, Layout
 from oasis.errors import DataError, InputError, MissingExtraError
+from oasis.features.gradients import gradients
 
 SHARED = Path(os.environ.get("OASIS_SHARED", Path(__file__).parents[1] / ".." / "shared")) / "data"
 
@@ -575,16 +576,17 @@ def slow_gradients(image: np.ndarray) -> np.ndarray:
 
 def test_gradients_equal_the_loop_over_pixels() -> None:
     image = np.random.default_rng(0).integers(256, size=(2, 24, 24)).astype(np.uint8)
-    found = icons.gradients(image)
+    found = gradients(image)
     assert found.dtype == np.float32
     for i in range(2):
         np.testing.assert_allclose(found[i], slow_gradients(image[i]), atol=1e-5)
     edge = np.zeros((1, 16, 16), np.uint8)
     edge[:, :, 8:] = 255
-    only = icons.gradients(edge)[0].reshape(4, 9)
+    only = gradients(edge)[0].reshape(4, 9)
     assert (only[:, 0] > 0).all(), "a vertical edge has a horizontal gradient, the first bin"
     assert (only[:, 1:] == 0).all()
-    assert not icons.gradients(np.zeros((1, 16, 16), np.uint8)).any()
+    assert not gradients(np.zeros((1, 16, 16), np.uint8)).any()
+    assert gradients(np.zeros((0, 16, 16), np.uint8)).shape == (0, 36)
 
 
 def test_icons_without_the_extra_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,14 @@ def test_demo_collection_is_searched_by_words_and_by_picture(demo, tmp_path, mon
     assert all("weather" in hit["labels"] for hit in result["hits"])
 
 
+def test_demo_collection_names_embedders_that_anyone_has(demo):
+    (item,) = glyphs.items([icon for icon in icons() if icon.name == "cloud-rain"])
+    query = {"text": item.text, "image": item.image}
+    with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
+        (hits,) = opened.search_items([query], 5)
+    assert all("weather" in hit.labels for hit in hits)
+
+
 def test_demo_replaces_its_own_and_refuses_what_is_foreign(demo, tmp_path):
     quiet = Console(file=io.StringIO())
     out = tmp_path / "out"
@@ -138,7 +146,7 @@ def test_demo_replaces_its_own_and_refuses_what_is_foreign(demo, tmp_path):
 
 def test_extractor_is_found_again_by_its_description():
     made = glyphs.extractor()
-    again = Extractor.from_description(made.describe(), glyphs.EMBEDDERS)
+    again = Extractor.from_description(made.describe())
     assert again.name == made.name
     drawn = glyphs.items(icons()[:3])
     first, second = made.extract(drawn)[0], again.extract(drawn)[0]

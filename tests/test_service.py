@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from oasis.collection import Collection
 from oasis.collection.search import Question
 from oasis.demo import glyphs
 from oasis.errors import BusyError, InputError
-from oasis.service import Limits, Settings, Tokens, create_app
+from oasis.service import Limits, Settings, Tokens, create_app, searching
+from oasis.service.direct import Direct
 from oasis.service.metrics import Metrics
 from oasis.service.problems import Problem
 from oasis.service.writing import WriterQueue
@@ -325,6 +327,80 @@ def test_other_addresses_need_a_token(folder):
     )
     assert ran.returncode == 1 and "token is needed" in ran.stderr
     assert not (folder / "c").exists()
+
+
+# -- the short way -----------------------------------------------------------------------------
+
+SEARCHES = [
+    {"like": "item/1", "k": 3},
+    {"like": "item/1", "k": 3, "where": {"$labels": {"has": "cat"}}},
+    {"like": "nobody"},
+    {"words": ["cat"], "k": 2, "mode": "hamming"},
+    {"words": ["cat"], "k": 0},
+    {"vectors": {"image": [[1.0]]}},
+    {"items": [{"text": "cat"}], "k": 2, "offset": 1},
+    {},
+]
+
+
+@pytest.mark.parametrize("token", [None, "r" * 16, "wrong"])
+def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
+    settings = Settings(tokens=Tokens(read="r" * 16) if token else Tokens())
+    head = {"authorization": f"Bearer {token}"} if token else {}
+    head["x-request-id"] = "the-same"
+    with Collection.open(fill(folder / "c", 6), extractor=glyphs.extractor()) as c:
+        app = create_app(c, settings)
+
+        def answers():
+            return [asgi(app, "POST", "/v1/search", asked, head) for asked in SEARCHES]
+
+        directly = answers()
+        monkeypatch.setattr(Direct, "__call__", lambda self, *given: self.app(*given))
+        assert directly == answers()
+        statuses = [status for status, _, _ in directly]
+        if token != "wrong":
+            assert statuses == [200, 200, 404, 200, 422, 422, 200, 422]
+        else:
+            assert set(statuses) == {401}
+        counted = re.findall(
+            r'requests_total{method="POST",route="/v1/search".*} (\d+)',
+            app.state.service.metrics.text(),
+        )
+        assert sum(map(int, counted)) == 2 * len(SEARCHES)
+        app.state.service.close()
+
+
+SHORT = [{"like": "item/1"}, {"like": "item/1", "k": 90, "offset": 10, "where": {}}]
+LONG = [
+    {"like": "item/1", "k": 101},
+    {"like": "item/1", "offset": 91},
+    {"like": "item/1", "where": {"$labels": {"has": "cat"}}},
+    {"words": ["cat"]},
+    {"items": [{"text": "cat"}]},
+    {"vectors": {"image": [[0.5] * 900] * 11}},
+]
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, readonly):
+    of, threads = Question.of, []
+
+    def noted(*given):
+        threads.append(threading.current_thread())
+        return of(*given)
+
+    monkeypatch.setattr(Question, "of", noted)
+    path = fill(folder / "c", 6)
+    with Collection.open(path, readonly=readonly, extractor=glyphs.extractor()) as c:
+        app = create_app(c)
+        for asked in SHORT + LONG:
+            assert asgi(app, "POST", "/v1/search", asked)[0] == 200
+        here = [each is threading.current_thread() for each in threads]
+        assert here == [not readonly] * len(SHORT) + [False] * len(LONG)
+        monkeypatch.setattr(searching, "_FEW_CODES", c.index.n_codes - 1)
+        assert asgi(app, "POST", "/v1/search", SHORT[0])[0] == 200
+        assert threads[-1] is not threading.current_thread()
+        app.state.service.close()
 
 
 # -- one writer --------------------------------------------------------------------------------

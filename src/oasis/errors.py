@@ -18,6 +18,7 @@
     │   ├── UnreachableError            ... or did not answer
     │   ├── RefusedError                ... or wants another token, name or kind of request
     │   └── BusyError                   ... or has too much to do; come again later
+    ├── EngineError                     a search engine is absent, too slow, full, or failed
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Every message says what was found, what was expected and, where there is one, the way out.
@@ -88,6 +89,14 @@ class RefusedError(ServiceError):
 
 class BusyError(ServiceError):
     """A service has too much to do, or is being stopped; nothing has been changed."""
+
+
+class EngineError(OasisError):
+    """A search engine is absent, too slow, full, or failed.
+
+    What it acknowledged before is kept; a change that failed may have been made in part, and may be
+    sent again as it was.
+    """
 
 
 class MissingExtraError(OasisError, ImportError):

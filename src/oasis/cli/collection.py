@@ -11,6 +11,7 @@ import typer
 
 from oasis.cli.conditions import parse_where, stored_id
 from oasis.cli.console import Column, file_size, people, print_json, progress_of, remark, table
+from oasis.cli.options import Index
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Existing = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The collection's directory.")]
@@ -104,6 +105,7 @@ def ingest(
     allow_outside: Annotated[
         bool, typer.Option("--allow-outside", help="Paths may leave the folder of the data.")
     ] = False,
+    index: Index = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a file or a folder of pictures, and store its items.
@@ -145,7 +147,7 @@ def ingest(
     summary = Summary()
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     file = RejectsFile(listed)
-    with Collection.open(collection, bits, extractor=extractor) as opened:
+    with Collection.open(collection, bits, extractor=extractor, index=index) as opened:
         try:
             with file, progress_of("ingest", total) as progress:
                 feed(
@@ -303,7 +305,7 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
     } or dict.fromkeys(stats.modalities, "ready features")
     facts = [
         ("items", f"{stats.n_items:,} now, {stats.n_seen:,} ever"),
-        ("codes", f"{stats.n_bits} bits"),
+        ("codes", f"{stats.n_bits} bits, searched at {stats.index}"),
         ("rounds", f"{stats.n_rounds:,}, {stats.journal_entries} of them in the journal"),
         *(
             (name, f"{stats.modalities.get(name, 0):,} features, {embedder}")
@@ -352,7 +354,7 @@ def export(
     from oasis.cli.opening import open_to_read
 
     with open_to_read(collection) as opened:
-        written = exporting.export(collection, opened.n_bits, out, form)
+        written = exporting.export(opened, out, form)
     if as_json:
         print_json(written)
         return

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from oasis import store
 from oasis.codes import Codes
-from oasis.collection.catalog import Catalog, Keys
-from oasis.collection.records import Id
-from oasis.collection.schema import label_numbers
+from oasis.collection import Collection, Stored
 from oasis.errors import InputError, MissingExtraError, StorageError
 from oasis.index import HammingIndex
 from oasis.index.export import BIT_ORDER
@@ -21,17 +20,7 @@ from oasis.index.export import export as export_index
 FORMATS = ("faiss", "npz", "parquet")
 
 
-class Items(NamedTuple):
-    """Everything stored of the items, oldest first."""
-
-    keys: Keys
-    codes: Codes
-    ids: list[Id]
-    labels: list[list[str]]
-    payloads: list[str]
-
-
-def export(collection: Path, n_bits: int, out: Path, form: str) -> dict[str, Any]:
+def export(collection: Collection, out: Path, form: str) -> dict[str, Any]:
     """Write all items to ``out``, which is replaced, and return what was written.
 
     - faiss: an ``IndexBinaryIDMap``. Its ids are the users' where all of them are whole numbers
@@ -40,79 +29,65 @@ def export(collection: Path, n_bits: int, out: Path, form: str) -> dict[str, Any
       ``n_bits`` and ``bit_order``.
     - parquet: ``id``, ``code``, ``labels``, ``payload`` (JSON text), with ``n_bits`` and
       ``bit_order`` in the metadata of the schema.
+
+    Keys number the items of the file from 1 on, the oldest first.
     """
     if form not in FORMATS:
         raise InputError(f"unknown format {form!r}; expected one of {', '.join(FORMATS)}")
-    items = read(collection, n_bits)
+    items = list(collection.items())
     written = [str(out)]
     try:
         if form == "faiss":
-            written += _faiss(items, n_bits, out)
+            written += _faiss(items, collection.n_bits, out)
         elif form == "npz":
-            _npz(items, n_bits, out)
+            _npz(items, collection.n_bits, out)
         else:
-            _parquet(items, n_bits, out)
+            _parquet(items, collection.n_bits, out)
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
-    return {"format": form, "items": len(items.keys), "n_bits": n_bits, "files": written}
+    return {"format": form, "items": len(items), "n_bits": collection.n_bits, "files": written}
 
 
-def read(collection: Path, n_bits: int) -> Items:
-    """Return all items, in one reading transaction."""
-    catalog = Catalog(collection, writable=False)
-    try:
-        with catalog.reading() as connection:
-            names = catalog.class_names(connection)
-            blocks = list(catalog.codes(connection, 0, n_bits))
-            keys = np.concatenate([np.zeros(0, np.int64), *(block[0] for block in blocks)])
-            empty = np.zeros((0, n_bits // 8), dtype=np.uint8)
-            rows = {
-                key: rest
-                for key, *rest in catalog.rows(
-                    connection, "key, id, labels, payload", keys.tolist()
-                )
-            }
-    finally:
-        catalog.close()
-    ordered = [rows[key] for key in keys.tolist()]
-    return Items(
-        keys,
-        np.concatenate([empty, *(block[1] for block in blocks)]),
-        [row[0] for row in ordered],
-        [[names[number] for number in label_numbers(row[1])] for row in ordered],
-        [row[2] or "{}" for row in ordered],
-    )
+def _codes(items: list[Stored], n_bits: int) -> Codes:
+    packed = b"".join(item.code for item in items)
+    return np.frombuffer(packed, dtype=np.uint8).reshape(len(items), n_bits // 8)
 
 
-def _faiss(items: Items, n_bits: int, out: Path) -> list[str]:
-    numbers = [each for each in items.ids if isinstance(each, int) and each >= 0]
-    own = len(numbers) == len(items.ids)
+def _keys(items: list[Stored]) -> npt.NDArray[np.int64]:
+    return np.arange(1, len(items) + 1)
+
+
+def _faiss(items: list[Stored], n_bits: int, out: Path) -> list[str]:
+    numbers = [each.id for each in items if isinstance(each.id, int) and each.id >= 0]
+    own = len(numbers) == len(items)
     index = HammingIndex(n_bits)
-    index.add(items.codes, np.array(numbers, dtype=np.int64) if own else items.keys)
+    index.add(_codes(items, n_bits), np.array(numbers, dtype=np.int64) if own else _keys(items))
     export_index(index, out, "faiss")
     if own:
         return []
     beside = out.with_name(f"{out.name}.ids.jsonl")
-    pairs = zip(items.keys.tolist(), items.ids, strict=True)
-    lines = (json.dumps({"key": key, "id": each}, ensure_ascii=False) + "\n" for key, each in pairs)
+    lines = (
+        json.dumps({"key": key, "id": each.id}, ensure_ascii=False) + "\n"
+        for key, each in enumerate(items, 1)
+    )
     with store.replacing(beside) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")
     return [str(beside)]
 
 
-def _npz(items: Items, n_bits: int, out: Path) -> None:
+def _npz(items: list[Stored], n_bits: int, out: Path) -> None:
     with store.replacing(out) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
-            codes=items.codes,
-            ids=np.array(*_column(items.ids)),
-            keys=items.keys,
+            codes=_codes(items, n_bits),
+            ids=np.array(*_column(items)),
+            keys=_keys(items),
             n_bits=np.int64(n_bits),
             bit_order=np.array(BIT_ORDER),
         )
 
 
-def _parquet(items: Items, n_bits: int, out: Path) -> None:
+def _parquet(items: list[Stored], n_bits: int, out: Path) -> None:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -120,18 +95,20 @@ def _parquet(items: Items, n_bits: int, out: Path) -> None:
         raise MissingExtraError("pyarrow", extra="parquet", what="export to Parquet") from error
     table = pa.table(
         {
-            "id": pa.array(_column(items.ids)[0]),
-            "code": pa.array([code.tobytes() for code in items.codes], pa.binary(n_bits // 8)),
-            "labels": pa.array(items.labels, pa.list_(pa.string())),
-            "payload": pa.array(items.payloads, pa.string()),
+            "id": pa.array(_column(items)[0]),
+            "code": pa.array([each.code for each in items], pa.binary(n_bits // 8)),
+            "labels": pa.array([each.labels for each in items], pa.list_(pa.string())),
+            "payload": pa.array(
+                [json.dumps(each.payload, ensure_ascii=False) for each in items], pa.string()
+            ),
         }
     ).replace_schema_metadata({"n_bits": str(n_bits), "bit_order": BIT_ORDER})
     with store.replacing(out) as temporary:
         parquet.write_table(table, temporary)
 
 
-def _column(ids: list[Id]) -> tuple[list[Any], Any]:
-    """Return ids of one type, numbers or texts, and the type."""
-    if all(isinstance(each, int) for each in ids):
-        return list(ids), np.int64
-    return [str(each) for each in ids], np.str_
+def _column(items: list[Stored]) -> tuple[list[Any], Any]:
+    """Return the ids as one type, numbers or texts, and the type."""
+    if all(isinstance(each.id, int) for each in items):
+        return [each.id for each in items], np.int64
+    return [str(each.id) for each in items], np.str_

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from oasis.collection import Collection
 from oasis.collection.catalog import NAME
-from oasis.demo.glyphs import EMBEDDERS
 from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Embedder, Extractor, embedder_of_name
 from oasis.features.image import EfficientNetLite0
@@ -18,16 +16,14 @@ _TEXT = {"hashed": HashedText}
 NONE = "none"
 
 
-def open_to_read(path: Path) -> Collection:
-    """Open a collection that exists; a writer may be at work beside."""
+def open_to_read(path: Path, index: str | None = None) -> Collection:
+    """Open a collection that exists; a writer may be at work beside.
+
+    An ``index`` other than the recorded one is refused.
+    """
     if not exists(path):
         raise CollectionError(f"there is no collection at {path}")
-    opened = Collection.open(path, readonly=True)
-    recorded = opened.stats().extractor or {}
-    if all(entry["embedder"] not in EMBEDDERS for entry in recorded.values()):
-        return opened
-    opened.close()
-    return Collection.open(path, readonly=True, extractor=recorded_extractor(recorded))
+    return Collection.open(path, readonly=True, index=index)
 
 
 def exists(path: Path) -> bool:
@@ -45,7 +41,7 @@ def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extrac
         with Collection.open(path, readonly=True) as opened:
             recorded = opened.stats().extractor
         if recorded is not None:
-            return recorded_extractor(recorded)
+            return Extractor.from_description(recorded)
     sources: dict[str, tuple[str, Embedder]] = {}
     for modality, name, known in (("image", image, _IMAGE), ("text", text, _TEXT)):
         chosen = next(iter(known)) if name is None else name
@@ -57,8 +53,3 @@ def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extrac
     if not sources:
         raise InputError("neither pictures nor texts are to be used; leave one of them in")
     return Extractor(sources)
-
-
-def recorded_extractor(description: dict[str, Any]) -> Extractor:
-    """Return the extractor that a collection names, that of the demo included."""
-    return Extractor.from_description(description, EMBEDDERS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oasis.cli.console import people
+from oasis.cli.options import Index
 
 if TYPE_CHECKING:
     from oasis.collection import Collection
@@ -45,6 +46,7 @@ def serve(
     bits: Annotated[
         int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
     ] = None,
+    index: Index = None,
     readonly: Annotated[
         bool, typer.Option("--readonly", help="Only read; another process may write.")
     ] = False,
@@ -72,7 +74,10 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     settings = Settings.of(host, Tokens(read_token, write_token), names, limits)
     log_to_stderr()
-    with listen(host, port) as listening, _open(collection, bits, readonly=readonly) as opened:
+    with (
+        listen(host, port) as listening,
+        _open(collection, bits, index, readonly=readonly) as opened,
+    ):
         run(
             opened,
             listening,
@@ -83,16 +88,10 @@ def serve(
         )
 
 
-def _open(path: Path, bits: int | None, *, readonly: bool) -> Collection:
-    """Open a collection with the extractor it records, that of the demo included."""
-    from oasis.cli.opening import exists, open_to_read, recorded_extractor
+def _open(path: Path, bits: int | None, index: str | None, *, readonly: bool) -> Collection:
+    from oasis.cli.opening import open_to_read
     from oasis.collection import Collection
 
     if readonly:
-        return open_to_read(path)
-    recorded = None
-    if exists(path):
-        with Collection.open(path, readonly=True) as opened:
-            recorded = opened.stats().extractor
-    extractor = None if recorded is None else recorded_extractor(recorded)
-    return Collection.open(path, bits, extractor=extractor)
+        return open_to_read(path, index)
+    return Collection.open(path, bits, index=index)

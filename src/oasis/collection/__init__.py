@@ -28,9 +28,10 @@ Why so:
 ==========  ======================================================================================
 collection  `Collection`: opening, closing, ingest, delete
 reader      searches and look-ups
-writer      the order of a change
+writer      the order of a change; `chunk` is what it stores, `changes` the statements
 catalog     SQLite: connections, transactions, questions; `schema` has the tables and the head
 files       generations of files; `journal` is the format of one of them
+home        where the codes are searched: `local`, in memory, or `milvus`; `settling` chooses
 view        one committed state in memory, loaded or followed
 search      from projections to hits; `filters` and `allow` say which items may be hits
 quality     precision@10 beside chance, before a chunk is learned

@@ -291,6 +291,16 @@ class Catalog:
                 raise FormatError(f"{self.path} is damaged: a code has not {n_bits} bits")
             yield keys, np.frombuffer(packed, dtype=np.uint8).reshape(len(rows), n_bits // 8)
 
+    def count(self, connection: sqlite3.Connection, before: int) -> int:
+        """Return the number of items with keys below ``before``; one pass over them."""
+        row = connection.execute("SELECT count(*) FROM items WHERE key < ?", (before,)).fetchone()
+        return int(row[0])
+
+    def all_keys(self, connection: sqlite3.Connection) -> Keys:
+        """Return the keys of all items, ascending."""
+        rows = connection.execute("SELECT key FROM items ORDER BY key")
+        return np.fromiter((key for (key,) in rows), dtype=np.int64)
+
     def deleted(self, connection: sqlite3.Connection, commits: int, key: int) -> Keys:
         """Return the keys up to ``key`` that were deleted after commit number ``commits``."""
         rows = connection.execute(

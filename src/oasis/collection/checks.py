@@ -6,7 +6,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def findings(
         head = catalog.head(connection)
         if head.commits != view.head.commits:
             return [f"commit {view.head.commits} was looked at, {head.commits} is there"]
-        found += _items(connection, head, view)
+        found += _items(catalog, connection, head, view)
     except (sqlite3.DatabaseError, OasisError) as error:
         # what SQLite cannot read, it cannot be asked about either
         return [f"catalog: {error}"]
@@ -50,7 +49,9 @@ def findings(
     return found
 
 
-def _items(connection: sqlite3.Connection, head: Head, view: View) -> Iterator[str]:
+def _items(
+    catalog: Catalog, connection: sqlite3.Connection, head: Head, view: View
+) -> Iterator[str]:
     members: Counter[int] = Counter()
     bad: list[int] = []
     foreign: list[int] = []
@@ -63,7 +64,7 @@ def _items(connection: sqlite3.Connection, head: Head, view: View) -> Iterator[s
             bad.append(key)
             continue
         members.update(label_numbers(labels))
-        if len(code) * 8 != view.index.n_bits or not 0 < key < head.next_key:
+        if len(code) * 8 != view.home.n_bits or not 0 < key < head.next_key:
             foreign.append(key)
             continue
         keys.append(key)
@@ -75,18 +76,10 @@ def _items(connection: sqlite3.Connection, head: Head, view: View) -> Iterator[s
     n = len(keys) + len(bad) + len(foreign)
     if n != head.n_items:
         yield f"catalog: there are {n} items, its head says {head.n_items}"
-    stored = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(len(keys), -1) if keys else None
-    yield from _in_memory(keys, stored, view)
+    stored = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, view.home.n_bits // 8)
+    deleted = catalog.deleted(connection, 0, head.next_key)
+    yield from view.home.findings(np.array(keys, dtype=np.int64), stored, deleted, head.next_key)
     yield from _classes(connection, members, exact=not bad)
-
-
-def _in_memory(keys: list[int], stored: Any, view: View) -> Iterator[str]:
-    held, ids = view.index.items()
-    order = np.argsort(ids)
-    if not np.array_equal(ids[order], keys):
-        yield "index: it does not hold the same items as the catalog"
-    elif len(keys) and not np.array_equal(held[order], stored):
-        yield "index: some of its codes differ from those in the catalog"
 
 
 def _classes(
@@ -127,8 +120,8 @@ def _index(directory: Path, head: Head, view: View) -> Iterator[str]:
     path = directory / head.index_name
     try:
         index = HammingIndex.open(path, verify=True)
-        if index.n_bits != view.index.n_bits:
-            yield f"{path.name}: its codes have {index.n_bits} bits, not {view.index.n_bits}"
+        if index.n_bits != view.home.n_bits:
+            yield f"{path.name}: its codes have {index.n_bits} bits, not {view.home.n_bits}"
     except (OSError, OasisError) as error:
         yield f"{path.name}: {error} (it is made anew from the catalog)"
 

@@ -13,11 +13,13 @@ from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.checks import findings
 from oasis.collection.files import LOCK_NAME, Files
+from oasis.collection.home import LOCAL, check_address
 from oasis.collection.intake import check_id
 from oasis.collection.lock import WriterLock
 from oasis.collection.raw import check_sequence, extract_items
 from oasis.collection.reader import ATTEMPTS, Reader
 from oasis.collection.records import Id, Rejected
+from oasis.collection.settling import recorded_address, settle
 from oasis.collection.setup import Setup
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
@@ -65,9 +67,13 @@ class Collection(Reader):
         )
         self._lock = lock
         self._writer: Writer | None = None
-        if lock is not None:
-            self._writer = Writer(catalog, Files(directory), setup, words)
-        self._settle_extractor()
+        try:
+            if lock is not None:
+                self._writer = Writer(catalog, Files(directory), setup, words, self._view.home)
+            self._settle_extractor()
+        except BaseException:
+            self._view.home.close()
+            raise
 
     # -- opening and closing -------------------------------------------------------------------
 
@@ -82,6 +88,7 @@ class Collection(Reader):
         words: str | PathLike[str] | None = None,
         readonly: bool = False,
         timeout: float = 0.0,
+        index: str | PathLike[str] | None = None,
     ) -> Self:
         """Open a collection; it is created where there is none.
 
@@ -104,17 +111,26 @@ class Collection(Reader):
             a new commit, and follows it.
         timeout : float
             Seconds to wait for another writer; 0 does not wait.
+        index : str or path-like, optional
+            Where the codes are searched: "local", in memory; "milvus://host:port/name"; or the path
+            of a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another
+            one than is recorded moves the codes there, from the catalog, which has them all; only a
+            writer can.
 
         Raises
         ------
         LockedError
             Another writer has it open.
         CollectionError
-            The directory is no collection, or (`StorageError`) cannot be read or written.
+            The directory is no collection, or (`StorageError`) cannot be read or written; or
+            there are items at ``index`` that are not of this collection.
+        EngineError
+            Milvus is not there, or does not answer in time.
         FormatError
             A file of it is damaged, or (`NewerVersionError`) was written by a newer oasis.
         """
         directory = Path(path)
+        address = None if index is None else check_address(index)
         lock: WriterLock | None = None
         catalog: Catalog | None = None
         try:
@@ -125,7 +141,9 @@ class Collection(Reader):
                     _make_directory(directory)
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
-                return cls._opened(directory, catalog, lock, n_bits, model, extractor, words)
+                return cls._opened(
+                    directory, catalog, lock, n_bits, model, extractor, words, address
+                )
         except BaseException:
             if catalog is not None:
                 catalog.close()
@@ -143,11 +161,20 @@ class Collection(Reader):
         model: OASIS | None,
         extractor: Extractor | None,
         words: Any,
+        address: str | None,
     ) -> Self:
         with catalog.reading() as connection:
             setup = Setup.read(catalog, connection)
+            recorded = recorded_address(catalog, connection)
         if setup is not None:
             setup.check_same(model, n_bits)
+            if address is not None and lock is not None:
+                settle(catalog, setup.n_bits, address)
+            elif address not in (None, recorded):
+                raise InputError(
+                    f"the codes of this collection are searched at {recorded!r}, got index="
+                    f"{address!r}; a reader cannot move them, leave it out"
+                )
             return cls(directory, catalog, setup, lock, extractor, words)
         if lock is None:
             raise CollectionError(f"the collection at {directory} is only just being made")
@@ -155,6 +182,7 @@ class Collection(Reader):
         setup = Setup.of(model)
         if n_bits is not None and n_bits != setup.n_bits:
             raise InputError(f"n_bits={n_bits}, but the model has n_bits={setup.n_bits}")
+        settle(catalog, setup.n_bits, LOCAL if address is None else address)
         with catalog.write():
             setup.write(catalog)
         store.disk.sync(directory)
@@ -175,6 +203,7 @@ class Collection(Reader):
                     self._view = self._writer.checkpoint(self._view, index_changes=share)
             finally:
                 self._closed = True
+                self._view.home.close()
                 self._catalog.close()
                 if self._lock is not None:
                     self._lock.release()
@@ -245,8 +274,9 @@ class Collection(Reader):
         Returns
         -------
         list of Rejected
-            The items left out: no features could be made, or the id is there already. An ingest
-            that was interrupted is therefore resumed by giving the same items again.
+            The items left out: there was nothing to make features of, or they could not be made,
+            or the id is there already. An ingest that was interrupted is therefore resumed by
+            giving the same items again.
         """
         self._check_writable()
         items = check_sequence(items, "items")

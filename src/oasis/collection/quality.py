@@ -56,12 +56,12 @@ class Probe:
         None where no sample has labels or no stored item can be judged.
         """
         labelled = np.flatnonzero([bool(names) for names in labels])
-        if view.model is None or not len(labelled) or not len(view.index):
+        if view.model is None or not len(labelled) or not view.head.n_items:
             return None
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
         codes = pack(view.model.project({name: matrix[rows] for name, matrix in X.items()}))
-        k = min(_LOOKED_AT, len(view.index))
+        k = min(_LOOKED_AT, view.head.n_items)
         keys = view.index.search(codes, k).ids
         numbers = {name: number for number, name in enumerate(view.classes)}
         wanted = [

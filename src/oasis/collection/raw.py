@@ -34,10 +34,11 @@ def extract_items(
 
     An item is an object with ``id``, ``labels`` and ``payload`` beside the fields of the extractor,
     or a mapping with such keys. ``known`` says which ids are in the collection already: their items
-    are left out before anything is extracted.
+    are left out before anything is extracted, and so are those that have none of the fields.
     """
     ids = [check_id(_field(item, "id")) for item in items]
     there = known(ids)
+    fields = sorted({field for field, _ in extractor.sources.values()})
     rejected: list[Rejected] = []
     seen: set[Id] = set()
     rows: list[int] = []
@@ -46,6 +47,9 @@ def extract_items(
             rejected.append(Rejected(row, each, f"id {each!r} is in the collection already"))
         elif each in seen:
             rejected.append(Rejected(row, each, f"id {each!r} is given more than once"))
+        elif all(_is_nothing(_field(items[row], field)) for field in fields):
+            reason = f"it has nothing to learn from; expected one of {fields}"
+            rejected.append(Rejected(row, each, reason))
         else:
             seen.add(each)
             rows.append(row)
@@ -91,6 +95,10 @@ def check_sequence(items: Any, what: str) -> Sequence[Any]:
     if isinstance(items, (str, bytes, Mapping)) or not hasattr(items, "__iter__"):
         raise InputError(f"{what} must be a list of items, got {type(items).__name__}")
     return items if isinstance(items, Sequence) else list(items)
+
+
+def _is_nothing(raw: Any) -> bool:
+    return raw is None or (isinstance(raw, str) and not raw.strip())
 
 
 def _field(item: Any, name: str) -> Any:

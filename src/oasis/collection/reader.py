@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from oasis.collection.setup import Setup
 from oasis.collection.view import VanishedError, View, follow, load
 from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
 from oasis.features.extractor import Extractor
-from oasis.index import HammingIndex
+from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
 
 ATTEMPTS = 20
@@ -177,8 +177,21 @@ class Reader:
                 names = self._catalog.class_names(connection)
         if row is None:
             raise UnknownIdError(f"no item has the id {id!r}")
-        labels = tuple(names[number] for number in label_numbers(row[2]))
-        return Stored(row[0], json.loads(row[1]) if row[1] else {}, labels, row[3], row[4])
+        return _stored(row, names)
+
+    def items(self) -> Iterator[Stored]:
+        """Yield every item as it is stored, oldest first, all of them as of one commit.
+
+        What is committed after the first item was asked for is not seen. Cost: about 6 microseconds
+        an item, in no more memory than one takes; the files cannot be tidied up while an iteration
+        goes on, so one that is given up should be closed.
+        """
+        with self._catalog.reading() as connection:
+            names = self._catalog.class_names(connection)
+            for row in connection.execute(
+                "SELECT id, payload, labels, round, code FROM items ORDER BY key"
+            ):
+                yield _stored(row, names)
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -215,6 +228,7 @@ class Reader:
             commits=view.head.commits,
             journal_entries=view.head.journal_entries,
             extractor=self._recorded_extractor(),
+            index=view.home.address,
             bytes=Files(self.path).sizes(),
         )
 
@@ -229,7 +243,7 @@ class Reader:
         return copy.copy(_learned(self._current()))
 
     @property
-    def index(self) -> HammingIndex:
+    def index(self) -> CodeIndex:
         """The index of all codes by key, to be read only."""
         return self._current().index
 
@@ -288,6 +302,12 @@ class Reader:
                 # the writer has committed between our looks at catalog and file
                 if not attempts:
                     raise
+
+
+def _stored(row: tuple[Any, ...], names: Sequence[str]) -> Stored:
+    """Return an item from its row: id, payload, labels, round and code."""
+    labels = tuple(names[number] for number in label_numbers(row[2]))
+    return Stored(row[0], json.loads(row[1]) if row[1] else {}, labels, row[3], row[4])
 
 
 def _learned(view: View) -> OASIS:

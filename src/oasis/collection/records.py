@@ -95,6 +95,7 @@ class Stats:
     journal_entries : small chunks since the last checkpoint
     extractor : what makes features of raw items, by modality, or None
     bytes : kind of file -> bytes on disk
+    index : where the codes are searched: "local", or the address of a Milvus collection
     """
 
     n_items: int
@@ -107,6 +108,7 @@ class Stats:
     journal_entries: int
     extractor: dict[str, Any] | None = field(hash=False)
     bytes: dict[str, int] = field(hash=False)
+    index: str = "local"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ still have to forget.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from oasis.collection.records import Id
 
@@ -62,7 +62,8 @@ class Head:
     journal, journal_bytes, journal_entries : generation of the journal file (0: none), the
         committed part of it
     index, index_commits, index_key : generation of the index file (0: none), the commit it shows,
-        and the last key it may hold
+        and the last key it may hold. Where codes are searched elsewhere there is no file, and the
+        commit is one whose deletions are known to have arrived there
     """
 
     commits: int = 0
@@ -104,6 +105,15 @@ class Head:
             )
             if generation
         }
+
+
+def without_index_file(head: Head, commits: int, last_key: int) -> Head:
+    """Return a head that names no index file, as codes are searched elsewhere or read from rows.
+
+    Deletions up to ``commits`` need not be listed any longer; keys beyond ``last_key`` count as
+    changes since.
+    """
+    return replace(head, index=0, index_commits=commits, index_key=last_key)
 
 
 HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))

@@ -17,7 +17,7 @@ from oasis.collection.filters import Filter
 from oasis.collection.records import Hit
 from oasis.collection.schema import label_numbers
 from oasis.collection.view import View
-from oasis.errors import InputError
+from oasis.errors import CollectionError, InputError
 
 Mode: TypeAlias = Literal["asymmetric", "hamming"]
 
@@ -85,7 +85,7 @@ def answer(
     is made on its first use.
     """
     q = len(question.projections)
-    if not q or not len(view.index):
+    if not q or not view.head.n_items:
         return [[] for _ in range(q)]
     ask = _asker(view, question)
     wanted = question.k + question.offset
@@ -93,7 +93,7 @@ def answer(
         chosen = _filtered(view, catalog, allow_lists, question.where, ask, q, wanted)
         if chosen is None:
             allow = allow_lists.keys(question.where)
-            chosen = _plain(view, catalog, lambda n, _: ask(n, allow), wanted)
+            chosen = _plain(view, catalog, ask, wanted, allow)
     else:
         chosen = _plain(view, catalog, ask, wanted)
     found, rows, lists = chosen
@@ -112,7 +112,7 @@ _Chosen: TypeAlias = tuple[_Found, dict[int, _Row], list[list[int]]]
 
 
 def _asker(view: View, question: Question) -> _Ask:
-    n_bits = view.index.n_bits
+    n_bits = view.home.n_bits
     projections = question.projections
     if question.mode == "hamming":
         codes = pack(projections)
@@ -134,19 +134,32 @@ def _asker(view: View, question: Question) -> _Ask:
     return ask_real
 
 
-def _plain(view: View, catalog: Catalog, ask: _Ask, wanted: int) -> _Chosen:
-    """Return the first hits; asks for more where items were deleted under the search."""
-    n = min(wanted, max(1, len(view.index)))
+def _plain(
+    view: View, catalog: Catalog, ask: _Ask, wanted: int, allow: Keys | None = None
+) -> _Chosen:
+    """Return the first hits; asks for more where the index holds what is no item of this commit."""
+    n = min(wanted, view.head.n_items)
     while True:
-        found = ask(n, None)
+        found = ask(n, allow)
         with catalog.reading() as connection:
-            rows = _fetch(catalog, connection, found.keys)
+            rows = _fetch(view, catalog, connection, found.keys)
+            n_there = 0
+            if allow is None and found.keys.min() < 0:
+                n_there = catalog.count(connection, view.head.next_key)
         lists = [[j for j, key in enumerate(keys) if key in rows] for keys in found.keys.tolist()]
-        if n >= len(view.index) or all(len(hits) >= wanted for hits in lists):
+        lost = []
+        for hits, last in zip(lists, found.keys[:, -1].tolist(), strict=True):
+            if last >= 0:
+                lost.append(n - len(hits) if len(hits) < wanted else 0)
+            elif len(hits) < n_there:
+                # a -1 comes after all that the index has, and deletions are committed first
+                raise CollectionError(
+                    f"the index at {view.home.address} lacks {n_there - len(hits)} items of this "
+                    "collection; opening it for writing sends them"
+                )
+        if not any(lost):
             return found, rows, lists
-        if not (gone := sum((found.keys >= 0).sum(axis=1) - [len(hits) for hits in lists])):
-            return found, rows, lists
-        n += int(gone)
+        n += max(lost)
 
 
 def _filtered(
@@ -160,10 +173,10 @@ def _filtered(
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
     n = _OVERSAMPLE * wanted + _SPARE
-    while n * q <= _MOST and n * 4 < len(view.index) and not allow_lists.is_kept(where):
+    while n * q <= _MOST and n * 4 < view.head.n_items and not allow_lists.is_kept(where):
         found = ask(n, None)
         with catalog.reading() as connection:
-            rows = _fetch(catalog, connection, found.keys)
+            rows = _fetch(view, catalog, connection, found.keys)
         passing = {
             key
             for key, row in rows.items()
@@ -177,10 +190,15 @@ def _filtered(
 
 
 def _fetch(
-    catalog: Catalog, connection: sqlite3.Connection, keys: npt.NDArray[np.int64]
+    view: View, catalog: Catalog, connection: sqlite3.Connection, keys: npt.NDArray[np.int64]
 ) -> dict[int, _Row]:
+    """Return the rows of the keys that are items of the view's commit, and still there.
+
+    A key beyond it may have been searched with the code of a chunk that failed, and belong to
+    another one by now.
+    """
     columns = "key, id, payload, labels, code"
-    wanted: Sequence[int] = np.unique(keys[keys >= 0]).tolist()
+    wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < view.head.next_key)]).tolist()
     return {row[0]: _Row(*row[1:]) for row in catalog.rows(connection, columns, wanted)}
 
 

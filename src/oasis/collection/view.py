@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-import logging
 import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oasis.collection.catalog import Catalog
+from oasis.collection.home import Home
 from oasis.collection.journal import replay
 from oasis.collection.schema import Head
-from oasis.errors import FormatError, InputError
-from oasis.index import HammingIndex
+from oasis.collection.settling import open_home
+from oasis.errors import FormatError
+from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
 from oasis.store import checksum
-
-_LOG = logging.getLogger("oasis.collection")
 
 
 class VanishedError(FormatError):
@@ -31,36 +30,47 @@ class VanishedError(FormatError):
 class View:
     """One committed state.
 
-    The index is shared between views: it follows the newest one, and a search that finds a key
-    which is gone from the catalog meanwhile asks again.
+    The home is shared between views: it follows the newest one, and a search that finds a key
+    which is not of this commit, or gone from the catalog meanwhile, asks again.
 
     Attributes
     ----------
     head : what is committed
     model : the model after everything committed; None while nothing is learned
-    index : codes by key
+    home : where the codes are searched
     classes : class names; their positions are the numbers in the catalog. Shared and only ever
         appended to, before items that have them come into the index
     """
 
     head: Head
     model: OASIS | None
-    index: HammingIndex
+    home: Home
     classes: list[str]
+
+    @property
+    def index(self) -> CodeIndex:
+        """Codes by key."""
+        return self.home.index
 
 
 def load(
-    catalog: Catalog, connection: sqlite3.Connection, directory: Path, n_bits: int, words: Any
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    directory: Path,
+    n_bits: int,
+    words: Any,
+    known: Home | None = None,
 ) -> View:
     """Return the state that the connection sees, from the files beside the catalog.
 
     Cost: one pass over the model file, the replay of the journal, and the items that the index
-    file does not have; the index file itself is mapped.
+    file does not have; the index file itself is mapped. A home elsewhere is connected to when it
+    is first used; one that is ``known`` keeps its connection.
     """
     head = catalog.head(connection)
     model = _load_model(directory, head, words) if head.model else None
-    index = _load_index(catalog, connection, directory, head, n_bits)
-    return View(head, model, index, catalog.class_names(connection))
+    home = open_home(catalog, connection, directory, head, n_bits, known)
+    return View(head, model, home, catalog.class_names(connection))
 
 
 def follow(
@@ -72,22 +82,16 @@ def follow(
         return view
     if head.index_commits > view.head.commits:
         # deletions that this view has not seen may not be listed any more
-        return load(catalog, connection, directory, view.index.n_bits, words)
+        return load(catalog, connection, directory, view.home.n_bits, words, view.home)
     model = view.model
     if head.model != view.head.model:
         model = _load_model(directory, head, words)
     elif model is not None:
         start = view.head.journal_bytes if head.journal == view.head.journal else 0
         model = _replayed(model, directory, head, start)
-    last = view.head.next_key - 1
-    classes = catalog.class_names(connection, len(view.classes))
-    gone = catalog.deleted(connection, view.head.commits, last)
-    blocks = list(catalog.codes(connection, last, view.index.n_bits))
-    view.classes.extend(classes)
-    for keys, codes in blocks:
-        view.index.add(codes, keys)
-    view.index.remove(gone)
-    return View(head, model, view.index, view.classes)
+    view.classes.extend(catalog.class_names(connection, len(view.classes)))
+    view.home.follow(catalog, connection, view.head, head)
+    return View(head, model, view.home, view.classes)
 
 
 def with_seen(model: OASIS, n_seen: int) -> OASIS:
@@ -116,27 +120,3 @@ def _replayed(model: OASIS, directory: Path, head: Head, start: int) -> OASIS:
         except FileNotFoundError as error:
             raise VanishedError(f"{path} is missing") from error
     return with_seen(model, head.n_seen)
-
-
-def _load_index(
-    catalog: Catalog, connection: sqlite3.Connection, directory: Path, head: Head, n_bits: int
-) -> HammingIndex:
-    index, last = HammingIndex(n_bits), 0
-    if head.index:
-        try:
-            index = HammingIndex.open(directory / head.index_name)
-            if index.n_bits != n_bits:
-                raise FormatError(f"its codes have {index.n_bits} bits, expected {n_bits}")
-            index.remove(catalog.deleted(connection, head.index_commits, head.index_key))
-            last = head.index_key
-        except (FormatError, InputError, FileNotFoundError) as error:
-            # it is a copy of what the catalog holds, so it can be done without
-            _LOG.warning("%s is passed over: %s", head.index_name, error)
-            index, last = HammingIndex(n_bits), 0
-    for keys, codes in catalog.codes(connection, last, n_bits):
-        index.add(codes, keys)
-    if len(index) != head.n_items:
-        raise FormatError(
-            f"{catalog.path} is damaged: it has {len(index)} items, its head says {head.n_items}"
-        )
-    return index

@@ -1,9 +1,9 @@
 """The writing half of a collection: every change is one commit, or did not happen.
 
 The order of a chunk: check everything; ask its samples against the stored base; learn on a copy of
-the model; write files and wait until they are on the medium; commit in SQLite; publish in memory;
-remove the files that the commit made useless. Whatever raises before the commit leaves disk and
-memory as they were.
+the model; write files and wait until they are on the medium; send the codes, where they are
+searched elsewhere; commit in SQLite; publish in memory; remove the files that the commit made
+useless. Whatever raises before the commit leaves disk and memory as they were.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from oasis.collection.catalog import Catalog, translated
-from oasis.collection.changes import NewChunk, delete_items, insert_chunk, insert_round
+from oasis.collection.changes import delete_items, insert_chunk, insert_round
+from oasis.collection.chunk import NewChunk
 from oasis.collection.files import Files
+from oasis.collection.home import Home
 from oasis.collection.intake import check_intake
 from oasis.collection.journal import Entry
 from oasis.collection.quality import Probe
@@ -50,9 +52,12 @@ class Writer:
     ----------
     catalog, files, setup : of the collection
     words : where the word source is now
+    home : where the codes are searched; it is repaired
     """
 
-    def __init__(self, catalog: Catalog, files: Files, setup: Setup, words: Any) -> None:
+    def __init__(
+        self, catalog: Catalog, files: Files, setup: Setup, words: Any, home: Home
+    ) -> None:
         self._catalog = catalog
         self._files = files
         self._setup = setup
@@ -61,6 +66,7 @@ class Writer:
         with catalog.reading() as connection:
             head = catalog.head(connection)
             n_deleted = connection.execute("SELECT count(*) FROM deleted").fetchone()[0]
+            home.repair(catalog, connection, head)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
         files.sweep(head)
 
@@ -102,6 +108,7 @@ class Writer:
                 n_rounds=head.n_rounds + 1,
             )
             self._write_files(view, change, chunk, model)
+            view.home.before_commit(self._catalog, head, new_chunk)
             with self._catalog.write() as connection:
                 new_classes = insert_chunk(connection, new_chunk, view.classes)
                 seconds = time.perf_counter() - began
@@ -109,7 +116,7 @@ class Writer:
                 insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
                 self._catalog.put_head(head, change.head)
             view.classes.extend(new_classes)
-            view.index.add(codes, new_chunk.keys)
+            view.home.after_commit(new_chunk)
             self._changed += n
             return self._publish(view, change.head, model)
 
@@ -129,7 +136,7 @@ class Writer:
             with self._catalog.write() as connection:
                 delete_items(connection, keys, change.head.commits)
                 self._catalog.put_head(head, change.head)
-            view.index.remove(np.array(keys, dtype=np.int64))
+            view.home.forget(np.array(keys, dtype=np.int64))
             self._changed += len(keys)
             return self._publish(view, change.head, view.model)
 
@@ -145,10 +152,10 @@ class Writer:
             if folds and view.model is not None:
                 change.head = self._files.write_model(change.head, view.model)
             if indexes:
-                change.head = self._files.write_index(change.head, head, view.index)
+                change.head = view.home.checkpoint(self._catalog, self._files, change.head, head)
             with self._catalog.write():
                 self._catalog.put_head(head, change.head)
-            if indexes:
+            if change.head.index_commits > head.index_commits:
                 self._changed = 0
             return self._publish(view, change.head, view.model)
 
@@ -163,8 +170,9 @@ class Writer:
         """Write what the commit of a chunk will name."""
         if self._changed >= max(INDEX_ROWS, view.head.n_items // INDEX_SHARE):
             # it shows the state before this chunk, which is all that memory has
-            change.head = self._files.write_index(change.head, view.head, view.index)
-            self._changed = 0
+            change.head = view.home.checkpoint(self._catalog, self._files, change.head, view.head)
+            if change.head.index_commits > view.head.index_commits:
+                self._changed = 0
         X, labels = chunk.X, chunk.labels
         if model.unlabelled == "encode":
             rows = np.flatnonzero([bool(names) for names in labels])
@@ -200,7 +208,10 @@ class Writer:
             return True
 
     def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
-        new = View(head, model, view.index, view.classes)
+        if model is not None:
+            # made once a state, and here, or the first search after the commit would do it
+            model.state_.hash_function(model.normalize)
+        new = View(head, model, view.home, view.classes)
         self._files.tidy(head)
         return new
 

@@ -22,6 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from oasis.datasets.dataset import Dataset, Source, indicator
 from oasis.errors import DataError, InputError, MissingExtraError
+from oasis.features.gradients import CELL, gradients
 
 _FONTS = {
     "solid": "fa-solid-900.ttf",
@@ -29,8 +30,6 @@ _FONTS = {
     "brands": "fa-brands-400.ttf",
 }
 _WORD = r"(?u)\b\w+\b"  # letters and digits alone are words too: some icons show them
-_CELL = 8
-_N_ORIENTATIONS = 9
 _FINAL = 1 << 16  # sorts a release after its betas
 
 
@@ -124,8 +123,8 @@ def render(drawn: Sequence[Icon], size: int) -> npt.NDArray[np.uint8]:
 
     All are set at one font size; a glyph that is too wide or too high for it is shrunk to fit.
     """
-    if size < 2 * _CELL or size % _CELL:
-        raise InputError(f"size must be a multiple of {_CELL} and at least {2 * _CELL}, got {size}")
+    if size < 2 * CELL or size % CELL:
+        raise InputError(f"size must be a multiple of {CELL} and at least {2 * CELL}, got {size}")
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
@@ -154,44 +153,6 @@ def render(drawn: Sequence[Icon], size: int) -> npt.NDArray[np.uint8]:
         draw.text(corner, icon.character, fill=255, font=font(icon.style, height))
         out[i] = np.asarray(image)
     return out
-
-
-def gradients(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Return a histogram of oriented gradients per (size, size) image, unit length.
-
-    Gradients vote, by magnitude and shared between the two nearest of 9 unsigned orientations, in
-    cells of 8 x 8 pixels; every 2 x 2 cells form a block that is scaled to unit length. Shape
-    (n, 36 (size/8 - 1)^2) float32. An empty image gives zeros.
-
-    >>> import numpy as np
-    >>> gradients(np.zeros((1, 48, 48), dtype=np.uint8)).shape
-    (1, 900)
-    """
-    n, height, width = images.shape
-    pixels = images.astype(np.float32) / 255.0
-    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
-    dy[:, 1:-1] = pixels[:, 2:] - pixels[:, :-2]
-    dx[:, :, 1:-1] = pixels[:, :, 2:] - pixels[:, :, :-2]
-    magnitude = np.hypot(dx, dy)
-    angle = np.mod(np.arctan2(dy, dx), np.pi) * (_N_ORIENTATIONS / np.pi)  # in bins
-    low = np.floor(angle)
-    upper_share = angle - low
-    low_bin = low.astype(np.int64) % _N_ORIENTATIONS
-    rows, columns = height // _CELL, width // _CELL
-    cells = np.zeros((n, rows, columns, _N_ORIENTATIONS), dtype=np.float32)
-    for orientation in range(_N_ORIENTATIONS):
-        vote = np.where(low_bin == orientation, magnitude * (1 - upper_share), 0)
-        previous = (orientation - 1) % _N_ORIENTATIONS
-        vote += np.where(low_bin == previous, magnitude * upper_share, 0)
-        grid = vote.reshape(n, rows, _CELL, columns, _CELL)
-        cells[..., orientation] = grid.sum(axis=(2, 4))
-    corners = [cells[:, a : rows - 1 + a, b : columns - 1 + b] for a in (0, 1) for b in (0, 1)]
-    blocks = np.concatenate(corners, axis=3)
-    blocks /= np.linalg.norm(blocks, axis=3, keepdims=True) + 1e-3  # faint blocks stay faint
-    flat: npt.NDArray[np.float32] = blocks.reshape(n, -1)
-    norms = np.linalg.norm(flat, axis=1, keepdims=True)
-    flat /= np.where(norms > 0, norms, 1)
-    return flat
 
 
 def hashed_words(texts: Sequence[str], n_features: int = 2048) -> sp.csr_array:

@@ -9,25 +9,20 @@ demo with gradients took 12 to 18 s there.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.datasets.icons import Icon, gradients, render
+from oasis.datasets.icons import Icon, render
 from oasis.errors import MissingExtraError
-from oasis.features.extractor import Extractor, Function
-from oasis.features.image import read_pixels
+from oasis.features.extractor import Extractor
+from oasis.features.gradients import Gradients
 from oasis.features.text import HashedText
 from oasis.items import Item
 
 SIDE = 96
 """Side of a drawn icon in pixels."""
-
-_NAME = "glyph-gradients-48@1"
-_SIDE = 48
-_N_FEATURES = 900
 
 
 def extractor() -> Extractor:
@@ -38,25 +33,10 @@ def extractor() -> Extractor:
     """
     return Extractor(
         {
-            "image": ("image", Function(_NAME, describe, _N_FEATURES)),
+            "image": ("image", Gradients()),
             "text": ("text", HashedText(stop_words="english")),
         }
     )
-
-
-def describe(pictures: Sequence[object]) -> npt.NDArray[np.float32]:
-    """Return the gradients of pictures, given as paths or the bytes of files: (n, 900) float32."""
-    from PIL import Image
-
-    small = np.zeros((len(pictures), _SIDE, _SIDE), dtype=np.uint8)
-    for row, picture in enumerate(pictures):
-        grey = Image.fromarray(read_pixels(picture)).convert("L")
-        small[row] = np.asarray(grey.resize((_SIDE, _SIDE), Image.Resampling.BOX))
-    return gradients(small)
-
-
-EMBEDDERS: dict[str, Callable[[list[Any]], Any]] = {_NAME: describe}
-"""What `Extractor.from_description` needs to search the demo's collection with raw items."""
 
 
 def items(icons: Sequence[Icon]) -> list[Item]:

@@ -3,6 +3,7 @@
 ============  =====================================================================
 `text`        words hashed into a bag of words (CSR), no vocabulary to keep
 `image`       pictures through EfficientNet-Lite0 (extra ``images``)
+`gradients`   pictures by their oriented gradients, for drawings
 `extractor`   which field of an item feeds which modality, through which embedder
 ============  =====================================================================
 

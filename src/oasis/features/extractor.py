@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.errors import InputError
+from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
 from oasis.features.text import HashedText
 
@@ -300,11 +301,14 @@ def embedder_of_name(name: str) -> Embedder:
     """
     if name == EfficientNetLite0.name:
         return EfficientNetLite0()
+    if name == Gradients.name:
+        return Gradients()
     text = HashedText.from_name(name)
     if text is None:
         raise InputError(
-            f"no embedder is called {name!r}; known are {EfficientNetLite0.name!r} and names like "
-            f"{HashedText().name!r}; pass any other as a callable under its name"
+            f"no embedder is called {name!r}; known are {EfficientNetLite0.name!r}, "
+            f"{Gradients.name!r} and names like {HashedText().name!r}; pass any other as a "
+            "callable under its name"
         )
     return text
 

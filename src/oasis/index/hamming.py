@@ -13,14 +13,22 @@ import numpy.typing as npt
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import file
+from oasis.index.arguments import (
+    Ids,
+    check_distinct,
+    check_ids,
+    check_ids_of,
+    check_k,
+    check_projections,
+    check_radius,
+    unknown_ids,
+)
 from oasis.index.filters import Allowed
 from oasis.index.layout import Layout
 from oasis.index.postings import Ints
 from oasis.index.scan import Projections, best, nearest, within
 from oasis.index.search import Scan, Search
 from oasis.index.state import State, View
-
-Ids = npt.NDArray[np.int64]
 
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
@@ -117,10 +125,7 @@ class HammingIndex:
         ids : (n,) integers, >= 0, distinct and not in the index
         """
         codes = check_codes(codes, self.n_bits)
-        keys = _check_ids(ids)
-        if len(keys) != len(codes):
-            raise InputError(f"got {len(codes)} codes and {len(keys)} ids; expected as many")
-        _check_distinct(keys)
+        keys = check_ids_of(codes, ids)
         if not len(keys):
             return
         with self._writer:
@@ -135,8 +140,8 @@ class HammingIndex:
 
         An id that was removed may be added again, and is then the newest.
         """
-        keys = _check_ids(ids)
-        _check_distinct(keys)
+        keys = check_ids(ids)
+        check_distinct(keys)
         if not len(keys):
             return
         with self._writer:
@@ -159,7 +164,7 @@ class HammingIndex:
             ids (q, k) int64 and distances (q, k) int32, in bits.
         """
         queries = check_codes(codes, self.n_bits)
-        k = _check_k(k)
+        k = check_k(k)
 
         def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
@@ -186,8 +191,8 @@ class HammingIndex:
         ScoredMatches
             ids (q, k) int64, padded with -1, and scores (q, k) float32, padded with -inf.
         """
-        queries = Projections.of(_check_projections(projections, self.n_bits))
-        k = _check_k(k)
+        queries = Projections.of(check_projections(projections, self.n_bits))
+        k = check_k(k)
 
         def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
@@ -206,9 +211,7 @@ class HammingIndex:
             offsets (q + 1,), ids and distances; query i has the stretch between its two offsets.
         """
         queries = check_codes(codes, self.n_bits)
-        if isinstance(radius, bool) or not isinstance(radius, (int, np.integer)) or radius < 0:
-            raise InputError(f"radius must be an integer of at least 0, got {radius!r}")
-        radius = min(int(radius), self.n_bits)
+        radius = min(check_radius(radius), self.n_bits)
         state = self._state
         if not state.n_items or not len(queries):
             nothing = np.empty(0, dtype=np.int64)
@@ -231,7 +234,7 @@ class HammingIndex:
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
         state = self._state
-        return state.code_of(_rows_of(state, _check_ids(ids)))
+        return state.code_of(_rows_of(state, check_ids(ids)))
 
     def items(self) -> tuple[Codes, Ids]:
         """Return the codes (n, n_bits / 8) and ids (n,) of all items, in order of insertion."""
@@ -299,48 +302,8 @@ class HammingIndex:
         return ids, keys
 
 
-def _check_k(k: Any) -> int:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise InputError(f"k must be an integer of at least 1, got {k!r}")
-    return int(k)
-
-
-def _check_ids(ids: Any) -> Ids:
-    array = np.asarray(ids)
-    if array.ndim != 1:
-        raise InputError(f"ids must be one-dimensional, got shape {array.shape}")
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"ids must be integers, got {array.dtype}")
-    if int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int64).max:
-        bad = int(array.min()) if int(array.min()) < 0 else int(array.max())
-        raise InputError(f"ids must lie between 0 and 2**63 - 1, got {bad}")
-    return array.astype(np.int64, copy=False)
-
-
-def _check_distinct(ids: Ids) -> None:
-    if bool((ids[1:] > ids[:-1]).all()):
-        return
-    ordered = np.sort(ids)
-    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(repeated):
-        raise InputError(f"id {int(ordered[repeated[0]])} is given more than once")
-
-
 def _rows_of(state: State, ids: Ids) -> Ints:
     rows = state.row_of(ids)
     if bool((rows < 0).any()):
-        unknown = ids[rows < 0]
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        raise InputError(f"id {int(unknown[0])}{more} is not in the index")
+        raise unknown_ids(ids[rows < 0])
     return rows
-
-
-def _check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
-    array = np.asarray(projections)
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"projections must be real numbers, got {array.dtype}")
-    if array.ndim != 2 or array.shape[1] != n_bits:
-        raise InputError(f"projections must have shape (q, {n_bits}), got {array.shape}")
-    return array

@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 
 from oasis.collection import Collection
 from oasis.errors import OasisError
-from oasis.service import pages, routes
+from oasis.service import pages, routes, searching
+from oasis.service.direct import Direct
 from oasis.service.guard import Guard
-from oasis.service.logs import LOG
-from oasis.service.problems import Problem, response_to
+from oasis.service.problems import Problem, response_to, response_to_error
 from oasis.service.settings import Settings
 from oasis.service.state import Service
 from oasis.service.wire import REQUESTS
@@ -49,8 +49,13 @@ def assemble(collection: Collection, settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
+    app.include_router(searching.router)
     app.include_router(routes.router)
     app.include_router(pages.router())
+    # each one lies around those before it
+    app.add_middleware(
+        Direct, service=service, route=searching.search_route(), endpoint=searching.search_directly
+    )
     app.add_middleware(Guard, service=service)
     app.add_exception_handler(Problem, _of_problem)
     app.add_exception_handler(OasisError, _of_error)
@@ -69,11 +74,7 @@ def _of_problem(request: Request, error: Exception) -> Response:
 def _of_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, OasisError):
         raise error
-    problem = Problem.of(error)
-    if problem.status >= 500:
-        facts = {"request_id": request.state.request_id}
-        LOG.error("refused by the collection", exc_info=error, extra={"facts": facts})
-    return response_to(request, problem)
+    return response_to_error(request, error)
 
 
 def _of_parameters(request: Request, error: Exception) -> Response:

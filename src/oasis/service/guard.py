@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 
 from oasis.service.logs import LOG
 from oasis.service.problems import Problem, busy
@@ -34,6 +34,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Of every answer that does not set its own."""
+_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -142,10 +143,10 @@ class _Exchange:
         """Pass an answer on, with the headers that every answer has."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers["X-Request-ID"] = self.id
+            headers = message["headers"]
+            own = {name for name, _ in headers}
+            headers.extend(each for each in _HEADERS if each[0] not in own)
+            headers.append((b"x-request-id", self.id.encode()))
         await self._send(message)
 
     async def _refuse(self, problem: Problem) -> None:

@@ -12,6 +12,7 @@ from oasis.errors import (
     CollectionError,
     DataError,
     DuplicateIdError,
+    EngineError,
     FormatError,
     InputError,
     LockedError,
@@ -22,6 +23,7 @@ from oasis.errors import (
     UnknownIdError,
     UnknownWordError,
 )
+from oasis.service.logs import LOG
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -36,6 +38,7 @@ _STATUS: tuple[tuple[type[OasisError], int, str], ...] = (
     (DataError, 422, "data"),
     (MissingExtraError, 501, "missing-extra"),
     (LockedError, 503, "locked"),
+    (EngineError, 503, "engine"),
     (StorageError, 507, "storage"),
     (CollectionError, 503, "collection"),
     (FormatError, 500, "format"),
@@ -133,3 +136,12 @@ def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
 def response_to(request: Request, problem: Problem) -> Response:
     """Return a problem as the answer to a request."""
     return problem.response(request.state.request_id)
+
+
+def response_to_error(request: Request, error: OasisError) -> Response:
+    """Return an error of the collection as an answer; one that is not the caller's is logged."""
+    problem = Problem.of(error)
+    if problem.status >= 500:
+        facts = {"request_id": request.state.request_id}
+        LOG.error("refused by the collection", exc_info=error, extra={"facts": facts})
+    return response_to(request, problem)

@@ -1,4 +1,4 @@
-"""The API: what can be asked, and what is answered."""
+"""The API but for the search: what can be asked, and what is answered."""
 
 from __future__ import annotations
 
@@ -8,162 +8,38 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from zlib import crc32
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Request, Response
 
-from oasis.collection import Hit
 from oasis.errors import DataError, InputError
 from oasis.features.thumbnail import thumbnail
 from oasis.service import metrics as prometheus
 from oasis.service import wire
-from oasis.service.bodies import FORM, JSON, TENSORS, Body, matrices, raw_fields, read_body
+from oasis.service.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
+from oasis.service.operations import (
+    PROBLEMS,
+    READ,
+    WRITE,
+    at_pointer,
+    check_batch,
+    check_raw,
+    gives,
+    n_rows,
+    takes,
+)
 from oasis.service.pictures import check_pixels, media_type
-from oasis.service.problems import MEDIA_TYPE, Problem
-from oasis.service.settings import Scope
+from oasis.service.problems import Problem
 from oasis.service.state import Served, Service
 
 router = APIRouter()
-
-_bearer = HTTPBearer(auto_error=False, description="A read token, or the write token.")
-_Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": wire.ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
-}
-
-
-async def reading(service: Served, credentials: _Credentials) -> None:
-    """Let only those in who may read."""
-    _check(service, credentials, Scope.READ)
-
-
-async def writing(service: Served, credentials: _Credentials) -> None:
-    """Let only those in who may write."""
-    _check(service, credentials, Scope.WRITE)
-    if service.collection.readonly:
-        raise Problem(403, "readonly", "this service only reads; another process writes")
-
-
-def _check(service: Service, credentials: _Credentials, wanted: Scope) -> None:
-    scope = service.settings.tokens.scope(credentials.credentials if credentials else None)
-    if scope >= wanted:
-        return
-    if scope > Scope.NOTHING:
-        raise Problem(403, "scope", "this token may read, but not write")
-    found = "it is not a known one" if credentials else "there is none"
-    raise Problem(
-        401,
-        "token",
-        f"a token is needed, and {found}; send it as: Authorization: Bearer TOKEN",
-        headers={"WWW-Authenticate": "Bearer"},
-    )
-
-
-_Read = [Depends(reading)]
-_Write = [Depends(writing)]
-
-
-def _takes(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
-    """Describe the body of an operation, which is decoded by `read_body`."""
-    own = {"$ref": f"#/components/schemas/{form.__name__}"}
-    content: dict[str, Any] = {JSON: {"schema": own}}
-    if FORM in kinds:
-        file = {"type": "string", "format": "binary"}
-        content[FORM] = {
-            "schema": {
-                "type": "object",
-                "properties": {"request": own, "image.0": file, "image.1": file},
-            }
-        }
-    if TENSORS in kinds:
-        content[TENSORS] = {"schema": {"type": "string", "format": "binary"}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _gives(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}, **_PROBLEMS}
-
-
-# -- searching ---------------------------------------------------------------------------------
-
-
-@router.post(
-    "/v1/search",
-    dependencies=_Read,
-    responses=_gives(wire.SearchAnswer),
-    openapi_extra=_takes(wire.SearchRequest, FORM, TENSORS),
-)
-async def search(request: Request, service: Served) -> Response:
-    """Search with vectors, with texts and pictures, with words, or for more like an item."""
-    body = await read_body(request, service, wire.SearchRequest)
-    asked, limits = body.request, service.settings.limits
-    if asked.k > limits.k:
-        raise _at("/k", f"at most {limits.k} hits are given a query, got k={asked.k}")
-    if asked.k + asked.offset > limits.hits:
-        raise _at("/offset", f"k + offset may be at most {limits.hits}")
-    lists = await service.read(lambda: _search(service, body))
-    return wire.answer({"results": [[wire.hit(found) for found in hits] for hits in lists]})
-
-
-def _search(service: Service, body: Body[wire.SearchRequest]) -> list[list[Hit]]:
-    collection, asked = service.collection, body.request
-    how: dict[str, Any] = {
-        "k": asked.k,
-        "mode": asked.mode,
-        "where": asked.where,
-        "offset": asked.offset,
-    }
-    if asked.like is not None:
-        return [collection.more_like(asked.like, **how)]
-    if asked.words is not None:
-        _check_batch(service, len(asked.words), asked)
-        return collection.search_words(asked.words, **how)
-    if asked.items is not None:
-        queries = raw_fields(body)
-        _check_raw(service, len(queries))
-        for query in queries:
-            if query["image"] is not None:
-                check_pixels(query["image"], service.settings.limits.pixels)
-        return collection.search_items(queries, **how)
-    X = matrices(body)
-    _check_batch(service, _rows(X), asked)
-    return collection.search(X, **how)
-
-
-def _rows(X: dict[str, Any]) -> int:
-    return max((matrix.shape[0] for matrix in X.values()), default=0)
-
-
-def _check_batch(service: Service, n: int, asked: wire.SearchRequest | None = None) -> None:
-    limits = service.settings.limits
-    if n > limits.batch:
-        raise Problem(413, "too-large", f"at most {limits.batch} rows are taken at once, got {n}")
-    if asked is not None and n * (asked.k + asked.offset) > limits.hits:
-        raise Problem(
-            413, "too-large", f"{n} queries with {asked.k + asked.offset} hits each are too many: "
-            f"at most {limits.hits} hits are found at once"
-        )  # fmt: skip
-
-
-def _check_raw(service: Service, n: int) -> None:
-    limit = service.settings.limits.raw_batch
-    if n > limit:
-        raise Problem(413, "too-large", f"at most {limit} raw items are taken at once, got {n}")
-
-
-def _at(pointer: str, detail: str) -> Problem:
-    return Problem(422, "input", detail, [(pointer, detail)])
-
 
 # -- changing ----------------------------------------------------------------------------------
 
 
 @router.post(
     "/v1/ingest",
-    dependencies=_Write,
-    responses=_gives(wire.IngestAnswer),
-    openapi_extra=_takes(wire.IngestRequest, FORM, TENSORS),
+    dependencies=WRITE,
+    responses=gives(wire.IngestAnswer),
+    openapi_extra=takes(wire.IngestRequest, FORM, TENSORS),
 )
 async def ingest(request: Request, service: Served) -> Response:
     """Learn from a chunk and store its items: all of it, or nothing with an error.
@@ -174,13 +50,13 @@ async def ingest(request: Request, service: Served) -> Response:
     body = await read_body(request, service, wire.IngestRequest)
     if body.request.items is None:
         X = matrices(body)
-        _check_batch(service, _rows(X))
+        check_batch(service, n_rows(X))
         return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
     items = raw_fields(body)
-    _check_raw(service, len(items))
+    check_raw(service, len(items))
     for row, item in enumerate(items):
         if item["text"] is None and item["image"] is None:
-            raise _at(f"/items/{row}", f"item {row} has neither a text nor a picture")
+            raise at_pointer(f"/items/{row}", f"item {row} has neither a text nor a picture")
     pictures = await service.read(lambda: _thumbnails(service, body, items))
     return wire.answer(await service.change(lambda: _ingest_items(service, body, items, pictures)))
 
@@ -193,7 +69,7 @@ def _ingest_vectors(
     if labels is None:
         raise InputError("the labels are missing; write null for a sample without")
     service.collection.ingest(X, labels, asked.ids, asked.payload, asked.thumbnails)
-    return _ingested(service, _rows(X), [], start)
+    return _ingested(service, n_rows(X), [], start)
 
 
 def _thumbnails(
@@ -243,9 +119,9 @@ def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> di
 
 @router.post(
     "/v1/delete",
-    dependencies=_Write,
-    responses=_gives(wire.CountAnswer),
-    openapi_extra=_takes(wire.IdsRequest),
+    dependencies=WRITE,
+    responses=gives(wire.CountAnswer),
+    openapi_extra=takes(wire.IdsRequest),
 )
 async def delete(request: Request, service: Served) -> Response:
     """Delete items for ever; every id must be there."""
@@ -254,7 +130,7 @@ async def delete(request: Request, service: Served) -> Response:
     return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
 
 
-@router.post("/v1/checkpoint", dependencies=_Write, responses=_gives(wire.CountAnswer))
+@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(wire.CountAnswer))
 async def checkpoint(service: Served) -> Response:
     """Write the whole model and the index, and erase the journal with the features in it."""
     await service.change(service.collection.checkpoint)
@@ -263,9 +139,9 @@ async def checkpoint(service: Served) -> Response:
 
 @router.post(
     "/v1/words",
-    dependencies=_Write,
-    responses=_gives(wire.CountAnswer),
-    openapi_extra=_takes(wire.WordsRequest),
+    dependencies=WRITE,
+    responses=gives(wire.CountAnswer),
+    openapi_extra=takes(wire.WordsRequest),
 )
 async def add_words(request: Request, service: Served) -> Response:
     """Add vectors of class names to a collection whose label space was made from a mapping."""
@@ -289,10 +165,10 @@ def _id(text: str, kind: str) -> str | int:
     try:
         return int(text)
     except ValueError:
-        raise _at("/id", f"the id {text[:100]!r} is no whole number") from None
+        raise at_pointer("/id", f"the id {text[:100]!r} is no whole number") from None
 
 
-@router.get("/v1/item", dependencies=_Read, responses=_gives(wire.StoredAnswer))
+@router.get("/v1/item", dependencies=READ, responses=gives(wire.StoredAnswer))
 async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # noqa: A002
     """Return an item as it is stored. The id stands in the query, as it may hold anything."""
     key = _id(id, kind)
@@ -301,14 +177,14 @@ async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # no
 
 @router.get(
     "/v1/thumbnail",
-    dependencies=_Read,
+    dependencies=READ,
     responses={
         200: {
             "content": {kind: {} for kind in ("image/png", "image/jpeg")},
             "description": "A small picture.",
         },
         304: {"description": "It is the one that you have."},
-        **_PROBLEMS,
+        **PROBLEMS,
     },
 )
 async def thumbnail_of(
@@ -331,9 +207,9 @@ async def thumbnail_of(
 
 @router.post(
     "/v1/known",
-    dependencies=_Read,
-    responses=_gives(wire.IdsAnswer),
-    openapi_extra=_takes(wire.IdsRequest),
+    dependencies=READ,
+    responses=gives(wire.IdsAnswer),
+    openapi_extra=takes(wire.IdsRequest),
 )
 async def known(request: Request, service: Served) -> Response:
     """Return those of the ids that items have."""
@@ -343,28 +219,28 @@ async def known(request: Request, service: Served) -> Response:
     return wire.answer({"ids": [each for each in dict.fromkeys(ids) if each in found]})
 
 
-@router.get("/v1/classes", dependencies=_Read, responses=_gives(wire.ClassesAnswer))
+@router.get("/v1/classes", dependencies=READ, responses=gives(wire.ClassesAnswer))
 async def classes(service: Served) -> Response:
     """Return the classes in order of arrival."""
     found = await service.read(service.collection.classes)
     return wire.answer({"classes": [asdict(each) for each in found]})
 
 
-@router.get("/v1/rounds", dependencies=_Read, responses=_gives(wire.RoundsAnswer))
+@router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""
     found = await service.read(service.collection.rounds)
     return wire.answer({"rounds": [asdict(each) for each in found]})
 
 
-@router.get("/v1/stats", dependencies=_Read, responses=_gives(wire.StatsAnswer))
+@router.get("/v1/stats", dependencies=READ, responses=gives(wire.StatsAnswer))
 async def stats(service: Served) -> Response:
     """Return the collection in numbers."""
     found = await service.read(service.collection.stats)
     return wire.answer({**asdict(found), "readonly": service.collection.readonly})
 
 
-@router.get("/v1/check", dependencies=_Write, responses=_gives(wire.FindingsAnswer))
+@router.get("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
 async def check(service: Served) -> Response:
     """Read everything and return what is wrong with it, in words. Changes wait meanwhile."""
     return wire.answer({"findings": await service.change(service.collection.check)})
@@ -373,13 +249,13 @@ async def check(service: Served) -> Response:
 # -- watching ----------------------------------------------------------------------------------
 
 
-@router.get("/health/live", responses={200: {"model": wire.HealthAnswer}, 421: _PROBLEMS[421]})
+@router.get("/health/live", responses={200: {"model": wire.HealthAnswer}, 421: PROBLEMS[421]})
 async def live() -> Response:
     """Say that the process answers."""
     return wire.answer({"status": "live"})
 
 
-@router.get("/health/ready", responses=_gives(wire.HealthAnswer))
+@router.get("/health/ready", responses=gives(wire.HealthAnswer))
 async def ready(service: Served) -> Response:
     """Say whether searches and changes are taken."""
     if service.queue.stopping:
@@ -390,8 +266,8 @@ async def ready(service: Served) -> Response:
 
 @router.get(
     "/metrics",
-    dependencies=_Read,
-    responses={200: {"content": {"text/plain": {}}}, **_PROBLEMS},
+    dependencies=READ,
+    responses={200: {"content": {"text/plain": {}}}, **PROBLEMS},
 )
 async def metrics(service: Served) -> Response:
     """Return counters, durations and sizes in the text format of Prometheus."""

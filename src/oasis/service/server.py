@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -11,13 +12,13 @@ from types import FrameType
 from typing import Any
 
 from oasis.collection import Collection
-from oasis.errors import CollectionError, MissingExtraError
+from oasis.errors import CollectionError, InputError, MissingExtraError
 from oasis.features.image import EfficientNetLite0
 from oasis.service import create_app
 from oasis.service.logs import LOG
 from oasis.service.settings import Settings
 
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 _GRACE_SECONDS = 20
 _KEEP_ALIVE_SECONDS = 30
 
@@ -45,10 +46,17 @@ def _share_the_machine(collection: Collection) -> None:
     """Keep a core, and the interpreter, within reach of searches while others compute."""
     # threads that only compute hand the interpreter over sooner than the 5 ms they may keep it
     sys.setswitchinterval(_SWITCH_SECONDS)
-    if collection.stats().extractor is not None:
-        for _, embedder in collection.extractor.sources.values():
-            if isinstance(embedder, EfficientNetLite0):
-                embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
+    # what is there now stays: going through it again and again for garbage would hold up everybody
+    gc.collect()
+    gc.freeze()
+    try:
+        sources = collection.extractor.sources
+    except InputError:
+        # there is none, or one of the user's own: raw items are refused when they come
+        return
+    for _, embedder in sources.values():
+        if isinstance(embedder, EfficientNetLite0):
+            embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
 
 
 def run(

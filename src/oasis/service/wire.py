@@ -207,6 +207,7 @@ class StatsAnswer(BaseModel):
     journal_entries: int
     extractor: dict[str, Any] | None
     bytes: dict[str, int]
+    index: str
     readonly: bool
 
 
@@ -234,10 +235,12 @@ class ProblemAnswer(BaseModel):
 # -- answers, as they are written --------------------------------------------------------------
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def answer(value: Any) -> Response:
     """Return a value as a JSON answer."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(text, media_type="application/json")
+    return Response(_JSON.encode(value), media_type="application/json")
 
 
 def hit(found: Hit) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""Codes searched in Milvus: sent before a commit, so that what is committed can be found.
+
+A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
+failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
+table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
+on opening. Opening also counts; where Milvus has lost something, or was never filled, the two sides
+are compared by key and the difference is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from oasis.codes import Codes
+from oasis.collection.catalog import Catalog, Keys
+from oasis.collection.chunk import NewChunk
+from oasis.collection.files import Files
+from oasis.collection.schema import Head, label_numbers, without_index_file
+from oasis.errors import EngineError
+from oasis.scale.milvus import MilvusIndex
+
+_LOG = logging.getLogger("oasis.collection")
+
+_BLOCK = 10_000
+_MOST_EXTRA = 65_000
+"""Bytes of labels and payload that go along. Milvus takes 65,536 of an item; what is longer stays
+in the catalog alone, which decides filters anyway."""
+
+
+class MilvusHome:
+    """The home of a collection whose codes are in Milvus; see `oasis.collection.home.Home`.
+
+    Parameters
+    ----------
+    address : str
+        ``milvus://host:port/name``, or the path of a milvus-lite file.
+    n_bits : int
+
+    Every use of Milvus raises `EngineError` where there is no server, or it does not answer in
+    time.
+    """
+
+    def __init__(self, address: str, n_bits: int) -> None:
+        self.address = address
+        self.n_bits = n_bits
+        self._index: MilvusIndex | None = None
+        self._connecting = threading.Lock()
+        self._behind = False  # whether it may hold keys that are not committed, or deleted
+
+    @property
+    def index(self) -> MilvusIndex:
+        """Codes by key; connected to when it is first asked for.
+
+        So everything but a search can be read from the catalog while Milvus is away.
+        """
+        with self._connecting:
+            if self._index is None:
+                self._index = MilvusIndex(self.address, self.n_bits)
+            return self._index
+
+    def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
+        """Remove what is not committed, count, and send what is missing."""
+        self._catch_up(catalog, connection, head)
+        if (n := len(self.index)) != head.n_items:
+            _LOG.warning("%s holds %d items, the catalog %d", self.address, n, head.n_items)
+            self.reconcile(catalog, connection)
+
+    def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
+        """Make it hold the same keys as the catalog.
+
+        Cost: all keys of both sides, 16 bytes an item, and the items that differ.
+        """
+        nothing = np.empty(0, dtype=np.int64)
+        held = np.concatenate([nothing, *self.index.ids()])
+        wanted = catalog.all_keys(connection)
+        extra = np.setdiff1d(held, wanted)
+        missing = np.setdiff1d(wanted, held)
+        self.index.discard(extra)
+        names = catalog.class_names(connection)
+        for start in range(0, len(missing), _BLOCK):
+            block = missing[start : start + _BLOCK].tolist()
+            rows = list(catalog.rows(connection, "key, code, labels, payload", block))
+            self._send(
+                np.frombuffer(b"".join(row[1] for row in rows), np.uint8).reshape(len(rows), -1),
+                np.array([row[0] for row in rows], dtype=np.int64),
+                [tuple(names[number] for number in label_numbers(row[2])) for row in rows],
+                [row[3] for row in rows],
+            )
+        _LOG.info("%s: %d items sent, %d removed", self.address, len(missing), len(extra))
+
+    def follow(
+        self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
+    ) -> None:
+        """Nothing to do: the writer has sent everything."""
+
+    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
+        """Upsert the items of a chunk; when it returns, Milvus has them."""
+        if self._behind:
+            with catalog.reading() as connection:
+                self._catch_up(catalog, connection, head)
+        self._behind = True
+        self._send(chunk.codes, chunk.keys, chunk.labels, chunk.intake.payloads)
+
+    def after_commit(self, chunk: NewChunk) -> None:
+        """Note that all it holds is committed."""
+        self._behind = False
+
+    def forget(self, keys: Keys) -> None:
+        """Remove items; where Milvus fails, the catalog knows them still and they are not found."""
+        try:
+            self.index.discard(keys)
+        except EngineError as error:
+            self._behind = True
+            _LOG.warning("%d deleted items are removed from Milvus later: %s", len(keys), error)
+
+    def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
+        """See that deletions have come through; they need not be listed any longer then."""
+        if self._behind:
+            try:
+                with catalog.reading() as connection:
+                    self._catch_up(catalog, connection, shown)
+            except EngineError as error:
+                _LOG.warning("deletions stay listed until Milvus has them: %s", error)
+                return head
+        return without_index_file(head, shown.commits, shown.next_key - 1)
+
+    def findings(self, keys: Keys, codes: Codes, deleted: Keys, next_key: int) -> Iterator[str]:
+        """Compare all items that are committed, sent by Milvus."""
+        try:
+            held, ids = self.index.items()
+        except EngineError as error:
+            yield f"index: {error}"
+            return
+        # what is not committed yet, or deleted just now, is about to go and is never found
+        place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
+        order = place[np.argsort(ids[place])]
+        found = ids[order]
+        if len(missing := np.setdiff1d(keys, found)):
+            yield f"index: {self.address} lacks {len(missing)} items, such as key {missing[0]}"
+        if len(extra := np.setdiff1d(found, keys)):
+            yield f"index: {self.address} holds {len(extra)} items too many, such as key {extra[0]}"
+        _, ours, theirs = np.intersect1d(keys, found, return_indices=True)
+        if not np.array_equal(codes[ours], held[order][theirs]):
+            yield f"index: some codes in {self.address} differ from those in the catalog"
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        with self._connecting:
+            if self._index is not None:
+                self._index.close()
+                self._index = None
+
+    def _send(
+        self,
+        codes: Codes,
+        keys: Keys,
+        labels: Sequence[tuple[str, ...]],
+        payloads: Sequence[str | None],
+    ) -> None:
+        """Upsert items; payloads are JSON texts."""
+        fits = [
+            len(json.dumps(names, ensure_ascii=False).encode()) + len((text or "").encode())
+            <= _MOST_EXTRA
+            for names, text in zip(labels, payloads, strict=True)
+        ]
+        self.index.add(
+            codes,
+            keys,
+            [names if fit else () for names, fit in zip(labels, fits, strict=True)],
+            [
+                json.loads(text) if text and fit else {}
+                for text, fit in zip(payloads, fits, strict=True)
+            ],
+        )
+
+    def _catch_up(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
+        """Remove the keys that are not committed, and those that are deleted."""
+        self.index.discard_from(head.next_key)
+        self.index.discard(catalog.deleted(connection, 0, head.next_key))
+        self._behind = False

@@ -1,0 +1,101 @@
+"""Pictures described by histograms of oriented gradients, which need no net.
+
+They tell drawings apart by their outlines: on held-out icons at 64 bits MAP is 0.38 from the
+picture alone, where EfficientNet-Lite0 gives 0.44, at a small part of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import DataError
+from oasis.features.image import read_pixels
+
+CELL = 8
+"""Side of a cell in pixels."""
+
+_N_ORIENTATIONS = 9
+_SIDE = 48
+
+
+class Gradients:
+    """Embeds pictures, given as paths or as the bytes of a file, by the gradients of 48 x 48 greys.
+
+    Examples
+    --------
+    >>> embedder = Gradients()
+    >>> embedder.name, embedder.n_features
+    ('glyph-gradients-48@1', 900)
+    >>> X, failures = embedder.embed([b"no picture"])
+    >>> X.shape, failures
+    ((1, 900), {0: 'the picture cannot be read: it is of no known format'})
+    """
+
+    name = "glyph-gradients-48@1"
+    n_features = 36 * (_SIDE // CELL - 1) ** 2
+
+    def embed(self, raws: Sequence[object]) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+        """Return the (n, 900) float32 features, and why a row has none (it is zero then).
+
+        Cost on one core: about 0.4 ms a picture beside decoding it. Memory: that of one
+        picture, and some 0.1 MB for each.
+        """
+        greys = np.zeros((len(raws), _SIDE, _SIDE), dtype=np.uint8)
+        failures: dict[int, str] = {}
+        for row, raw in enumerate(raws):
+            try:
+                greys[row] = _grey(raw)
+            except DataError as error:
+                failures[row] = str(error)
+        # a picture that is not there is blank, and a blank one has no gradients
+        return gradients(greys), failures
+
+
+def _grey(picture: object) -> npt.NDArray[np.uint8]:
+    pixels = read_pixels(picture)
+
+    from PIL import Image  # after `read_pixels`, which says so where it is missing
+
+    grey = Image.fromarray(pixels).convert("L")
+    return np.asarray(grey.resize((_SIDE, _SIDE), Image.Resampling.BOX))
+
+
+def gradients(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Return a histogram of oriented gradients per (size, size) image, unit length.
+
+    Gradients vote, by magnitude and shared between the two nearest of 9 unsigned orientations, in
+    cells of 8 x 8 pixels; every 2 x 2 cells form a block that is scaled to unit length. Shape
+    (n, 36 (size/8 - 1)^2) float32. An empty image gives zeros.
+
+    >>> import numpy as np
+    >>> gradients(np.zeros((1, 48, 48), dtype=np.uint8)).shape
+    (1, 900)
+    """
+    n, height, width = images.shape
+    pixels = images.astype(np.float32) / 255.0
+    dy, dx = np.zeros_like(pixels), np.zeros_like(pixels)
+    dy[:, 1:-1] = pixels[:, 2:] - pixels[:, :-2]
+    dx[:, :, 1:-1] = pixels[:, :, 2:] - pixels[:, :, :-2]
+    magnitude = np.hypot(dx, dy)
+    angle = np.mod(np.arctan2(dy, dx), np.pi) * (_N_ORIENTATIONS / np.pi)  # in bins
+    low = np.floor(angle)
+    upper_share = angle - low
+    low_bin = low.astype(np.int64) % _N_ORIENTATIONS
+    rows, columns = height // CELL, width // CELL
+    cells = np.zeros((n, rows, columns, _N_ORIENTATIONS), dtype=np.float32)
+    for orientation in range(_N_ORIENTATIONS):
+        vote = np.where(low_bin == orientation, magnitude * (1 - upper_share), 0)
+        previous = (orientation - 1) % _N_ORIENTATIONS
+        vote += np.where(low_bin == previous, magnitude * upper_share, 0)
+        grid = vote.reshape(n, rows, CELL, columns, CELL)
+        cells[..., orientation] = grid.sum(axis=(2, 4))
+    corners = [cells[:, a : rows - 1 + a, b : columns - 1 + b] for a in (0, 1) for b in (0, 1)]
+    blocks = np.concatenate(corners, axis=3)
+    blocks /= np.linalg.norm(blocks, axis=3, keepdims=True) + 1e-3  # faint blocks stay faint
+    flat: npt.NDArray[np.float32] = blocks.reshape(n, np.prod(blocks.shape[1:]))
+    norms = np.linalg.norm(flat, axis=1, keepdims=True)
+    flat /= np.where(norms > 0, norms, 1)
+    return flat

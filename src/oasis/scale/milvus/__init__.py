@@ -1,0 +1,20 @@
+"""Search past one machine: the methods of `HammingIndex` over a Milvus collection.
+
+How it is built, and why:
+
+- **Schema.** A primary key ``id``, a binary vector ``code`` and Milvus's dynamic field, which holds
+  ``labels`` and ``payload`` where they are given. Declared columns for the two would halve the
+  rate of insertion even where they stay empty.
+- **Writes are upserts by id.** Milvus accepts a second row of the same key without a word, so
+  uniqueness is ours; and a chunk may be sent again, whole or in part, without harm.
+- **Wire.** Requests are protocol messages of whole columns, written and read as arrays
+  (`oasis.scale.milvus.messages`): the client of pymilvus turns every row into a dict and back.
+- **Faults.** Every request has a deadline, is repeated with growing pauses while the fault may
+  pass, and ends in one `EngineError` that names the server (`oasis.scale.milvus.connection`).
+"""
+
+from __future__ import annotations
+
+from oasis.scale.milvus.index import MilvusIndex
+
+__all__ = ["MilvusIndex"]

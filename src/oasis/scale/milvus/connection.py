@@ -1,0 +1,145 @@
+"""A connection to one Milvus: requests with a deadline, repeated while a fault may pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from oasis.errors import EngineError, InputError
+from oasis.scale.milvus import lite
+from oasis.scale.milvus.address import Address
+from oasis.scale.milvus.engine import protocol
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+
+# codes of Milvus's own; texts are looked at only where version 2.3 has no code for the case
+_NOT_THERE = frozenset({100, 700})  # no such collection, no such index
+_NOT_LOADED = 101
+_FULL = frozenset({3, 9})  # out of memory, over the quota
+_REFUSED = frozenset({1100, 1101, 1102})  # invalid parameters
+_UNREADABLE = ("cannot parse expression", "failed to create query plan", "Invalid expr")
+
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # gRPC waits for minutes between attempts otherwise, long after the server is back
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # channels to one target share their connections, and so their faults, unless told not to
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class NotThereError(EngineError):
+    """The server has no collection of this name, or no index on it."""
+
+
+class Connection:
+    """Requests to one Milvus server, or to milvus-lite for a file. Threads may share it.
+
+    Parameters
+    ----------
+    address : Address
+    timeout : float
+        Seconds that one request may take, repetitions included.
+    """
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        wire = protocol()
+        self.address = address
+        self.timeout = timeout
+        target = lite.acquire(address.target) if address.lite else address.target
+        self._channel = wire.grpc.insecure_channel(target, options=_OPTIONS)
+        self._stub = wire.service.MilvusServiceStub(self._channel)
+        self._closed = False
+
+    def close(self) -> None:
+        """End the connection; closing again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._channel.close()
+            if self.address.lite:
+                lite.release(self.address.target)
+
+    def call(self, method: str, request: Any, *, reload: Callable[[], None] | None = None) -> Any:
+        """Send a request and return the answer.
+
+        Parameters
+        ----------
+        method : str
+            The name of the remote procedure.
+        request : message
+        reload : callable, optional
+            Called when the server says that the collection is not loaded, as after a restart.
+
+        Raises
+        ------
+        EngineError
+            The server was absent, too slow or full for as long as ``timeout``, or refused.
+        InputError
+            The server does not understand an expression.
+        """
+        if self._closed:
+            raise EngineError(f"the connection to Milvus at {self.address} is closed; open another")
+        wire = protocol()
+        deadline = time.monotonic() + self.timeout
+        pause = _FIRST_PAUSE
+        while True:
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                answer = getattr(self._stub, method)(request, timeout=left)
+            except wire.grpc.RpcError as error:
+                code = error.code()
+                fault = self._fault_of_transport(code, str(error.details()))
+                if code in (wire.grpc.StatusCode.UNIMPLEMENTED, wire.grpc.StatusCode.UNKNOWN):
+                    raise fault from None
+            else:
+                status = getattr(answer, "status", answer)
+                if not status.code and not status.error_code:
+                    return answer
+                fault = self._fault_of_status(status)
+                if status.code == _NOT_LOADED or "not loaded" in status.reason:
+                    if reload is None:
+                        raise fault
+                    reload()
+            if time.monotonic() + pause >= deadline:
+                raise fault
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _fault_of_transport(self, code: Any, details: str) -> EngineError:
+        codes = protocol().grpc.StatusCode
+        if code == codes.UNAVAILABLE:
+            return EngineError(
+                f"no Milvus answered at {self.address} for {self.timeout:g} s ({details}); "
+                "start the server, or check the address"
+            )
+        if code == codes.DEADLINE_EXCEEDED:
+            return EngineError(
+                f"Milvus at {self.address} gave no answer within {self.timeout:g} s; "
+                "try again, or allow a longer timeout"
+            )
+        return EngineError(f"Milvus at {self.address} failed: {code.name}, {details}")
+
+    def _fault_of_status(self, status: Any) -> EngineError:
+        """Return the error for a status that may pass; raise the one for a status that will not."""
+        if status.code in _NOT_THERE:
+            raise NotThereError(
+                f"Milvus at {self.address} has no collection {self.address.name!r} any more, or no "
+                f"index on it: {status.reason}"
+            )
+        if any(text in status.reason for text in _UNREADABLE):
+            raise InputError(f"Milvus does not understand the expression: {status.reason}")
+        if status.code in _REFUSED:
+            raise EngineError(f"Milvus at {self.address} refused the request: {status.reason}")
+        if status.code in _FULL:
+            return EngineError(
+                f"Milvus at {self.address} is full: {status.reason}; give it memory or disk, or "
+                "raise its quota, and send the same again"
+            )
+        return EngineError(
+            f"Milvus at {self.address} failed for {self.timeout:g} s: {status.reason}"
+        )

@@ -1,0 +1,153 @@
+"""The Milvus collection behind an index: made when absent, checked when there, loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any
+
+from oasis.errors import EngineError, InputError
+from oasis.scale.milvus.connection import Connection, NotThereError
+from oasis.scale.milvus.engine import protocol
+
+ID = "id"
+CODE = "code"
+EXTRA = "$meta"
+"""Milvus's dynamic field; ``labels`` and ``payload`` are keys in it."""
+
+KINDS: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nlist": 128}}
+"""The kinds of index, with what each is built with."""
+
+PROBES: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nprobe": 32}}
+"""... and what each is searched with."""
+
+_POLL = 0.02
+
+
+class Schema:
+    """The collection of one index: what it must look like, and how it comes to be there.
+
+    Parameters
+    ----------
+    connection : Connection
+    n_bits : int
+    kind : str
+        "BIN_FLAT" or "BIN_IVF_FLAT".
+    """
+
+    def __init__(self, connection: Connection, n_bits: int, kind: str) -> None:
+        self._connection = connection
+        self._n_bits = n_bits
+        self._kind = kind
+        self.name = connection.address.name
+
+    def prepare(self) -> None:
+        """Make the collection and its index where they are absent, check them, and load."""
+        try:
+            found = self._describe()
+        except NotThereError:
+            self._create()
+            # another process may have made it at the same moment, and differently
+            found = self._describe()
+        self._check(found)
+        self._index()
+        self.load()
+
+    def load(self) -> None:
+        """Have the server load the collection, and wait until it has."""
+        milvus = protocol().milvus
+        self._connection.call(
+            "LoadCollection",
+            milvus.LoadCollectionRequest(collection_name=self.name, replica_number=1),
+        )
+        deadline = time.monotonic() + self._connection.timeout
+        while True:
+            answer = self._connection.call(
+                "GetLoadingProgress", milvus.GetLoadingProgressRequest(collection_name=self.name)
+            )
+            if answer.progress >= 100:
+                return
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"Milvus at {self._connection.address} has loaded {answer.progress} % of "
+                    f"{self.name!r} in {self._connection.timeout:g} s; "
+                    "open it again, or allow a longer timeout"
+                )
+            time.sleep(_POLL)
+
+    def _describe(self) -> Any:
+        request = protocol().milvus.DescribeCollectionRequest(collection_name=self.name)
+        return self._connection.call("DescribeCollection", request).schema
+
+    def _create(self) -> None:
+        wire = protocol()
+        schema = wire.schema.CollectionSchema(name=self.name, enable_dynamic_field=True)
+        schema.fields.add(name=ID, data_type=wire.schema.Int64, is_primary_key=True)
+        code = schema.fields.add(name=CODE, data_type=wire.schema.BinaryVector)
+        code.type_params.add(key="dim", value=str(self._n_bits))
+        self._connection.call(
+            "CreateCollection",
+            wire.milvus.CreateCollectionRequest(
+                collection_name=self.name,
+                schema=schema.SerializeToString(),
+                shards_num=1,
+                consistency_level=wire.common.Strong,
+            ),
+        )
+
+    def _check(self, found: Any) -> None:
+        types = protocol().schema
+        place = f"the Milvus collection {self.name!r} at {self._connection.address}"
+        fields = {field.name: field for field in found.fields if not field.is_dynamic}
+        expected = {ID: types.Int64, CODE: types.BinaryVector}
+        if (
+            {name: field.data_type for name, field in fields.items()} != expected
+            or not fields[ID].is_primary_key
+            or fields[ID].autoID
+            or not found.enable_dynamic_field
+        ):
+            held = ", ".join(
+                f"{name} ({types.DataType.Name(field.data_type)})" for name, field in fields.items()
+            )
+            raise InputError(
+                f"{place} is not one of ours: it has the fields {held}; expected {ID} (Int64, "
+                f"primary), {CODE} (BinaryVector) and dynamic fields; choose another name"
+            )
+        n_bits = int(next(p.value for p in fields[CODE].type_params if p.key == "dim"))
+        if n_bits != self._n_bits:
+            raise InputError(
+                f"{place} holds codes of {n_bits} bits, expected {self._n_bits}; "
+                f"open it with n_bits={n_bits}, or choose another name"
+            )
+
+    def _index(self) -> None:
+        """Make the index of the codes, or check the one that is there."""
+        milvus = protocol().milvus
+        described: list[Any] = []
+        with contextlib.suppress(NotThereError):
+            described += self._connection.call(
+                "DescribeIndex",
+                milvus.DescribeIndexRequest(collection_name=self.name, field_name=CODE),
+            ).index_descriptions
+        if not described:
+            request = milvus.CreateIndexRequest(
+                collection_name=self.name, field_name=CODE, index_name=CODE
+            )
+            wanted = {
+                "index_type": self._kind,
+                "metric_type": "HAMMING",
+                "params": json.dumps(KINDS[self._kind]),
+            }
+            for key, value in wanted.items():
+                request.extra_params.add(key=key, value=value)
+            self._connection.call("CreateIndex", request)
+            return
+        held = {param.key: param.value for param in described[0].params}
+        kind, metric = held.get("index_type"), held.get("metric_type")
+        if (kind, metric) != (self._kind, "HAMMING"):
+            raise InputError(
+                f"the Milvus collection {self.name!r} at {self._connection.address} has an index "
+                f"of kind {kind} by {metric}, expected {self._kind} by HAMMING; "
+                f"open it with kind={kind!r}, or choose another name"
+            )

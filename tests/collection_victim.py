@@ -1,0 +1,47 @@
+"""A process that changes a collection, and is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+class Victim:
+    """Runs `collection_writer` and kills its children."""
+
+    def __init__(self):
+        path = os.pathsep.join([str(TESTS), *sys.path])
+        self.process = subprocess.Popen(
+            [sys.executable, str(TESTS / "collection_writer.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def start(self, name, directory, first=0):
+        self.process.stdin.write(json.dumps([name, str(directory), first]) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def status(self):
+        """Wait for the child that was started, and return its status."""
+        return int(self.process.stdout.readline())
+
+    def run(self, name, directory, first=0, seconds=None):
+        """Let a child run to its end, or for so many seconds; return its status."""
+        child = self.start(name, directory, first)
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(child, signal.SIGKILL)
+        return self.status()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
