@@ -26,14 +26,7 @@ from oasis.baselines.parameters import check_count, check_unchanged, check_weigh
 from oasis.baselines.residuals import residuals
 from oasis.baselines.similarity import similarity_times
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Learner,
-    Matrix,
-    check_features,
-    check_finite,
-)
+from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -18,14 +18,7 @@ from oasis.baselines.parameters import check_choice, check_count, check_unchange
 from oasis.baselines.psd import PSDFactor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Learner,
-    Matrix,
-    check_features,
-    check_finite,
-)
+from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
 from oasis.labels import LabelSpace
 from oasis.linear import has_row
 
@@ -264,6 +257,7 @@ class IWOMH(Learner[State]):
 
 
 def _ridge_factor(XX: Array, ridge: float, name: str) -> tuple[Array, bool]:
+    """Return the Cholesky factor of ``XX + ridge I``; ``name`` is the argument to raise."""
     if_singular = (
         f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
         f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or raise {name}"
