@@ -234,6 +234,19 @@ def check_an_unfitted_hasher_says_so(make):
         make(0).encode(toy.chunk(3)[0])
 
 
+def check_classes_and_samples_are_counted(make):
+    hasher, met = make(0), {}
+    with pytest.raises(NotFittedError):
+        _ = hasher.n_seen_
+    for number in range(3):
+        X, y = toy.chunk(20, seed=number, classes=toy.NAMES[: 2 + 2 * number], bare=0.2)
+        hasher.partial_fit(X, y)
+        met |= dict.fromkeys(name for names in y for name in names)
+        assert hasher.n_seen_ == 20 * (number + 1)
+        announced = getattr(hasher, "classes", None)
+        assert hasher.classes_ == tuple(met if announced is None else announced)
+
+
 def check_odd_but_valid_chunks_give_finite_codes(make):
     cases = {
         "one sample": toy.chunk(1, 60),

@@ -1,11 +1,25 @@
-"""Chunk validation: what is accepted, what it becomes, and what is said when it is not."""
+"""Chunk validation: what is accepted, what it becomes, and what is said when it is not.
+
+And the smallest learner: when its hooks are called, and that only a whole round is written.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from oasis.errors import InputError
-from oasis.hasher import check_chunk, check_features, check_labels, inverse_norms, unit_rows
+from oasis.codes import pack
+from oasis.errors import InputError, NotFittedError
+from oasis.hasher import (
+    Learner,
+    check_chunk,
+    check_features,
+    check_labels,
+    inverse_norms,
+    unit_rows,
+)
 
 
 def test_numbers_become_the_narrowest_float_that_holds_them():
@@ -105,3 +119,83 @@ def test_unit_rows_scales_all_but_zero_rows():
 def test_unit_rows_survives_squares_that_overflow():
     values = np.full((2, 4), 1e30, np.float32)
     assert np.allclose(unit_rows(values), 0.5)
+
+
+@dataclass(frozen=True)
+class Total:
+    widths: dict
+    classes: tuple
+    n_seen: int
+
+
+class Counter(Learner[Total]):
+    """Counts samples; whatever is named in ``refuse`` raises."""
+
+    def __init__(self, n_bits=8, refuse=""):
+        self.n_bits = n_bits
+        self.refuse = refuse
+
+    def project(self, X):
+        return check_features(X, self.learned.widths)["a"].astype(np.float32)
+
+    def _check_parameters(self, state):
+        self._step("parameters", state)
+
+    def _check_chunk(self, X, y, state):
+        chunk = super()._check_chunk(X, y, state)
+        self._step("chunk", state)
+        return chunk
+
+    def _learn(self, old, chunk):
+        self._step("learning", old)
+        widths = {name: matrix.shape[1] for name, matrix in chunk.X.items()}
+        n_seen = (old.n_seen if old else 0) + chunk.n_samples
+        return Total(widths, ("sky",), n_seen), pack(chunk.X["a"])
+
+    def _step(self, name, state):
+        steps.append((name, state))
+        if name == self.refuse:
+            raise InputError(f"refused by {name}")
+
+
+steps = []
+ONE = {"a": np.eye(8)[:3]}, [["sky"]] * 3
+
+
+def test_a_learner_checks_parameters_then_the_chunk_then_learns():
+    steps.clear()
+    model = Counter().partial_fit(*ONE)
+    first = model.state_
+    model.partial_fit(*ONE)
+    hooks = ("parameters", "chunk", "learning")
+    assert steps == [(name, None) for name in hooks] + [(name, first) for name in hooks]
+    assert (model.n_seen_, model.classes_, model.learned) == (6, ("sky",), model.state_)
+    assert model.codes_.ravel().tolist() == [1, 2, 4]
+    assert np.array_equal(model.encode(ONE[0]), model.codes_)
+
+
+@pytest.mark.parametrize("stage", ["parameters", "chunk", "learning"])
+def test_a_learner_that_refuses_at_any_stage_stays_as_it_was(stage):
+    fresh = Counter(refuse=stage)
+    with pytest.raises(InputError, match=f"refused by {stage}"):
+        fresh.partial_fit(*ONE)
+    assert vars(fresh) == {"n_bits": 8, "refuse": stage}
+    model = Counter().partial_fit(*ONE)
+    state, codes = model.state_, model.codes_
+    with pytest.raises(InputError, match=f"refused by {stage}"):
+        model.set_params(refuse=stage).partial_fit(*ONE)
+    assert model.state_ is state and model.codes_ is codes
+
+
+def test_a_learner_holds_later_chunks_to_the_widths_it_learned():
+    model = Counter().partial_fit(*ONE)
+    with pytest.raises(InputError, match="has 9 features, this model learned 8"):
+        model.partial_fit({"a": np.eye(9)[:3]}, ONE[1])
+
+
+def test_a_learner_that_has_learned_nothing_says_so_and_is_cloned_as_such():
+    fresh = clone(Counter(16).partial_fit(*ONE))
+    assert fresh.get_params() == {"n_bits": 16, "refuse": ""}
+    for name in ("learned", "classes_", "n_seen_"):
+        with pytest.raises(NotFittedError, match="this model has learned nothing yet"):
+            getattr(fresh, name)

@@ -13,7 +13,7 @@ import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasis.baselines import IWOMH, OMHDQ, SAPMH, THOR
+from oasis.baselines import FOMH, IWOMH, OMHDQ, SAPMH, THOR
 from oasis.baselines.batch import KernelRows, Seen
 from oasis.baselines.gram import GramSums
 from oasis.baselines.iw_omh import class_codes
@@ -718,3 +718,27 @@ def test_sums_of_a_stream_equal_those_of_everything(dtype, sparse):
     X, B = np.vstack(Xs), np.vstack(Bs)
     assert np.allclose(np.tril(sums.XX), np.tril(X.T @ X))
     assert np.allclose(sums.BX, B.T @ X, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: FOMH(8, 4, 1.0, gamma=1e-300, random_state=0),
+            "phi'phi \\+ gamma mu I is singular .* gamma=1e-300 is too small .*; raise gamma",
+        ),
+        (
+            lambda: OMHDQ(8, 4, 1.0, delta=1e-300, random_state=0),
+            "phi'phi \\+ delta mu I is singular .* delta=1e-300 is too small .*; raise delta",
+        ),
+        (
+            lambda: IWOMH(8, ["sky"], "orthogonal", theta=1e-300, random_state=0),
+            "X'X \\+ theta I is singular .* theta=1e-300 is too small .* or raise theta",
+        ),
+    ],
+)
+def test_a_ridge_that_is_lost_in_rounding_is_named(make, message):
+    model = make()
+    with pytest.raises(InputError, match=message):
+        model.partial_fit({"image": np.ones((6, 4))}, [["sky"]] * 6)
+    assert not hasattr(model, "state_")

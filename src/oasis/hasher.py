@@ -1,7 +1,8 @@
 """What every hasher is, and what every chunk must be.
 
-A hasher learns from a stream of chunks and turns features into packed codes. OASIS, its rivals and
-the controls all derive from `OnlineHasher`, and ``tests/hasher_checks.py`` runs on each of them.
+A hasher learns from a stream of chunks and turns features into packed codes: `OnlineHasher` is what
+its users rely on. OASIS, its rivals and the controls are each a `Learner`, which keeps all it has
+learned in one state, and ``tests/hasher_checks.py`` runs on each of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from oasis.codes import Codes, pack
-from oasis.errors import InputError
+from oasis.errors import InputError, NotFittedError
 
 Dense: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Matrix: TypeAlias = Dense | sp.csr_array
@@ -57,6 +58,89 @@ class OnlineHasher(BaseEstimator, ABC):  # type: ignore[misc]
     def encode(self, X: Mapping[str, Any]) -> Codes:
         """Return the (n, n_bits / 8) packed codes of samples that are not learned from."""
         return pack(self.project(X))
+
+
+class Learned(Protocol):
+    """What the state of every learner tells. A state is never changed, only replaced."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Modality name -> number of features, in the order of the first chunk."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in order of arrival, or as they were announced."""
+
+    @property
+    def n_seen(self) -> int:
+        """Samples seen, unlabelled ones included."""
+
+
+S = TypeVar("S", bound=Learned)
+
+
+class Learner(OnlineHasher, Generic[S]):
+    """A hasher that keeps all it has learned in one state of type S.
+
+    A subclass says what its parameters must be, how a state and a chunk give the next state, and
+    how features are projected. None of these writes to the model: `partial_fit` alone does, at its
+    end, so that a refused chunk leaves the model as it was.
+
+    Attributes
+    ----------
+    state_ : S
+        What has been learned; absent before the first chunk.
+    classes_ : tuple of str
+        Class names in order of arrival, or as they were announced.
+    n_seen_ : int
+        Samples seen.
+    """
+
+    state_: S
+
+    @property
+    def learned(self) -> S:
+        """What has been learned; an error while that is nothing."""
+        state: S | None = getattr(self, "state_", None)
+        if state is None:
+            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
+        return state
+
+    @property
+    def classes_(self) -> tuple[str, ...]:
+        return self.learned.classes
+
+    @property
+    def n_seen_(self) -> int:
+        return self.learned.n_seen
+
+    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+        """Learn from one chunk; afterwards ``codes_`` holds its codes.
+
+        Parameters
+        ----------
+        X : mapping of modality name to an (n, d) array or CSR matrix
+        y : one iterable of class names per sample
+
+        Everything is checked before anything is changed.
+        """
+        old: S | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        chunk = self._check_chunk(X, y, old)
+        self.state_, self.codes_ = self._learn(old, chunk)
+        return self
+
+    @abstractmethod
+    def _check_parameters(self, state: S | None) -> None:
+        """Check all arguments of the constructor, also against what has been learned."""
+
+    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: S | None) -> Chunk:
+        """Return the chunk, or refuse it; by default whatever is well-formed is accepted."""
+        return check_chunk(X, y, state.widths if state else None)
+
+    @abstractmethod
+    def _learn(self, old: S | None, chunk: Chunk) -> tuple[S, Codes]:
+        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,8 @@ import numpy.typing as npt
 from oasis.codebook import Codebook
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.codewords import sample_codes
-from oasis.errors import FormatError, InputError, NotFittedError
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Matrix,
-    OnlineHasher,
-    check_chunk,
-    check_features,
-    unit_rows,
-)
+from oasis.errors import FormatError, InputError
+from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, unit_rows
 from oasis.labels import LabelSpace
 from oasis.linear import LabelMap, sharpened
 from oasis.ridge import Ridge
@@ -32,7 +24,7 @@ from oasis.state import State, read_model, write_model
 from oasis.updates import Sums, Weights, iterate, no_prediction
 
 
-class OASIS(OnlineHasher):
+class OASIS(Learner[State]):
     """Learn binary codes from a stream of multi-modal chunks whose classes nobody announced.
 
     Stored codes never change, an update needs the features of the new chunk only, and classes may
@@ -142,17 +134,9 @@ class OASIS(OnlineHasher):
         return cls(n_bits, labels, **as_published | parameters)
 
     @property
-    def classes_(self) -> tuple[str, ...]:
-        return self.learned.labels.names
-
-    @property
     def weights(self) -> Weights:
         """The weights of the loss."""
         return Weights(self.alpha, self.beta, self.gamma, self.theta)
-
-    @property
-    def n_seen_(self) -> int:
-        return self.learned.n_seen
 
     def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
         """Learn from one chunk; afterwards ``codes_`` holds its codes.
@@ -169,13 +153,7 @@ class OASIS(OnlineHasher):
         was. Costs, beyond one ``syrk`` and one Cholesky factorisation of the widest modality,
         O(n (f + d) r) per iteration; small chunks avoid the factorisation.
         """
-        old: State | None = getattr(self, "state_", None)
-        self._check_parameters(old)
-        chunk = check_chunk(X, y, old.widths if old else None)
-        state = old or self._start({name: int(x.shape[1]) for name, x in chunk.X.items()})
-        state, codes = self._learn(state, chunk)
-        self.state_, self.codes_ = state, codes
-        return self
+        return super().partial_fit(X, y)
 
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the real values whose signs are the codes, (n, n_bits) float32.
@@ -251,14 +229,6 @@ class OASIS(OnlineHasher):
         self._check_parameters(old)
         return old or self._start(widths)
 
-    @property
-    def learned(self) -> State:
-        """What has been learned; an error while that is nothing."""
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
-
     def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         for name, known in (
@@ -319,8 +289,8 @@ class OASIS(OnlineHasher):
         codewords = np.empty((0, self.n_bits))
         return State(labels, sums, book, codewords, ridges, self.codes, self.queries, 0, generator)
 
-    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
-        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        state = old or self._start({name: int(x.shape[1]) for name, x in chunk.X.items()})
         rows = np.arange(chunk.n_samples)
         if self.unlabelled == "encode":
             rows = np.flatnonzero([bool(names) for names in chunk.labels])

@@ -57,6 +57,10 @@ class State:
     generator: Mapping[str, Any]
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels.names
+
+    @property
     def widths(self) -> dict[str, int]:
         return {name: ridge.n_features for name, ridge in self.ridges.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,10 @@ from scipy.linalg import blas
 from oasis.baselines.classes import grown, indicator
 from oasis.baselines.draws import GeneratorState, first_state, generator_at
 from oasis.baselines.kernel import AnchorKernel, Width, check_widths
-from oasis.baselines.parameters import check_count, check_unchanged
+from oasis.baselines.parameters import check_choice, check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import InputError, NotFittedError
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Matrix,
-    OnlineHasher,
-    check_chunk,
-    check_features,
-    check_finite,
-)
+from oasis.errors import InputError
+from oasis.hasher import Chunk, Learner, Matrix, check_features, check_finite
 from oasis.linear import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -192,8 +184,16 @@ class State:
     def n_bits(self) -> int:
         return int(self.all_codes.shape[1]) * 8
 
+    @property
+    def n_seen(self) -> int:
+        return len(self.all_codes)
 
-class BatchHasher(OnlineHasher):
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.seen.widths
+
+
+class BatchHasher(Learner[State]):
     """A kernel method that is trained anew, at each chunk, on everything seen.
 
     Attributes
@@ -215,43 +215,15 @@ class BatchHasher(OnlineHasher):
 
     @property
     def all_codes_(self) -> Codes:
-        return self._learned().all_codes
-
-    @property
-    def classes_(self) -> tuple[str, ...]:
-        return self._learned().classes
-
-    @property
-    def n_seen_(self) -> int:
-        return len(self._learned().all_codes)
-
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
-        """Train on this chunk and everything before it; ``all_codes_`` replaces all codes.
-
-        Parameters
-        ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-        y : one iterable of class names per sample
-
-        Everything is checked before anything is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        self._check_parameters()
-        if old is not None:
-            check_unchanged("n_bits", self.n_bits, old.n_bits)
-        chunk = check_chunk(X, y, old.seen.widths if old else None)
-        state = self._retrained(old, chunk)
-        codes = state.all_codes[-chunk.n_samples :].copy()
-        self.state_, self.codes_ = state, codes
-        return self
+        return self.learned.all_codes
 
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the (n, n_bits) float32 projections, whose signs are the codes.
 
         They depend on the other rows of X; see the class. Any subset of the modalities will do.
         """
-        state = self._learned()
-        features = check_features(X, state.seen.widths)
+        state = self.learned
+        features = check_features(X, state.widths)
         for name, matrix in features.items():
             check_finite(matrix, name)
         return state.encoder.project(
@@ -264,20 +236,15 @@ class BatchHasher(OnlineHasher):
     ) -> tuple[Encoder, npt.NDArray[np.float32]]:
         """Return the hash function, and the projections (n, r) of everything seen by it."""
 
-    def _check_parameters(self) -> None:
-        check_n_bits(self.n_bits)
+    def _check_parameters(self, state: State | None) -> None:
+        n_bits = check_n_bits(self.n_bits)
         check_count("n_anchors", self.n_anchors)
-        if self.dtype not in ("float32", "float64"):
-            raise InputError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+        if state is not None:
+            check_unchanged("n_bits", n_bits, state.n_bits)
 
-    def _learned(self) -> State:
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
-
-    def _retrained(self, old: State | None, chunk: Chunk) -> State:
-        """Return the state after the chunk; nothing is changed."""
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        """Return what training on everything seen gives; see `Learner`."""
         widths = check_widths(self.sigma, chunk.X, self._published_widths)
         seed = old.seed if old else first_state(self.random_state)
         seen = (old.seen if old else Seen.nothing(chunk.X)).plus(chunk, self.dtype)
@@ -292,7 +259,8 @@ class BatchHasher(OnlineHasher):
             for name, chunks in seen.X.items()
         }
         encoder, projections = self._train(X, indicator(seen.label_sets, classes), rng)
-        return State(seen, seed, encoder, pack(projections), classes, self.dtype)
+        state = State(seen, seed, encoder, pack(projections), classes, self.dtype)
+        return state, state.all_codes[-chunk.n_samples :].copy()
 
 
 def blocks(n_samples: int) -> Iterator[slice]:

@@ -51,13 +51,13 @@ def check_announced(classes: Any) -> tuple[str, ...] | None:
     return names
 
 
-def refuse_unannounced(label_sets: LabelSets, announced: tuple[str, ...]) -> None:
-    """Raise when a sample has a class that was not announced."""
+def refuse_unannounced(label_sets: LabelSets, announced: tuple[str, ...], way_out: str) -> None:
+    """Raise when a sample has a class that was not announced; the error ends with the way out."""
     known = set(announced)
     for row, names in enumerate(label_sets):
         for name in names:
             if name not in known:
                 raise InputError(
                     f"sample {row} has class {name!r}, which is not one of the {len(announced)} "
-                    "announced; name every class of the stream in classes, or pass classes=None"
+                    f"announced; {way_out}"
                 )

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.baselines.classes import grown
 from oasis.baselines.components import Centred, principal_axes
 from oasis.baselines.draws import first_state, generator_at, random_rotation
 from oasis.baselines.parameters import check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import InputError, NotFittedError
-from oasis.hasher import Labels, Matrix, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.errors import InputError
+from oasis.hasher import Chunk, Learner, Matrix, check_features, unit_rows
 from oasis.linear import LinearMap
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -33,53 +34,38 @@ class State:
 
     hash_function: LinearMap
     n_bits: int
+    classes: tuple[str, ...]
     n_seen: int
     seen: Features | None = None
     all_codes: Codes | None = None
 
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.hash_function.widths
 
-class Control(OnlineHasher):
+
+class Control(Learner[State]):
     """A hasher that is fitted once, on the first chunk, and then frozen.
 
-    Labels are checked, as for every hasher, and not used.
+    Labels are checked and their names kept, as by every hasher; codes do not depend on them.
     """
 
     random_state: int | np.random.Generator | None
 
-    @property
-    def n_seen_(self) -> int:
-        return self._learned().n_seen
-
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
-        """Fit the hash function on the first chunk; afterwards ``codes_`` holds the chunk's codes.
-
-        Parameters
-        ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-        y : one iterable of class names per sample; not used
-
-        Everything is checked before anything is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        self._check_parameters(old)
-        chunk = check_chunk(X, y, old.hash_function.widths if old else None)
-        self.state_, self.codes_ = self._learn(old, chunk.X)
-        return self
-
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the (n, n_bits) float32 projections of a non-empty subset of the modalities."""
-        hash_function = self._learned().hash_function
-        return hash_function.project(check_features(X, hash_function.widths))
+        state = self.learned
+        return state.hash_function.project(check_features(X, state.widths))
 
     @abstractmethod
     def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
         """Return the hash function for features whose rows have unit length."""
 
-    def _learn(self, old: State | None, X: Features) -> tuple[State, Codes]:
-        """Return the state after a chunk, and the chunk's codes; nothing is changed."""
-        hash_function = old.hash_function if old else self._fitted(X)
-        codes = pack(hash_function.project(X))
-        return State(hash_function, self.n_bits, (old.n_seen if old else 0) + len(codes)), codes
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        state = old or State(self._fitted(chunk.X), self.n_bits, (), 0)
+        classes, n_seen = grown(state.classes, chunk.labels), state.n_seen + chunk.n_samples
+        codes = pack(state.hash_function.project(chunk.X))
+        return replace(state, classes=classes, n_seen=n_seen), codes
 
     def _fitted(self, X: Features) -> LinearMap:
         units = {name: unit_rows(matrix) for name, matrix in X.items()}
@@ -89,12 +75,6 @@ class Control(OnlineHasher):
         n_bits = check_n_bits(self.n_bits)
         if state is not None:
             check_unchanged("n_bits", n_bits, state.n_bits)
-
-    def _learned(self) -> State:
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
 
 
 class RandomProjection(Control):
@@ -219,22 +199,24 @@ class ITQ(Control):
 
     @property
     def all_codes_(self) -> Codes:
-        codes = self._learned().all_codes
+        codes = self.learned.all_codes
         if codes is None:
             raise AttributeError("all_codes_ is there with refit=True only: frozen codes stand")
         return codes
 
-    def _learn(self, old: State | None, X: Features) -> tuple[State, Codes]:
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
         if not self.refit:
-            return super()._learn(old, X)
+            return super()._learn(old, chunk)
+        X = chunk.X
         if old is None or old.seen is None:
             seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller's stay theirs
         else:
             seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
         hash_function = self._fitted(seen)
         codes = pack(hash_function.project(seen))
-        state = State(hash_function, self.n_bits, len(codes), seen, codes)
-        return state, codes[old.n_seen if old else 0 :].copy()
+        classes = grown(old.classes if old else (), chunk.labels)
+        state = State(hash_function, self.n_bits, classes, len(codes), seen, codes)
+        return state, codes[-chunk.n_samples :].copy()
 
     def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
         data = Centred(X)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve
+from scipy.linalg import blas, cho_factor, cho_solve
 
 from oasis.baselines.batch import signs
 from oasis.baselines.classes import check_announced, grown, indicator, refuse_unannounced
@@ -20,20 +20,13 @@ from oasis.baselines.draws import (
     random_signs,
     state_of,
 )
+from oasis.baselines.gram import ridge_factor
 from oasis.baselines.kernel import AnchorKernel, Width, check_widths
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.residuals import residuals
 from oasis.baselines.similarity import similarity_times
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import InputError, NotFittedError
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Matrix,
-    OnlineHasher,
-    check_chunk,
-    check_features,
-    check_finite,
-)
+from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -42,8 +35,6 @@ PUBLISHED_WIDTHS = {"image": 140.0, "text": 60.0}
 
 _ENCODING_PASSES = 5
 _ENCODING_ROWS = 1000
-# A modality that fits B exactly has no error, and its weight would be infinite.
-_LEAST_ERROR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ class State:
         return {name: each.kernel.width for name, each in self.regressions.items()}
 
 
-class FOMH(OnlineHasher):
+class FOMH(Learner[State]):
     """Flexible online multi-modal hashing: kernel regressions whose weights follow their errors.
 
     A chunk's codes and every query's are its encoding by the W of the round. Encoding is not row by
@@ -198,39 +189,12 @@ class FOMH(OnlineHasher):
         self.classes = classes
         self.random_state = random_state
 
-    @property
-    def classes_(self) -> tuple[str, ...]:
-        return self._learned().classes
-
-    @property
-    def n_seen_(self) -> int:
-        return self._learned().n_seen
-
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
-        """Learn from one chunk; afterwards ``codes_`` holds its encoding by the new W.
-
-        Parameters
-        ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-        y : one iterable of class names per sample
-
-        Everything is checked before anything is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        announced = self._check_parameters(old)
-        chunk = check_chunk(X, y, old.widths if old else None)
-        if announced is not None:
-            refuse_unannounced(chunk.labels, announced)
-        state, codes = self._learn(old or self._start(chunk, announced or ()), chunk)
-        self.state_, self.codes_ = state, codes
-        return self
-
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return ``sum_m mu_m phi_m W_m`` over the modalities that X has, (n, n_bits) float32.
 
         The mu of a batch sum to 1. They depend on the other rows of the batch; see the class.
         """
-        state = self._learned()
+        state = self.learned
         features = check_features(X, state.widths)
         for name, matrix in features.items():
             check_finite(matrix, name)
@@ -243,14 +207,7 @@ class FOMH(OnlineHasher):
                 projections[name][rows] = regression.kernel.features(matrix[rows]) @ regression.W
         return _weighted(projections)
 
-    def _learned(self) -> State:
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
-
-    def _check_parameters(self, state: State | None) -> tuple[str, ...] | None:
-        """Check all arguments; return the announced classes."""
+    def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_anchors", self.n_anchors)
         check_count("n_iter", self.n_iter)
@@ -258,12 +215,20 @@ class FOMH(OnlineHasher):
             check_weight(name, getattr(self, name))
         for name in ("beta", "gamma"):
             check_weight(name, getattr(self, name), positive=True)
-        announced = check_announced(self.classes)
+        check_announced(self.classes)
         if state is not None:
             check_unchanged("n_bits", n_bits, state.variables.B.shape[1])
-        return announced
 
-    def _start(self, chunk: Chunk, classes: tuple[str, ...]) -> State:
+    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: State | None) -> Chunk:
+        chunk = super()._check_chunk(X, y, state)
+        announced = check_announced(self.classes)
+        if announced is not None:
+            way_out = "name every class of the stream in classes, or pass classes=None"
+            refuse_unannounced(chunk.labels, announced, way_out)
+        return chunk
+
+    def _start(self, chunk: Chunk) -> State:
+        classes = check_announced(self.classes) or ()
         widths = check_widths(self.sigma, chunk.X, PUBLISHED_WIDTHS)
         rng = generator_at(first_state(self.random_state))
         n_anchors = min(self.n_anchors, chunk.n_samples)
@@ -279,8 +244,8 @@ class FOMH(OnlineHasher):
         variables = Variables.random(chunk.n_samples, self.n_bits, rng)
         return State(regressions, variables, classes, 0, state_of(rng))
 
-    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
-        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        state = old or self._start(chunk)
         rng = generator_at(state.generator)
         variables = state.variables
         if len(variables.B) != chunk.n_samples:
@@ -335,22 +300,19 @@ class _RegressionRound:
         """Solve ``W = (sum phi'phi / mu + gamma I)^-1 (sum phi'B / mu)`` and project the chunk."""
         old = self.regression
         BK = self._old_BK + self._phi.T @ B  # (p, r)
-        A = old.KK.copy(order="F")
-        A[np.diag_indices(len(A))] += self._gamma * old.mu
-        try:
-            W = cho_solve(cho_factor(A, lower=True, overwrite_a=True), BK)  # (p, r)
-        except LinAlgError as error:
-            raise InputError(
-                f"the sum phi'phi + gamma mu I is singular in float64: gamma={self._gamma} is too "
-                f"small beside a trace of {np.trace(old.KK):.3g}; raise gamma"
-            ) from error
+        if_singular = (
+            f"the sum phi'phi + gamma mu I is singular in float64: gamma={self._gamma} is too "
+            f"small beside a trace of {np.trace(old.KK):.3g}; raise gamma"
+        )
+        factor = ridge_factor(old.KK, self._gamma * old.mu, if_singular)
+        W = cho_solve(factor, BK)  # (p, r)
         self.regression = replace(old, BK=BK, W=W)
         self.projections = self._phi @ W
 
 
 def _mu_step(B: Array, rounds: list[_RegressionRound]) -> None:
     """Set each modality's mu to its share of the errors."""
-    errors = np.array([_error(B, each.projections) for each in rounds])
+    errors = residuals(B, [each.projections for each in rounds])
     for each, mu in zip(rounds, errors / errors.sum(), strict=True):
         each.regression = replace(each.regression, mu=float(mu))
 
@@ -369,11 +331,7 @@ def _weighted(projections: Mapping[str, Array]) -> npt.NDArray[np.float32]:
         for _ in range(_ENCODING_PASSES):
             weighted = sum(weight * part[rows] for weight, part in zip(mu, parts, strict=True))
             B = signs(np.asarray(weighted))
-            mu = 1 / np.array([_error(B, part[rows]) for part in parts])
+            mu = 1 / residuals(B, [part[rows] for part in parts])
             mu /= mu.sum()
         total[rows] = weighted
     return total
-
-
-def _error(B: Array, projections: Array) -> float:
-    return max(float(np.linalg.norm(B - projections)), _LEAST_ERROR)

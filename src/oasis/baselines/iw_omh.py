@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
-from oasis.baselines.classes import LabelSets, check_announced, indicator
+from oasis.baselines.classes import check_announced, indicator, refuse_unannounced
 from oasis.baselines.draws import first_state, generator_at, random_signs
-from oasis.baselines.gram import GramSums
-from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.gram import GramSums, ridge_factor
+from oasis.baselines.parameters import check_choice, check_count, check_unchanged, check_weight
 from oasis.baselines.psd import PSDFactor
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import InputError, NotFittedError
-from oasis.hasher import (
-    Chunk,
-    Labels,
-    Matrix,
-    OnlineHasher,
-    check_chunk,
-    check_features,
-    check_finite,
-)
+from oasis.errors import InputError
+from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
 from oasis.labels import LabelSpace
 from oasis.linear import has_row
 
@@ -98,7 +90,7 @@ class State:
         return {name: each.sums.n_features for name, each in self.regressions.items()}
 
 
-class IWOMH(OnlineHasher):
+class IWOMH(Learner[State]):
     """Online hashing with a code for each class, made beforehand from the words of all classes.
 
     The code of a sample is the sign of the sum of its classes' codes. In a query, a modality counts
@@ -181,32 +173,6 @@ class IWOMH(OnlineHasher):
         self.ridge_on = ridge_on
         self.random_state = random_state
 
-    @property
-    def classes_(self) -> tuple[str, ...]:
-        return self._learned().classes
-
-    @property
-    def n_seen_(self) -> int:
-        return self._learned().n_seen
-
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
-        """Learn from one chunk; afterwards ``codes_`` holds its codes.
-
-        Parameters
-        ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-        y : one iterable of class names per sample, all of them announced
-
-        Everything is checked before anything is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        classes = self._check_parameters(old)
-        chunk = check_chunk(X, y, old.widths if old else None)
-        _refuse_new_classes(chunk.labels, classes)
-        state, codes = self._learn(old or self._start(chunk, classes), chunk)
-        self.state_, self.codes_ = state, codes
-        return self
-
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return ``sum_m (h_max - h_m) X_m W_m'``, (n, n_bits) float32.
 
@@ -214,7 +180,7 @@ class IWOMH(OnlineHasher):
         ``|X_m R_m|``, and ``h_max`` the largest of X: the projections of a sample depend on the
         others. The sum runs over the modalities that X has.
         """
-        state = self._learned()
+        state = self.learned
         features = check_features(X, state.widths)
         for name, matrix in features.items():
             check_finite(matrix, name)
@@ -236,31 +202,33 @@ class IWOMH(OnlineHasher):
             raise InputError("the projections overflow: features this large cannot be used")
         return projections
 
-    def _learned(self) -> State:
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
-
-    def _check_parameters(self, state: State | None) -> tuple[str, ...]:
-        """Check all arguments; return the announced classes."""
+    def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_iter", self.n_iter)
         for name in ("alpha", "theta", "delta"):
             check_weight(name, getattr(self, name), positive=True)
-        if self.ridge_on not in ("diagonal", "entries"):
-            raise InputError(f"ridge_on must be 'diagonal' or 'entries', got {self.ridge_on!r}")
+        check_choice("ridge_on", self.ridge_on, ("diagonal", "entries"))
+        classes = self._announced()
+        if state is not None:
+            check_unchanged("n_bits", n_bits, len(state.C))
+            check_unchanged("classes", classes, state.classes)
+
+    def _announced(self) -> tuple[str, ...]:
         classes = check_announced(self.classes)
         if not classes:
             raise InputError(
                 "IWOMH must know all classes of the stream beforehand; name them in classes"
             )
-        if state is not None:
-            check_unchanged("n_bits", n_bits, len(state.C))
-            check_unchanged("classes", classes, state.classes)
         return classes
 
-    def _start(self, chunk: Chunk, classes: tuple[str, ...]) -> State:
+    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: State | None) -> Chunk:
+        chunk = super()._check_chunk(X, y, state)
+        way_out = "IWOMH must know all classes beforehand and cannot learn a new one"
+        refuse_unannounced(chunk.labels, self._announced(), way_out)
+        return chunk
+
+    def _start(self, chunk: Chunk) -> State:
+        classes = self._announced()
         rng = generator_at(first_state(self.random_state))
         E = LabelSpace.of(self.labels).grown(classes).represent([[name] for name in classes])
         start = random_signs(rng, (self.n_bits, len(classes)))
@@ -272,8 +240,8 @@ class IWOMH(OnlineHasher):
         regressions = {name: Regression(sums, sums.BX, sums.BX.T) for name, sums in nothing.items()}
         return State(C, classes, regressions, 0)
 
-    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
-        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        state = old or self._start(chunk)
         B = np.sign(indicator(chunk.labels, state.classes) @ state.C.T)  # (n, r), 0 where undecided
         regressions = {
             name: Regression.solved(
@@ -289,28 +257,12 @@ class IWOMH(OnlineHasher):
 
 
 def _ridge_factor(XX: Array, ridge: float, name: str) -> tuple[Array, bool]:
-    """Return the Cholesky factor of ``XX + ridge I``; only the lower triangle of XX is read."""
-    A = XX.copy(order="F")
-    A[np.diag_indices(len(A))] += ridge
-    try:
-        return cho_factor(A, lower=True, overwrite_a=True)
-    except LinAlgError as error:
-        raise InputError(
-            f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
-            f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or raise "
-            f"{name}"
-        ) from error
-
-
-def _refuse_new_classes(label_sets: LabelSets, classes: tuple[str, ...]) -> None:
-    known = set(classes)
-    for row, names in enumerate(label_sets):
-        for name in names:
-            if name not in known:
-                raise InputError(
-                    f"sample {row} has class {name!r}, which is not one of the {len(classes)} "
-                    "announced; IWOMH must know all classes beforehand and cannot learn a new one"
-                )
+    """Return the Cholesky factor of ``XX + ridge I``; ``name`` is the argument to raise."""
+    if_singular = (
+        f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
+        f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or raise {name}"
+    )
+    return ridge_factor(XX, ridge, if_singular)
 
 
 def _product(matrix: Matrix, right: Array) -> Array:

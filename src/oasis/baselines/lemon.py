@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,7 @@ from oasis.baselines.draws import (
 )
 from oasis.baselines.parameters import check_count, check_unchanged, check_weight
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import NotFittedError
-from oasis.hasher import Chunk, Labels, OnlineHasher, check_chunk, check_features, unit_rows
+from oasis.hasher import Chunk, Learner, check_features, unit_rows
 from oasis.linear import LinearMap
 from oasis.ridge import Ridge
 from oasis.updates import v_step
@@ -85,8 +84,12 @@ class State:
     n_seen: int
     generator: GeneratorState
 
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.hash_function.widths
 
-class LEMON(OnlineHasher):
+
+class LEMON(Learner[State]):
     """Label embedding online hashing: the online method closest to OASIS, without words.
 
     Published for cross-modal search. Here a query is ranked by the sum of its modalities'
@@ -150,41 +153,10 @@ class LEMON(OnlineHasher):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    @property
-    def classes_(self) -> tuple[str, ...]:
-        return self._learned().classes
-
-    @property
-    def n_seen_(self) -> int:
-        return self._learned().n_seen
-
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
-        """Learn from one chunk; afterwards ``codes_`` holds its codes.
-
-        Parameters
-        ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-        y : one iterable of class names per sample
-
-        Everything is checked before anything is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        self._check_parameters(old)
-        chunk = check_chunk(X, y, old.hash_function.widths if old else None)
-        state, codes = self._learn(old or self._start(chunk), chunk)
-        self.state_, self.codes_ = state, codes
-        return self
-
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
-        hash_function = self._learned().hash_function
-        return hash_function.project(check_features(X, hash_function.widths))
-
-    def _learned(self) -> State:
-        state: State | None = getattr(self, "state_", None)
-        if state is None:
-            raise NotFittedError("this model has learned nothing yet; call partial_fit first")
-        return state
+        state = self.learned
+        return state.hash_function.project(check_features(X, state.widths))
 
     def _check_parameters(self, state: State | None) -> None:
         n_bits = check_n_bits(self.n_bits)
@@ -205,8 +177,8 @@ class LEMON(OnlineHasher):
         generator = first_state(self.random_state)
         return State(Sums.zero(self.n_bits), ridges, LinearMap({}), (), 0, generator)
 
-    def _learn(self, state: State, chunk: Chunk) -> tuple[State, Codes]:
-        """Return the state after the chunk, and the chunk's codes; nothing is changed."""
+    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+        state = old or self._start(chunk)
         rng = generator_at(state.generator)
         classes = grown(state.classes, chunk.labels)
         L = indicator(chunk.labels, classes)  # (n, c)

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, blocks, signs
+from oasis.baselines.batch import BatchHasher, KernelRows, Precision, State, blocks, signs
 from oasis.baselines.draws import (
     GeneratorState,
     generator_at,
@@ -19,10 +19,11 @@ from oasis.baselines.draws import (
     random_signs,
     state_of,
 )
+from oasis.baselines.gram import ridge_factor
 from oasis.baselines.kernel import AnchorKernel, Width
-from oasis.baselines.parameters import check_count, check_weight
+from oasis.baselines.parameters import check_choice, check_count, check_weight
+from oasis.baselines.residuals import residuals
 from oasis.baselines.similarity import similarity_between, similarity_times
-from oasis.errors import InputError
 from oasis.hasher import Matrix
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -32,8 +33,6 @@ PUBLISHED_WIDTHS = {"image": 60.0, "text": 80.0}
 """The authors' kernel widths; they fit standardised features."""
 
 _ENCODING_PASSES = 4
-# A modality that fits B exactly has no error, and its weight would be infinite or none.
-_LEAST_ERROR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class DynamicQueries:
         first = next(iter(parts.values()))
         B = random_signs(generator_at(self.generator), (first.shape[0], first.shape[1]))
         for _ in range(_ENCODING_PASSES):
-            mu = np.array([_error(B, part) for part in parts.values()])
+            mu = residuals(B, parts.values())
             if self.weights == "inverse":
                 mu = 1 / mu
             mu /= mu.sum()
@@ -173,17 +172,14 @@ class OMHDQ(BatchHasher):
         self.dtype = dtype
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def _check_parameters(self, state: State | None) -> None:
+        super()._check_parameters(state)
         check_count("n_iter", self.n_iter)
         for name in ("alpha", "lam"):
             check_weight(name, getattr(self, name))
         for name in ("beta", "delta"):
             check_weight(name, getattr(self, name), positive=True)
-        if self.query_weights not in ("published", "inverse"):
-            raise InputError(
-                f"query_weights must be 'published' or 'inverse', got {self.query_weights!r}"
-            )
+        check_choice("query_weights", self.query_weights, ("published", "inverse"))
 
     def _train(
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
@@ -200,7 +196,7 @@ class OMHDQ(BatchHasher):
         for each in regressions:
             each.w_step(H)
         for _ in range(self.n_iter):
-            errors = np.array([_error(B, each.projections) for each in regressions])
+            errors = residuals(B, [each.projections for each in regressions])
             for each, mu in zip(regressions, errors / errors.sum(), strict=True):
                 each.mu = float(mu)
                 each.w_step(H)
@@ -247,15 +243,11 @@ class _Regression:
 
     def w_step(self, H: Array) -> None:
         """Solve ``W = (phi'phi / mu + delta I)^-1 (phi'H / mu)`` and project everything."""
-        A = self._gram.copy(order="F")
-        A[np.diag_indices(len(A))] += self._delta * self.mu
-        try:
-            factor = cho_factor(A, lower=True, overwrite_a=True)
-        except LinAlgError as error:
-            raise InputError(
-                f"phi'phi + delta mu I is singular in float64: delta={self._delta} is too small "
-                f"beside a trace of {np.trace(self._gram):.3g}; raise delta"
-            ) from error
+        if_singular = (
+            f"phi'phi + delta mu I is singular in float64: delta={self._delta} is too small "
+            f"beside a trace of {np.trace(self._gram):.3g}; raise delta"
+        )
+        factor = ridge_factor(self._gram, self._delta * self.mu, if_singular)
         self.W = cho_solve(factor, self._rows.transposed_times(H))
         self.projections = self._rows.times(self.W)
 
@@ -265,7 +257,3 @@ def _polar(M: Array) -> Array:
     left, _, right = np.linalg.svd(M)
     nearest: Array = left @ right
     return nearest
-
-
-def _error(B: Array, projections: Array) -> float:
-    return max(float(np.linalg.norm(B - projections)), _LEAST_ERROR)

@@ -34,6 +34,15 @@ def check_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
+    """Refuse what is neither of two words.
+
+    >>> check_choice("ridge_on", "diagonal", ("diagonal", "entries"))
+    """
+    if value not in choices:
+        raise InputError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
+
+
 def check_unchanged(name: str, value: Any, learned: Any) -> None:
     """Refuse an argument that was changed after the first chunk."""
     if value != learned:

@@ -13,6 +13,7 @@ from oasis.baselines.batch import KernelRows, Precision, blocks, signs
 from oasis.baselines.draws import GeneratorState, generator_at, random_signs
 from oasis.baselines.kernel import AnchorKernel
 from oasis.baselines.psd import PSDFactor
+from oasis.baselines.residuals import LEAST_RESIDUAL
 from oasis.hasher import Matrix
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -21,8 +22,6 @@ MuFeatures: TypeAlias = Literal["own", "first"]
 _STOP_FROM = 4
 _LEAST_FALL = 0.001
 _PASSES = 9
-# A modality that is fitted exactly has no error, and its weight would be infinite.
-_LEAST_ERROR = 1e-12
 
 
 def modality_weight(squared_error: float) -> float:
@@ -31,7 +30,7 @@ def modality_weight(squared_error: float) -> float:
     >>> modality_weight(4.0)
     0.25
     """
-    return 1 / (2 * max(float(np.sqrt(squared_error)), _LEAST_ERROR))
+    return 1 / (2 * max(float(np.sqrt(squared_error)), LEAST_RESIDUAL))
 
 
 class View:

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, signs
+from oasis.baselines.batch import BatchHasher, KernelRows, Precision, State, signs
 from oasis.baselines.draws import random_signs, state_of
 from oasis.baselines.kernel import Width
-from oasis.baselines.parameters import check_count, check_weight
+from oasis.baselines.parameters import check_choice, check_count, check_weight
 from oasis.baselines.partial_views import MuFeatures, PartialViews, modality_weight
 from oasis.baselines.psd import PSDFactor
 from oasis.baselines.similarity import similarity_between, similarity_squared, similarity_times
-from oasis.errors import InputError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 WWeight: TypeAlias = Literal["rho", "mu"]
@@ -242,18 +241,15 @@ class SAPMH(BatchHasher):
         self.dtype = dtype
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def _check_parameters(self, state: State | None) -> None:
+        super()._check_parameters(state)
         for name in ("k", "max_iter"):
             check_count(name, getattr(self, name))
         check_weight("rho", self.rho)
         for name in ("theta", "lam"):
             check_weight(name, getattr(self, name), positive=True)
-        for name, choices in (("w_weight", ("rho", "mu")), ("mu_features", ("own", "first"))):
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"{name} must be {choices[0]!r} or {choices[1]!r}, got {getattr(self, name)!r}"
-                )
+        check_choice("w_weight", self.w_weight, ("rho", "mu"))
+        check_choice("mu_features", self.mu_features, ("own", "first"))
 
     def _train(
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
