@@ -195,10 +195,11 @@ def _print_table(finished: list[Finished]) -> None:
 def _figures(
     results: Results, dataset: str, setting: str, variant: str, bits: list[int | None]
 ) -> list[str]:
+    """Return means alone: with deviations, which the report has, a line would pass 80 columns."""
     cells = [results.cells.get((dataset, setting, variant, n)) for n in bits]
-    texts = ["" if cell is None else str(cell.last("new", "expected") or "") for cell in cells]
-    chance = next((cell.last("new", "chance") for cell in cells if cell is not None), None)
-    return [*texts, "" if chance is None else f"{chance.mean:.3f}"]
+    found = [None if cell is None else cell.last("new", "expected") for cell in cells]
+    found.append(next((cell.last("new", "chance") for cell in cells if cell is not None), None))
+    return ["" if each is None else f"{each.mean:.3f}" for each in found]
 
 
 def _counts(finished: list[Finished]) -> str:
