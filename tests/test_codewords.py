@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given
 
 from oasis import codewords
-from oasis.codewords import SIMILAR, grown_codewords, pair_loss, pair_weights, sample_codes
+from oasis.codewords import SIMILAR, Batch, grown_codewords, pair_loss, sample_codes
 
 
 def draw(n, c, seed=0, share=0.3):
@@ -16,6 +16,12 @@ def draw(n, c, seed=0, share=0.3):
     L[np.arange(n), rng.integers(0, c, n)] = 1
     L[:c] = np.eye(c)[: min(n, c)]  # every class occurs
     return sp.csr_array(L)
+
+
+def batch_of(sets, weights, known=None):
+    """A batch of dense label sets; all of their classes are new unless codewords are given."""
+    known = np.empty((0, 8)) if known is None else known
+    return Batch.of(sp.csr_array(sets), np.asarray(weights, dtype=float), known)
 
 
 def literal_loss(C, sets, weights):
@@ -40,22 +46,21 @@ def test_the_loss_is_the_sum_over_pairs(n, c, seed):
     sets = np.unique(draw(n, c, seed).toarray(), axis=0)
     weights = rng.integers(1, 5, len(sets)).astype(float)
     C = rng.standard_normal((c, 8))
-    # the weights are symmetric and hold both orders of a pair, the literal sum has one of them
-    loss, _ = pair_loss(C, sets, pair_weights(sets, weights))
+    n_known = int(rng.integers(0, c + 1))
+    loss, _ = pair_loss(C[n_known:], batch_of(sets, weights, C[:n_known]))
     assert loss == pytest.approx(literal_loss(C, sets, weights), rel=1e-5, abs=1e-7)
 
 
 def test_the_gradient_is_that_of_the_loss():
     rng = np.random.default_rng(3)
     sets, C = draw(20, 4).toarray(), rng.standard_normal((4, 8))
-    w = pair_weights(sets, np.ones(len(sets))).astype(np.float64)
-    _, gradient = pair_loss(C, sets, w)
-    for row, bit in ((0, 0), (1, 5), (3, 7)):
-        step = np.zeros_like(C)
+    batch = batch_of(sets, np.ones(len(sets)), C[:1])
+    _, gradient = pair_loss(C[1:], batch)
+    for row, bit in ((0, 0), (1, 5), (2, 7)):
+        step = np.zeros((3, 8))
         step[row, bit] = 1e-5
-        slope = (pair_loss(C + step, sets, w)[0] - pair_loss(C - step, sets, w)[0]) / 2e-5
-        # what is similar is compared in float32, so that is the accuracy
-        assert gradient[row, bit] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+        up, down = pair_loss(C[1:] + step, batch)[0], pair_loss(C[1:] - step, batch)[0]
+        assert gradient[row, bit] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("n", [6, 60, 1500])  # all label sets at once, and in batches
@@ -63,12 +68,12 @@ def test_learning_lowers_the_loss(n, monkeypatch):
     L, c, r = draw(n, 12 if n > 6 else 6, share=0.15), 12 if n > 6 else 6, 16
     none, sets = np.empty((0, r)), np.unique(L.toarray(), axis=0)
     assert (len(sets) > codewords.BATCH) == (n == 1500)
-    w = pair_weights(sets.astype(np.float32), np.ones(len(sets), dtype=np.float32))
+    batch = batch_of(sets, np.ones(len(sets)), np.empty((0, r)))
     learned = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
     monkeypatch.setattr(codewords, "STEP", 0.0)
     start = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
     assert learned.shape == start.shape == (c, r)
-    assert pair_loss(learned, sets, w)[0] < 0.7 * pair_loss(start, sets, w)[0]
+    assert pair_loss(learned, batch)[0] < 0.7 * pair_loss(start, batch)[0]
 
 
 def test_known_classes_keep_their_codewords_and_new_ones_keep_away_from_them():
@@ -106,3 +111,13 @@ def test_a_code_is_the_sign_of_the_sum_of_codewords_and_zero_counts_as_minus_one
     C = np.array([[1.0, -2.0, 0.5, 0.0], [2.0, 1.0, -0.5, 0.0]])
     B = sample_codes(sp.csr_array(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])), C)
     assert B.tolist() == [[1, -1, 1, -1], [1, -1, -1, -1], [-1, -1, -1, -1]]
+
+
+def test_the_order_of_a_chunk_does_not_matter():
+    L = draw(300, 9)
+    shuffled = L[np.random.default_rng(1).permutation(300)]
+    one, other = (
+        grown_codewords(np.empty((0, 16)), np.empty(0), each, 16, np.random.default_rng(2))
+        for each in (L, shuffled)
+    )
+    assert np.array_equal(one, other)

@@ -377,6 +377,23 @@ def test_encode_writes_parquet_in_order_and_goes_on_where_it_stopped(client, tmp
         encode(model, blocks, folder)
 
 
+def test_encode_goes_on_only_with_the_same_rows_and_ids(client, tmp_path):
+    X, y = toy.chunk(40, 5)
+    model = MAKERS["default"]().partial_fit(X, y)
+    encode(model, cut(X, [20, 20]), tmp_path)
+    (tmp_path / "codes-00000001.parquet").unlink()
+    for blocks, ids, message in (
+        (cut(X, [10, 30]), None, "block 0 has 10 rows, but 20 are in"),
+        (cut(X, [20, 20]), range(1, 41), "the codes of block 0 in .* have other ids"),
+        (cut(X, [20, 20]), [f"item {n}" for n in range(40)], "have other ids than 'item 0'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            encode(model, blocks, tmp_path, ids=ids)
+    assert encode(model, cut(X, [20, 20]), tmp_path) == 40
+    with pytest.raises(InputError, match="the codes of block 1, which this corpus does not have"):
+        encode(model, cut({name: x[:20] for name, x in X.items()}, [20]), tmp_path)
+
+
 def test_encode_feeds_an_index_with_the_given_ids_and_any_modality(client, tmp_path):
     X, y = toy.chunk(90, 5)
     model = MAKERS["paper"]().partial_fit(X, y)

@@ -17,7 +17,10 @@ same code, however far apart they arrived.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain, repeat
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +49,8 @@ def grown_codewords(
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
-    Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r.
+    Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r, and
+    one pass over the chunk's labels; classes known before cost nothing but their labels.
 
     Parameters
     ----------
@@ -66,16 +70,17 @@ def grown_codewords(
     n_known, n_classes = len(C), L.shape[1]
     if n_classes == n_known:
         return C
-    start = rng.standard_normal((n_classes - n_known, n_bits))
+    new = rng.standard_normal((n_classes - n_known, n_bits)).astype(np.float32)
     sets, weights = _label_sets(counts, L)
-    if len(sets) <= BATCH:
-        batches = [np.arange(len(sets))] * N_STEPS
+    known = C.astype(np.float32)
+    batches: Iterable[Batch]
+    if sets.shape[0] <= BATCH:
+        batches = repeat(Batch.of(sets, weights, known), N_STEPS)
     else:
-        batches = list(rng.choice(len(sets), (N_STEPS, BATCH), p=weights / weights.sum()))
-        weights = np.ones_like(weights)  # it is in the draw
-    known = C.reshape(n_known, n_bits).astype(np.float32)
-    new = _descend(known, start.astype(np.float32), sets, weights.astype(np.float32), batches)
-    return np.vstack([C.reshape(n_known, n_bits), new.astype(np.float64)])
+        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
+        # how often a label set occurs is in the draw
+        batches = (Batch.of(sets[rows], np.ones(BATCH), known) for rows in drawn)
+    return np.vstack([C, _descend(new, batches).astype(np.float64)])
 
 
 def sample_codes(L: sp.csr_array, C: Array) -> Array:
@@ -83,15 +88,39 @@ def sample_codes(L: sp.csr_array, C: Array) -> Array:
     return np.where(L @ C > 0, 1.0, -1.0)
 
 
-def pair_weights(sets: Single, weights: Single) -> Single:
+class Batch(NamedTuple):
+    """Label sets that are compared with each other.
+
+    Attributes
+    ----------
+    new : (b, c_new) the new classes of each as 0 and 1
+    pull : (b, r) sum of the codewords of its known classes
+    similar : (b, b) 1 where two of them share a class
+    w : (b, b) weights of pairs
+    """
+
+    new: sp.csr_array
+    pull: Single
+    similar: Single
+    w: Single
+
+    @classmethod
+    def of(cls, sets: sp.csr_array, weights: Array, known: Single) -> Batch:
+        """Return the batch of label sets (b, c), which so many samples (b,) have."""
+        n_known = len(known)
+        similar = ((sets @ sets.T).toarray() > 0).astype(np.float32)
+        w = pair_weights(similar, weights.astype(np.float32))
+        return cls(sets[:, n_known:], np.asarray(sets[:, :n_known] @ known), similar, w)
+
+
+def pair_weights(similar: Single, weights: Single) -> Single:
     """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh 1/2 in total.
 
     Parameters
     ----------
-    sets : (b, c) label sets as 0 and 1
+    similar : (b, b) 1 where two label sets share a class, 0 elsewhere
     weights : (b,) samples that have each; one of them is a partner of the others, not of itself
     """
-    similar = (sets @ sets.T > 0).astype(np.float32)
     partners = np.broadcast_to(weights, similar.shape).copy()
     np.fill_diagonal(partners, np.maximum(weights - 1, 0))
     w = np.zeros_like(similar)
@@ -103,51 +132,53 @@ def pair_weights(sets: Single, weights: Single) -> Single:
     return symmetric
 
 
-def pair_loss(C: Single, sets: Single, w: Single) -> tuple[float, Single]:
-    """Return the loss over the pairs of label sets (b, c), and its gradient in C (c, r)."""
+def pair_loss(C: Single, batch: Batch) -> tuple[float, Single]:
+    """Return the loss over the pairs of a batch, and its gradient in the new codewords C."""
     n_bits = C.shape[1]
-    u = np.tanh(sets @ C)  # (b, r)
+    u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
     residual = u @ u.T
     residual /= n_bits
-    residual -= np.float32(SIMILAR) * (sets @ sets.T > 0)
-    weighed = w * residual  # (b, b)
+    residual -= np.float32(SIMILAR) * batch.similar
+    weighed = batch.w * residual  # (b, b)
     slope = (weighed @ u) * (1 - u * u)  # (b, r)
-    gradient = (4 / n_bits) * (sets.T @ slope)
+    gradient: Single = (4 / n_bits) * (batch.new.T @ slope)
     return float(np.vdot(weighed, residual)), gradient
 
 
-def _label_sets(counts: Array, L: sp.csr_array) -> tuple[Single, Array]:
+def _label_sets(counts: Array, L: sp.csr_array) -> tuple[sp.csr_array, Array]:
     """Return label sets (b, c) and their weights: those of the chunk, then every class alone.
 
     Known classes stand for their samples and weigh as much as the chunk in total. New ones keep
     apart even where a small chunk shows them together only.
     """
     n_known, n_classes = len(counts), L.shape[1]
-    found, times = np.unique(L.toarray().astype(np.float32), axis=0, return_counts=True)
-    labelled = found.any(axis=1)
-    found, times = found[labelled], times[labelled].astype(np.float64)
-    known = counts / max(counts.sum(), 1.0) * times.sum()
-    new = ALONE * (times @ found)[n_known:]
-    alone = np.eye(n_classes, dtype=np.float32)
-    return np.vstack([found, alone]), np.concatenate([times, known, new])
+    rows = [tuple(sorted(names)) for names in np.split(L.indices, L.indptr[1:-1])]
+    times = Counter(row for row in rows if row)
+    # in the order of dense rows of 0 and 1, whatever the order of the chunk
+    found = sorted(times, key=lambda row: tuple(-number for number in row))
+    weights = np.array([times[row] for row in found], dtype=np.float64)
+    ends = np.cumsum([0, *map(len, found)])
+    numbers = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=ends[-1])
+    ones = np.ones(len(numbers), dtype=np.float32)
+    sets = sp.csr_array((ones, numbers, ends), shape=(len(found), n_classes))
+    alone = sp.eye_array(n_classes, dtype=np.float32, format="csr")
+    known = counts / max(counts.sum(), 1.0) * weights.sum()
+    new = ALONE * (weights @ sets)[n_known:]
+    return sp.vstack([sets, alone], format="csr"), np.concatenate([weights, known, new])
 
 
-def _descend(
-    known: Single, new: Single, sets: Single, weights: Single, batches: list[npt.NDArray[np.int64]]
-) -> Single:
-    """Return the new codewords after as many steps as there are batches of label sets.
+def _descend(C: Single, batches: Iterable[Batch]) -> Single:
+    """Return the new codewords C after one step for each of `N_STEPS` batches.
 
     Steps are Adam's, and shrink to nothing: the sizes of gradients differ by the frequency of
     classes.
     """
-    first, second = np.zeros_like(new), np.zeros_like(new)
+    first, second = np.zeros_like(C), np.zeros_like(C)
     for t, batch in enumerate(batches):
-        if t == 0 or batch is not batches[0]:
-            chosen, w = sets[batch], pair_weights(sets[batch], weights[batch])
-        gradient = pair_loss(np.vstack([known, new]), chosen, w)[1][len(known) :]
+        _, gradient = pair_loss(C, batch)
         first = _KEEP[0] * first + (1 - _KEEP[0]) * gradient
         second = _KEEP[1] * second + (1 - _KEEP[1]) * gradient * gradient
         mean = first / (1 - _KEEP[0] ** (t + 1))
         size = np.sqrt(second / (1 - _KEEP[1] ** (t + 1)))
-        new = new - np.float32(STEP * (1 - t / len(batches))) * (mean / (size + np.float32(1e-8)))
-    return new
+        C = C - np.float32(STEP * (1 - t / N_STEPS)) * (mean / (size + np.float32(1e-8)))
+    return C

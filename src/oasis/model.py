@@ -59,7 +59,7 @@ class OASIS(Learner[State]):
     unlabelled : {"encode", "learn"}
         "encode" leaves unlabelled samples out of every sum and codes them by the hash function as
         it stands after the round. "learn" treats them as the formulas do, with a zero
-        representation.
+        representation; with ``codes="classes"`` that is the code of no class, all bits 0.
     random_state : int, numpy Generator or None
         Seed of the random start of every round.
 

@@ -60,7 +60,12 @@ class Setup:
     def model(self, words: Any = None) -> OASIS:
         """Return the model, which has learned nothing."""
         labels = LabelSpace.from_state(self.labels, self.arrays, words)
-        return OASIS(labels=labels, **self.parameters)
+        try:
+            return OASIS(labels=labels, **self.parameters)
+        except TypeError as error:
+            raise FormatError(
+                f"this collection was made for a model that this oasis does not have: {error}"
+            ) from error
 
     def write(self, catalog: Catalog) -> None:
         """Record it; inside a transaction of the catalog."""

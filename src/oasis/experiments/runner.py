@@ -111,6 +111,7 @@ def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
         "label_vectors": method.label_vectors(dataset),
         "parameters": dict(run.parameters),
         "fixed": method.fixed_for(dataset.name),
+        "defaults": dict(method.parameters),
     }
     if method.thrice and "rounds" not in about["parameters"]:
         about["rounds"] = "first, middle and last"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,14 @@ from oasis.store import replacing
 
 HashFunction: TypeAlias = LinearMap | LabelMap
 
-_PREFIX, _SUFFIX, _MODEL = "codes-", ".parquet", "hash_function"
+_PREFIX, _SUFFIX, _MODEL, _IDS = "codes-", ".parquet", "hash_function", "ids"
+
+
+class Kept(NamedTuple):
+    """What a file that is there holds: so many rows, with ids of this checksum."""
+
+    n_rows: int
+    ids: str
 
 
 class CodeFiles:
@@ -35,15 +42,15 @@ class CodeFiles:
         self._folder, self._n_bits = folder, n_bits
         self._made_by = checksum_of(hash_function)
 
-    def done(self) -> dict[int, int]:
-        """Return the rows of the blocks that are there; refuse files of another model."""
+    def done(self) -> dict[int, Kept]:
+        """Return the blocks that are there, by number; refuse files of another model."""
         return {
-            int(path.name[len(_PREFIX) : -len(_SUFFIX)]): self._rows(path) for path in self._paths()
+            int(path.name[len(_PREFIX) : -len(_SUFFIX)]): self._kept(path) for path in self._paths()
         }
 
     def write(self, number: int, codes: Codes, ids: Any) -> None:
         """Write the codes of one block with their ids, durably, or leave nothing behind."""
-        write = parquet_writer(codes, ids, {_MODEL: self._made_by})
+        write = parquet_writer(codes, ids, {_MODEL: self._made_by, _IDS: checksum_of_ids(ids)})
         path = self._folder / f"{_PREFIX}{number:08d}{_SUFFIX}"
         with replacing(path) as temporary, temporary.open("wb") as out:
             write(out)
@@ -51,7 +58,7 @@ class CodeFiles:
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob(f"{_PREFIX}{'[0-9]' * 8}{_SUFFIX}"))
 
-    def _rows(self, path: Path) -> int:
+    def _kept(self, path: Path) -> Kept:
         try:
             import pyarrow as pa
             from pyarrow import parquet
@@ -71,7 +78,7 @@ class CodeFiles:
                 f"{path} was written by another model, or by this one before it learned more; "
                 "encode into another directory"
             )
-        return int(found.num_rows)
+        return Kept(int(found.num_rows), metadata.get(_IDS.encode(), b"").decode())
 
 
 def checksum_of(hash_function: HashFunction) -> str:
@@ -88,6 +95,18 @@ def checksum_of(hash_function: HashFunction) -> str:
     for name, array in _arrays(hash_function):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def checksum_of_ids(ids: Any) -> str:
+    """Return a checksum of ids, integers or strings, in order.
+
+    >>> checksum_of_ids(range(3)) == checksum_of_ids([0, 1, 2]) != checksum_of_ids([0, 2, 1])
+    True
+    """
+    digest = hashlib.sha256()
+    for each in ids:
+        digest.update(f"{each!s}\0".encode())
     return digest.hexdigest()
 
 

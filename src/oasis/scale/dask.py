@@ -54,7 +54,7 @@ from oasis.scale.blocks import (
     widths_of,
 )
 from oasis.scale.cluster import Cluster
-from oasis.scale.codefiles import CodeFiles, HashFunction
+from oasis.scale.codefiles import CodeFiles, HashFunction, Kept, checksum_of_ids
 from oasis.scale.features import FeatureSums, feature_sums
 from oasis.scale.rows import CodedRows, Part, RelaxedRows, Setting
 from oasis.state import State
@@ -150,11 +150,13 @@ def encode(
     to : a directory, or an index: whatever has ``add(codes, ids)``
         A directory gets one file per block, ``codes-00000000.parquet`` and so on, with the columns
         ``id`` and ``code`` of `oasis.index.export`. Each is written whole or not at all, so that a
-        call that was interrupted goes on where it stopped: files that are there are kept, if the
-        same model wrote them, and their blocks are not read.
+        call that was interrupted goes on where it stopped: files that are there are kept, and
+        their blocks are not encoded again. Files of another model, of rows with other ids, or of
+        blocks that this corpus does not have are refused.
     ids : one for each row, in order; None for 0, 1, 2 and so on
         Integers, or for files strings as well. Anything that can be sliced, such as a ``range``.
-    sizes : rows of each delayed block, if they are known; then they are checked beforehand
+    sizes : rows of each delayed block, if they are known; then they are checked beforehand, and
+        blocks whose files are there need not be read to count them
     client : the cluster's client; None for the one that was made last
     progress : called with the number of rows whenever those of one more block are done
 
@@ -188,19 +190,27 @@ def encode(
         if len(ids) != n_rows:
             raise InputError(f"got {len(ids)} ids for {n_rows} rows")
     hash_function = state.hash_function(model.normalize)
+    done: dict[int, Kept]
     write: Callable[[int, Codes, Any], None]
     if isinstance(to, (str, os.PathLike)):
         files = CodeFiles(Path(to), model.n_bits, hash_function)
         done, write = files.done(), files.write
+        if done:  # that they belong to these blocks is seen from the rows
+            blocks, _ = surveyed(cluster, blocks, state.widths)
     else:
         done, write = {}, _adder(to)
+    if unknown := sorted(set(done) - {block.place.number for block in blocks}):
+        raise InputError(
+            f"{to} has the codes of block {unknown[0]}, which this corpus does not have; encode "
+            "into an empty directory"
+        )
     missing = [block for block in blocks if block.place.number not in done]
     encoded = _encoded(cluster, missing, hash_function, model.n_bits)
     start = 0
     for block in blocks:
         number = block.place.number
         codes = None if number in done else next(encoded)
-        n = done[number] if codes is None else len(codes)
+        n = done[number].n_rows if codes is None else len(codes)
         if 0 <= block.place.n_rows != n:
             raise InputError(
                 f"block {number} has {block.place.n_rows} rows, but {n} are in {to}; encode into "
@@ -210,6 +220,11 @@ def encode(
         if len(keys) != n:
             raise InputError(
                 f"got {start + len(keys)} ids, but more rows: {start + n} and counting"
+            )
+        if codes is None and done[number].ids != checksum_of_ids(keys):
+            raise InputError(
+                f"the codes of block {number} in {to} have other ids than {keys[0]!r} and so on; "
+                "encode into an empty directory"
             )
         if codes is not None and n:
             write(number, codes, keys)
