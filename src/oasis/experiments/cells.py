@@ -208,8 +208,23 @@ def _sweeps(cells: dict[Key, Cell]) -> tuple[set[Key], tuple[Sweep, ...]]:
         if plain is not None:
             found[place].setdefault(float(method.parameters[name]), plain)
     return swept, tuple(
-        Sweep(*place, dict(sorted(by_value.items()))) for place, by_value in found.items()
+        Sweep(*place, _with_common_seeds(dict(sorted(by_value.items()))))
+        for place, by_value in found.items()
     )
+
+
+def _with_common_seeds(cells: dict[float, Cell]) -> dict[float, Cell]:
+    """Return the cells with the seeds that all of them have: seeds differ by more than values do.
+
+    Where there are none, the cells are returned as they are.
+    """
+    common = set.intersection(*({s.run.seed for s in cell.summaries} for cell in cells.values()))
+    if not common:
+        return cells
+    return {
+        value: Cell(tuple(s for s in cell.summaries if s.run.seed in common))
+        for value, cell in cells.items()
+    }
 
 
 def title_of(variant: str) -> str:
