@@ -25,7 +25,7 @@ demo: $(STAMP)   ## run a stream through the system and look at it
 	@$(BIN)/python -m oasis demo
 
 test: $(STAMP)   ## run the tests
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import order
 	@$(BIN)/ruff format --check .

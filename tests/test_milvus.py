@@ -24,9 +24,6 @@ from oasis.scale.milvus.extras import encode_extras
 
 pytestmark = pytest.mark.scale
 
-# one group on one worker: there is one server on a machine
-on_server = pytest.mark.xdist_group("milvus")
-
 N_BITS = 64
 
 
@@ -70,7 +67,7 @@ def server(milvus_server):
     maker.close()
 
 
-@pytest.fixture(params=["lite", pytest.param("server", marks=on_server)])
+@pytest.fixture(params=["lite", "server"])
 def make(request):
     return request.getfixturevalue(request.param)
 
@@ -366,14 +363,12 @@ def test_another_width_or_schema_is_refused(make):
         MilvusIndex(make.uri, name="other")
 
 
-@on_server
 def test_another_kind_of_index_is_refused(server):
     server()
     with pytest.raises(InputError, match="of kind BIN_FLAT by HAMMING, expected BIN_IVF_FLAT"):
         MilvusIndex(server.uri, name="w64", kind="BIN_IVF_FLAT")
 
 
-@on_server
 def test_inverted_lists_on_a_server(server):
     rng = np.random.default_rng(4)
     codes = random_codes(rng, 3000, N_BITS)
@@ -384,7 +379,6 @@ def test_inverted_lists_on_a_server(server):
 
 
 @pytest.mark.parametrize("consistency", ["Session", "Bounded", "Eventually"])
-@on_server
 def test_other_consistencies(server, consistency):
     server(16)
     with MilvusIndex(server.uri, 16, name="w16", consistency=consistency) as ix:
@@ -520,7 +514,6 @@ def test_an_absent_server_is_an_error_within_the_timeout():
 # -- faults, with the real server ----------------------------------------------------------------
 
 
-@on_server
 def test_a_slow_server_is_an_error_within_the_timeout(server, milvus_server):
     server()
     with MilvusIndex(server.uri, name="w64", timeout=2) as ix:
@@ -575,18 +568,15 @@ def killed_while_ingesting(milvus_server, name, kills, seed):
     hasty.close()
 
 
-@on_server
 def test_a_server_killed_while_ingesting_loses_nothing(milvus_server):
     killed_while_ingesting(milvus_server, "killed", kills=3, seed=0)
 
 
 @pytest.mark.soak
-@on_server
 def test_a_server_killed_twenty_times_loses_nothing(milvus_server):
     killed_while_ingesting(milvus_server, "soak", kills=20, seed=1)
 
 
-@on_server
 def test_a_search_survives_a_restart(milvus_server):
     codes = random_codes(np.random.default_rng(6), 500, N_BITS)
     uri = f"{milvus_server.uri}/lost"

@@ -94,7 +94,9 @@ class Connection:
             except wire.grpc.RpcError as error:
                 code = error.code()
                 fault = self._fault_of_transport(code, str(error.details()))
-                if code in (wire.grpc.StatusCode.UNIMPLEMENTED, wire.grpc.StatusCode.UNKNOWN):
+                codes = wire.grpc.StatusCode
+                # milvus-lite answers UNKNOWN to what it cannot do, a dying server to anything
+                if code == codes.UNIMPLEMENTED or (code == codes.UNKNOWN and self.address.lite):
                     raise fault from None
             else:
                 status = getattr(answer, "status", answer)
