@@ -110,7 +110,7 @@ def test_a_failure_of_milvus_is_told_without_its_address(folder, monkeypatch, ca
     def fails(*_):
         raise EngineError(f"Milvus at {where} failed: ABORTED, ipv4:10.0.0.7")
 
-    with served(path, index=where) as (_, app):
+    with served(path, index=where) as (c, app):
         for name in ("search", "search_asymmetric", "add", "__len__"):
             monkeypatch.setattr(MilvusIndex, name, fails)
         new = {key: value for key, value in item(N).items() if key != "image"}
@@ -128,6 +128,10 @@ def test_a_failure_of_milvus_is_told_without_its_address(folder, monkeypatch, ca
         assert asgi(app, "GET", "/v1/stats")[2]["n_items"] == N
         monkeypatch.undo()
         assert asgi(app, "GET", "/health/ready")[0] == 200
+        c.index.remove([1])
+        status, _, told = asgi(app, "POST", "/v1/search", {"words": ["cat"], "k": N})
+        assert status == 503 and "lacks 1 items" in told["detail"]
+        assert where not in told["detail"]
 
 
 def absent(folder, monkeypatch, nowhere):
