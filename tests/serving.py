@@ -1,7 +1,8 @@
-"""A real server process for the tests: `oasis serve` on loopback, on a port of its own choice."""
+"""Ways to ask a service: a process of `oasis serve` on a port of its own choice, or none at all."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -110,3 +111,42 @@ def form(request, files, boundary="7f3a"):
     ]
     body = b"\r\n".join([*parts, f"--{boundary}--\r\n".encode()])
     return body, f"multipart/form-data; boundary={boundary}"
+
+
+def asgi(app, method, path, body=None, headers=None):
+    """Ask an application without a server: status and content."""
+    return asyncio.run(asgi_async(app, method, path, body, headers))
+
+
+async def asgi_async(app, method, path, body=None, headers=None, disconnects=False):
+    sent, head = [], {"host": "localhost", "content-type": "application/json", **(headers or {})}
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode() if body else b""
+    messages = [{"type": "http.request", "body": body}]
+
+    async def receive():
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": query.encode(),
+        "headers": [(k.encode(), v.encode()) for k, v in head.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+    await app(scope, receive, send)
+    start = next(each for each in sent if each["type"] == "http.response.start")
+    content = b"".join(each.get("body", b"") for each in sent)
+    heads = {k.decode(): v.decode() for k, v in start["headers"]}
+    return start["status"], heads, json.loads(content) if content[:1] == b"{" else content

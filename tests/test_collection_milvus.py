@@ -587,5 +587,5 @@ def test_the_command_line_names_an_index(folder, lite, capsys, monkeypatch):
 def test_a_client_is_told_that_milvus_is_away():
     problems = pytest.importorskip("oasis.service.problems", reason="needs the extra service")
     told = problems.Problem.of(EngineError("Milvus is away"))
-    assert (told.status, told.kind, told.detail) == (503, "engine", "Milvus is away")
+    assert (told.status, told.kind) == (503, "engine")
     assert transport._KINDS[told.kind] is EngineError

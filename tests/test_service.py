@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from service_data import N, fill, item, picture, vectors
-from serving import Serving, form, serving
+from serving import Serving, asgi, asgi_async, form, serving
 
 from oasis.client import Client
 from oasis.collection import Collection
+from oasis.collection.reader import Reader
 from oasis.collection.search import Question
 from oasis.demo import glyphs
 from oasis.errors import BusyError, InputError
@@ -370,7 +371,11 @@ def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
         app.state.service.close()
 
 
-SHORT = [{"like": "item/1"}, {"like": "item/1", "k": 90, "offset": 10, "where": {}}]
+SHORT = [
+    {"like": "item/1"},
+    {"like": "item/1", "k": 90, "offset": 10, "where": {}},
+    {"vectors": {"image": [[0.5] * 900] * 7}, "k": 1},
+]
 LONG = [
     {"like": "item/1", "k": 101},
     {"like": "item/1", "offset": 91},
@@ -378,6 +383,7 @@ LONG = [
     {"words": ["cat"]},
     {"items": [{"text": "cat"}]},
     {"vectors": {"image": [[0.5] * 900] * 11}},
+    {"vectors": {"image": [[0.5] * 900] * 8}, "k": 1},
 ]
 
 
@@ -390,57 +396,44 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
         return of(*given)
 
     monkeypatch.setattr(Question, "of", noted)
+    monkeypatch.setattr(searching, "_FEW_NUMBERS", 7 * 900)
     path = fill(folder / "c", 6)
     with Collection.open(path, readonly=readonly, extractor=glyphs.extractor()) as c:
         app = create_app(c)
         for asked in SHORT + LONG:
             assert asgi(app, "POST", "/v1/search", asked)[0] == 200
+        X, _ = vectors(8)
+        for rows in (7, 8):
+            body = safetensors.numpy.save({"image": X["image"][:rows]}, {"request": '{"k": 1}'})
+            assert asgi(app, "POST", "/v1/search", body, {"content-type": TENSORS})[0] == 200
         here = [each is threading.current_thread() for each in threads]
-        assert here == [not readonly] * len(SHORT) + [False] * len(LONG)
+        short = [True] * len(SHORT) + [False] * len(LONG) + [True, False]
+        assert here == [each and not readonly for each in short]
         monkeypatch.setattr(searching, "_FEW_CODES", c.index.n_codes - 1)
         assert asgi(app, "POST", "/v1/search", SHORT[0])[0] == 200
         assert threads[-1] is not threading.current_thread()
         app.state.service.close()
 
 
+def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
+    commits, threads = Reader._commits, []
+
+    def noted(reader):
+        threads.append(threading.current_thread())
+        return commits(reader)
+
+    with Collection.open(fill(folder / "c", 6), readonly=True, extractor=glyphs.extractor()) as c:
+        app = create_app(c)
+        monkeypatch.setattr(Reader, "_commits", noted)
+        for asked in SHORT + LONG:
+            assert asgi(app, "POST", "/v1/search", asked)[0] == 200
+        for path in ("/v1/stats", "/health/ready", "/v1/item?id=item/1"):
+            assert asgi(app, "GET", path)[0] == 200
+        assert threads and threading.current_thread() not in threads
+        app.state.service.close()
+
+
 # -- one writer --------------------------------------------------------------------------------
-
-
-def asgi(app, method, path, body=None, headers=None):
-    """Ask an application without a server: status and content."""
-    return asyncio.run(asgi_async(app, method, path, body, headers))
-
-
-async def asgi_async(app, method, path, body=None, headers=None, disconnects=False):
-    sent, head = [], {"host": "localhost", "content-type": "application/json", **(headers or {})}
-    messages = [{"type": "http.request", "body": json.dumps(body).encode() if body else b""}]
-
-    async def receive():
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-    async def send(message):
-        sent.append(message)
-
-    path, _, query = path.partition("?")
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "query_string": query.encode(),
-        "headers": [(k.encode(), v.encode()) for k, v in head.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
-    await app(scope, receive, send)
-    start = next(each for each in sent if each["type"] == "http.response.start")
-    content = b"".join(each.get("body", b"") for each in sent)
-    heads = {k.decode(): v.decode() for k, v in start["headers"]}
-    return start["status"], heads, json.loads(content) if content[:1] == b"{" else content
 
 
 def test_searches_do_not_wait_and_changes_queue(folder, monkeypatch):

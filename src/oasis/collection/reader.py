@@ -16,6 +16,7 @@ from oasis.codes import unpack
 from oasis.collection.allow import AllowLists
 from oasis.collection.catalog import Catalog
 from oasis.collection.files import Files
+from oasis.collection.home import LOCAL
 from oasis.collection.intake import check_id
 from oasis.collection.raw import check_sequence, extract_queries
 from oasis.collection.records import ClassInfo, Hit, Id, Round, Stats, Stored
@@ -246,6 +247,11 @@ class Reader:
     def index(self) -> CodeIndex:
         """The index of all codes by key, to be read only."""
         return self._current().index
+
+    @property
+    def codes_are_here(self) -> bool:
+        """Whether the codes are searched in this process; known without asking anyone."""
+        return self._view.home.address == LOCAL
 
     @property
     def extractor(self) -> Extractor:

@@ -95,7 +95,8 @@ class Stats:
     journal_entries : small chunks since the last checkpoint
     extractor : what makes features of raw items, by modality, or None
     bytes : kind of file -> bytes on disk
-    index : where the codes are searched: "local", or the address of a Milvus collection
+    index : where the codes are searched: "local", or the address of a Milvus collection; a service
+        says "milvus" instead of the address
     """
 
     n_items: int

@@ -154,8 +154,8 @@ def _plain(
             elif len(hits) < n_there:
                 # a -1 comes after all that the index has, and deletions are committed first
                 raise CollectionError(
-                    f"the index at {view.home.address} lacks {n_there - len(hits)} items of this "
-                    "collection; opening it for writing sends them"
+                    f"the index lacks {n_there - len(hits)} items of this collection; opening it "
+                    "for writing sends them"
                 )
         if not any(lost):
             return found, rows, lists

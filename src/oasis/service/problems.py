@@ -45,6 +45,12 @@ _STATUS: tuple[tuple[type[OasisError], int, str], ...] = (
 )
 """Error -> status and kind, the first that fits. The client turns kinds into the same errors."""
 
+_ENGINE = (
+    "the engine that searches the codes failed, or gave no answer in time; try again later. The "
+    "log of the service says what happened, under the id of this request"
+)
+"""Told instead of an EngineError's text, which names hosts and paths behind the service."""
+
 _TITLES = {
     400: "The request cannot be read",
     401: "A token is needed",
@@ -100,7 +106,7 @@ class Problem(Exception):
         """Return how an error of the collection is told to a client."""
         for known, status, kind in _STATUS:
             if isinstance(error, known):
-                return cls(status, kind, str(error))
+                return cls(status, kind, _ENGINE if known is EngineError else str(error))
         return cls(500, "internal", "the service has logged what happened")
 
     def document(self, request_id: str) -> dict[str, Any]:

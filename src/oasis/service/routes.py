@@ -237,7 +237,7 @@ async def rounds(service: Served) -> Response:
 async def stats(service: Served) -> Response:
     """Return the collection in numbers."""
     found = await service.read(service.collection.stats)
-    return wire.answer({**asdict(found), "readonly": service.collection.readonly})
+    return wire.answer(wire.stats(found, readonly=service.collection.readonly))
 
 
 @router.get("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
@@ -257,10 +257,11 @@ async def live() -> Response:
 
 @router.get("/health/ready", responses=gives(wire.HealthAnswer))
 async def ready(service: Served) -> Response:
-    """Say whether searches and changes are taken."""
+    """Say whether searches and changes are taken; codes that are elsewhere are asked for there."""
     if service.queue.stopping:
         raise Problem(503, "stopping", "the service is being stopped")
     await service.read(lambda: len(service.collection))
+    await service.probe()
     return wire.answer({"status": "ready"})
 
 

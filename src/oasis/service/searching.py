@@ -29,6 +29,7 @@ router = APIRouter()
 
 _FEW_HITS = 100
 _FEW_CODES = 200_000
+_FEW_NUMBERS = 1 << 15
 
 
 @router.post(
@@ -69,21 +70,28 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     """Return whether a search takes so little that a thread of its own would cost more.
 
     About a millisecond, most of which holds the interpreter, so that threads could not share it
-    out anyway: vectors or an id, few codes to scan, few hits to fetch. A reader that follows a
-    writer may have to catch up first, a filter may go through all items, and features of raw
-    items are dear; those take a thread.
+    out anyway: an id or vectors of few numbers, few codes to scan, few hits to fetch. A reader
+    that follows a writer may have to catch up first, codes elsewhere are asked over the network, a
+    filter may go through all items, and features of raw items are dear; those take a thread.
     """
     asked, collection = body.request, service.collection
+    if asked.where or asked.words is not None or asked.items is not None:
+        return False
+    # before the index is touched: that would look for a commit, or connect, with all waiting
+    if collection.readonly or not collection.codes_are_here:
+        return False
+    lists = (asked.vectors or {}).values()
+    n = 1 if asked.like is not None else max([n_rows(body.vectors), *map(len, lists)])
+    if n * (asked.k + asked.offset) > _FEW_HITS:
+        return False
+    numbers = sum(matrix.size for matrix in body.vectors.values())
+    numbers += sum(len(row) for rows in lists for row in rows)
     index = collection.index
-    if not isinstance(index, HammingIndex):  # it is asked over the network
-        return False
-    if asked.where or asked.words is not None or asked.items is not None or collection.readonly:
-        return False
-    n = 1 if asked.like is not None else n_rows(body.vectors)
-    for rows in (asked.vectors or {}).values():
-        n = max(n, len(rows))
-    few_hits = n * (asked.k + asked.offset) <= _FEW_HITS
-    return few_hits and n * index.n_codes <= _FEW_CODES
+    return (
+        numbers <= _FEW_NUMBERS
+        and isinstance(index, HammingIndex)
+        and n * index.n_codes <= _FEW_CODES
+    )
 
 
 def _search(service: Service, body: Body[wire.SearchRequest]) -> list[list[Hit]]:

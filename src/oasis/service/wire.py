@@ -24,7 +24,8 @@ from pydantic import (
     model_validator,
 )
 
-from oasis.collection import Hit, Rejected, Stored
+from oasis.collection import Hit, Rejected, Stats, Stored
+from oasis.collection.home import LOCAL
 
 Number = Annotated[float, Field(strict=True)]
 Id = StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
@@ -207,7 +208,7 @@ class StatsAnswer(BaseModel):
     journal_entries: int
     extractor: dict[str, Any] | None
     bytes: dict[str, int]
-    index: str
+    index: Literal["local", "milvus"] = Field(description="Where the codes are searched.")
     readonly: bool
 
 
@@ -258,6 +259,13 @@ def hit(found: Hit) -> dict[str, Any]:
 def rejected(each: Rejected) -> dict[str, Any]:
     """Return an item that was left out as JSON has it."""
     return asdict(each)
+
+
+def stats(found: Stats, *, readonly: bool) -> dict[str, Any]:
+    """Return the collection in numbers as JSON has them, without the address of an engine."""
+    # who may search need not know hosts and paths behind the service
+    place = found.index if found.index == LOCAL else "milvus"
+    return {**asdict(found), "index": place, "readonly": readonly}
 
 
 def stored(item: Stored) -> dict[str, Any]:
