@@ -268,6 +268,24 @@ def test_a_move_that_failed_is_taken_up_again(folder, lite, monkeypatch):
         assert_is(c, truth)
 
 
+def test_codes_of_a_chunk_that_was_never_committed_do_not_stay(folder, lite, monkeypatch):
+    where = lite()
+    c, truth = make(folder, where, steps=4)
+    X, y = chunk(40, seed=70)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "add", failing(MilvusIndex.add, sends=1.0))
+        with pytest.raises(EngineError):
+            c.ingest(X, y, [f"x{n}" for n in range(40)])
+    abandon(c)
+    # other items get the keys that Milvus has seen, while nobody tells it
+    X, y = chunk(40, seed=71)
+    with Collection.open(c.path, index="local") as c:
+        for target in (c, truth):
+            target.ingest(X, y, [f"y{n}" for n in range(40)])
+    with Collection.open(c.path, index=where) as c:
+        assert_is(c, truth)
+
+
 # -- Milvus fails ----------------------------------------------------------------------------------
 
 
@@ -410,7 +428,11 @@ def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
         found = c.check()
         assert len(found) == 2
         assert "lacks 1 items" in found[0]
-        assert "codes" in found[1]
+        assert "other codes of 1 items" in found[1]
+        assert all("index='local' and then with this address" in each for each in found)
+    for there in ("local", where):
+        with Collection.open(c.path, index=there) as c:
+            assert_is(c, truth)
     Path(where).unlink()
     with Collection.open(c.path) as c:
         assert_is(c, truth)

@@ -3,8 +3,8 @@
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
 table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. Opening also counts; where Milvus has lost something, or was never filled, the two sides
-are compared by key and the difference is sent.
+on opening. Opening also counts; where Milvus has lost something, and on every move to it, the two
+sides are compared by key and code and the difference is sent.
 """
 
 from __future__ import annotations
@@ -72,15 +72,25 @@ class MilvusHome:
             self.reconcile(catalog, connection)
 
     def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
-        """Make it hold the same keys as the catalog.
+        """Make it hold the same keys and codes as the catalog.
 
-        Cost: all keys of both sides, 16 bytes an item, and the items that differ.
+        A key that is there may have the code of a chunk that was sent and never committed, if the
+        codes were searched elsewhere when the key was given away. Cost: keys and codes of both
+        sides, of which 24 bytes an item are kept, and the items that differ.
         """
         nothing = np.empty(0, dtype=np.int64)
-        held = np.concatenate([nothing, *self.index.ids()])
+        held, right = [nothing], [nothing]
+        for ids, codes in self.index.blocks():
+            stored = dict(catalog.rows(connection, "key, code", ids.tolist()))
+            same = [
+                stored.get(key) == code.tobytes()
+                for key, code in zip(ids.tolist(), codes, strict=True)
+            ]
+            held.append(ids)
+            right.append(ids[same])
         wanted = catalog.all_keys(connection)
-        extra = np.setdiff1d(held, wanted)
-        missing = np.setdiff1d(wanted, held)
+        extra = np.setdiff1d(np.concatenate(held), wanted)
+        missing = np.setdiff1d(wanted, np.concatenate(right))
         self.index.discard(extra)
         names = catalog.class_names(connection)
         for start in range(0, len(missing), _BLOCK):
@@ -141,13 +151,17 @@ class MilvusHome:
         place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
         order = place[np.argsort(ids[place])]
         found = ids[order]
+        place = f"index: {self.address}"
+        remedy = "opening with index='local' and then with this address sends what differs"
         if len(missing := np.setdiff1d(keys, found)):
-            yield f"index: {self.address} lacks {len(missing)} items, such as key {missing[0]}"
+            yield f"{place} lacks {len(missing)} items, such as key {missing[0]}; {remedy}"
         if len(extra := np.setdiff1d(found, keys)):
-            yield f"index: {self.address} holds {len(extra)} items too many, such as key {extra[0]}"
+            yield f"{place} holds {len(extra)} items too many, such as key {extra[0]}; {remedy}"
         _, ours, theirs = np.intersect1d(keys, found, return_indices=True)
-        if not np.array_equal(codes[ours], held[order][theirs]):
-            yield f"index: some codes in {self.address} differ from those in the catalog"
+        differ = (codes[ours] != held[order][theirs]).any(axis=1)
+        if differ.any():
+            key = keys[ours][differ][0]
+            yield f"{place} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
 
     def close(self) -> None:
         """Close the connection, if there is one."""

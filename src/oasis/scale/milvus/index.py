@@ -219,6 +219,10 @@ class MilvusIndex:
         for ids, _ in self._pages([ID]):
             yield ids
 
+    def blocks(self) -> Iterator[tuple[Ids, Codes]]:
+        """Yield ids and codes of all items, ascending by id, in blocks of up to 16,384."""
+        return self._pages([ID, CODE])
+
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
         keys = check_ids(ids)
@@ -232,7 +236,7 @@ class MilvusIndex:
 
     def items(self) -> tuple[Codes, Ids]:
         """Return the codes (n, n_bits / 8) and ids (n,) of all items, by id."""
-        found = list(self._pages([ID, CODE]))
+        found = list(self.blocks())
         codes = [np.empty((0, self.n_bits // 8), dtype=np.uint8), *(part for _, part in found)]
         ids = [np.empty(0, dtype=np.int64), *(part for part, _ in found)]
         return np.concatenate(codes), np.concatenate(ids)
