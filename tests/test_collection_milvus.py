@@ -10,6 +10,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from oasis.client import transport
 from oasis.collection import Collection, milvus, settling, writer
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
+from oasis.scale.milvus import lite as engine_lite
 
 pytestmark = pytest.mark.scale
 on_the_server = pytest.mark.xdist_group("milvus")
@@ -338,6 +340,50 @@ def test_a_chunk_that_milvus_does_not_acknowledge_did_not_happen(
     c.close()
 
 
+def few_at_once(patch):
+    """Let Milvus answer with 60 items at the most."""
+    patch.setattr("oasis.scale.milvus.index.MOST", 60)
+    patch.setattr(milvus.MilvusHome, "most", 60)
+
+
+def repeated(X, n):
+    return {name: np.repeat(matrix[:1], n, axis=0) for name, matrix in X.items()}
+
+
+def test_many_items_that_are_not_committed_do_not_stand_before_others(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=4)
+    X, y = chunk(1, seed=6)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "add", failing(MilvusIndex.add, sends=1.0))
+        with pytest.raises(EngineError):
+            c.ingest(repeated(X, 200), y * 200, [f"x{n}" for n in range(200)])
+    few_at_once(monkeypatch)
+    with Collection.open(c.path, readonly=True) as reader:
+        for target in (c, reader):
+            for mode in ("hamming", "asymmetric"):
+                expected = truth.search(truth.model.project(X), 200, mode)
+                assert_best(target.search(X, 10, mode)[0], expected[0], 10)
+    c.close()
+
+
+def test_many_deleted_items_that_milvus_still_has_are_named(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=4)
+    X, y = chunk(1, seed=6)
+    gone = [f"x{n}" for n in range(200)]
+    c.ingest(repeated(X, 200), y * 200, gone)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "discard", failing(None))
+        c.delete(gone)
+        few_at_once(patch)
+        with pytest.raises(CollectionError, match=r"\d\d that are deleted; opening .* removes them"):
+            c.search(X, 10)
+        abandon(c)
+    with Collection.open(c.path) as c:
+        few_at_once(monkeypatch)
+        assert len(c.search(X, 10)[0]) == 10
+        assert contents(c) == truth.items
+
+
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_commit_that_fails_after_the_codes_were_sent(folder, lite, committed):
     c, truth = make(folder, lite(), steps=4)
@@ -474,6 +520,85 @@ def test_without_a_server_a_writer_says_so_and_a_reader_reads_the_catalog(
     with Collection.open(c.path, index="local") as c:
         assert c.check() == []
         assert len(c.search(chunk(1)[0], 3)[0]) == 3
+
+
+def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=3)
+    c.close()
+    X, _ = chunk(1)
+    now, attempts, waiting = [100.0], [], threading.Barrier(6)
+
+    def away(*_):
+        attempts.append(now[0])
+        if len(attempts) == 1:
+            waiting.wait(60)
+            time.sleep(0.2)  # for the others to come as far as the lock
+        raise EngineError("Milvus is away")
+
+    def search():
+        if threading.current_thread() is not threads[0]:
+            waiting.wait(60)
+        try:
+            reader.search(X, 3)
+        except EngineError as error:
+            failed.append(str(error))
+
+    with Collection.open(c.path, readonly=True) as reader:
+        with monkeypatch.context() as patch:
+            patch.setattr(milvus, "MilvusIndex", away)
+            patch.setattr(milvus, "time", SimpleNamespace(monotonic=lambda: now[0]))
+            failed = []
+            threads = [threading.Thread(target=search) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert failed == ["Milvus is away"] * 6
+            assert attempts == [100.0]
+            now[0] += 1
+            with pytest.raises(EngineError):
+                reader.search(X, 3)
+            assert attempts == [100.0, 101.0]
+            now[0] += 1
+            patch.setattr(milvus, "MilvusIndex", MilvusIndex)
+            assert_found(reader, truth)
+
+
+def test_a_thread_that_has_a_view_does_not_connect_again_after_close(folder, lite):
+    where = lite()
+    c, _ = make(folder, where, steps=3)
+    view = c._view
+    c.close()
+    with pytest.raises(CollectionError, match="is closed"):
+        len(view.index)
+    assert where not in engine_lite._users
+
+
+def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
+    where = lite()
+    c, truth = make(folder, where, steps=3)
+    X, _ = chunk(2, seed=5)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert not reader.codes_are_here
+        reader.search(X, 3)
+        before = reader._view
+        c.close()
+        with Collection.open(c.path, index="local") as c:
+            assert c.codes_are_here
+            assert_is(reader, truth)
+            assert reader.codes_are_here
+            assert where not in engine_lite._users
+            # a search that was under way is answered from where they are now
+            hits = reader._answer(before, truth.model.project(X), "hamming", 3, 0, None)
+            assert hits == c.search(X, 3, "hamming")
+
+
+def test_codes_that_are_elsewhere_are_known_without_connecting(folder, lite, monkeypatch):
+    c, _ = make(folder, lite(), steps=3)
+    c.close()
+    monkeypatch.setattr(milvus, "MilvusIndex", None)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert not reader.codes_are_here
 
 
 # -- kills -----------------------------------------------------------------------------------------

@@ -337,7 +337,7 @@ class Collection(Reader):
 
     def _findings(self) -> list[str]:
         if self._follows:
-            self._view = self._look(self._view)
+            self._follow()
         with self._catalog.reading() as connection:
             return findings(
                 self._view, self._catalog, connection, self.path, writes=not self._follows

@@ -19,6 +19,7 @@ from oasis.collection.chunk import NewChunk
 from oasis.collection.files import Files
 from oasis.collection.schema import Head
 from oasis.errors import InputError
+from oasis.index.hamming import Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
 from oasis.scale.milvus.address import Address
 
@@ -38,8 +39,28 @@ class Home(Protocol):
         """Length of a code."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether codes are searched in this process; known without connecting to anything."""
+
+    @property
+    def most(self) -> int:
+        """The most keys that one search can return for a query."""
+
+    @property
     def index(self) -> CodeIndex:
-        """Codes by key, to be searched."""
+        """Codes by key, to be read only."""
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Return the k nearest keys of each query; ``next_key`` is that of the caller's commit.
+
+        Keys from it on are left out where they can be many: the index may hold a chunk that is not
+        committed.
+        """
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Return the k best keys of each query, as `search` does."""
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Make it hold what is committed, after whatever has ended the last writer."""

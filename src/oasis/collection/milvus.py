@@ -13,7 +13,9 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +24,15 @@ from oasis.collection.catalog import Catalog, Keys
 from oasis.collection.chunk import NewChunk
 from oasis.collection.files import Files
 from oasis.collection.schema import Head, label_numbers, without_index_file
-from oasis.errors import EngineError
+from oasis.errors import CollectionError, EngineError
+from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
+from oasis.scale.milvus.index import MOST
 
 _LOG = logging.getLogger("oasis.collection")
 
 _BLOCK = 10_000
+_KEPT = 1.0
 _MOST_EXTRA = 65_000
 """Bytes of labels and payload that go along. Milvus takes 65,536 of an item; what is longer stays
 in the catalog alone, which decides filters anyway."""
@@ -46,23 +51,49 @@ class MilvusHome:
     time.
     """
 
+    is_local = False
+    most = MOST
+
     def __init__(self, address: str, n_bits: int) -> None:
         self.address = address
         self.n_bits = n_bits
         self._index: MilvusIndex | None = None
         self._connecting = threading.Lock()
+        self._failure: EngineError | None = None  # of the last attempt to connect
+        self._failed_at = 0.0
+        self._closed = False
         self._behind = False  # whether it may hold keys that are not committed, or deleted
 
     @property
     def index(self) -> MilvusIndex:
         """Codes by key; connected to when it is first asked for.
 
-        So everything but a search can be read from the catalog while Milvus is away.
+        So everything but a search can be read from the catalog while Milvus is away. A failure is
+        that of all who ask within a second: they have waited for the same attempt, and would
+        otherwise make theirs one after the other.
         """
         with self._connecting:
+            if self._closed:
+                raise CollectionError(f"the collection whose codes are at {self.address} is closed")
             if self._index is None:
-                self._index = MilvusIndex(self.address, self.n_bits)
+                if self._failure is not None and time.monotonic() < self._failed_at + _KEPT:
+                    raise EngineError(str(self._failure)) from self._failure
+                try:
+                    self._index = MilvusIndex(self.address, self.n_bits)
+                except EngineError as error:
+                    self._failure, self._failed_at = error, time.monotonic()
+                    raise
             return self._index
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Search the items of a commit, and those deleted since that Milvus still has."""
+        return self.index.search(codes, k, allow, f"id < {next_key}")
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Search the items of a commit, and those deleted since that Milvus still has."""
+        return self.index.search_asymmetric(projections, k, allow, f"id < {next_key}")
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Remove what is not committed, count, and send what is missing."""
@@ -164,8 +195,9 @@ class MilvusHome:
             yield f"{place} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one, for good: who has the view opens none again."""
         with self._connecting:
+            self._closed = True
             if self._index is not None:
                 self._index.close()
                 self._index = None
