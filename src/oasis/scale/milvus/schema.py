@@ -52,27 +52,29 @@ class Schema:
             found = self._describe()
         self._check(found)
         self._index()
-        self.load()
+        self.load(self._connection.timeout)
 
-    def load(self) -> None:
-        """Have the server load the collection, and wait until it has."""
+    def load(self, within: float) -> None:
+        """Have the server load the collection, and wait until it has, so many seconds in all."""
         milvus = protocol().milvus
+        deadline = time.monotonic() + within
         self._connection.call(
             "LoadCollection",
             milvus.LoadCollectionRequest(collection_name=self.name, replica_number=1),
+            timeout=within,
         )
-        deadline = time.monotonic() + self._connection.timeout
         while True:
             answer = self._connection.call(
-                "GetLoadingProgress", milvus.GetLoadingProgressRequest(collection_name=self.name)
+                "GetLoadingProgress",
+                milvus.GetLoadingProgressRequest(collection_name=self.name),
+                timeout=max(deadline - time.monotonic(), _POLL),
             )
             if answer.progress >= 100:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() + _POLL > deadline:
                 raise EngineError(
                     f"Milvus at {self._connection.address} has loaded {answer.progress} % of "
-                    f"{self.name!r} in {self._connection.timeout:g} s; "
-                    "open it again, or allow a longer timeout"
+                    f"{self.name!r} in {within:.2g} s; open it again, or allow a longer timeout"
                 )
             time.sleep(_POLL)
 
