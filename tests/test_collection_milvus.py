@@ -189,6 +189,30 @@ def test_an_address_that_is_none_is_refused_before_anything_is_made(folder, inde
     assert not (folder / "c").exists()
 
 
+def test_credentials_in_an_address_are_refused_and_not_shown(folder):
+    for index in ("milvus://me:secret@host/x", "http://me:secret@host/x"):
+        with pytest.raises(InputError) as caught:
+            Collection.open(folder / "c", index=index)
+        assert "secret" not in str(caught.value)
+
+
+@on_the_server
+def test_the_timeout_is_recorded_and_another_one_is_no_move(folder, remote, monkeypatch):
+    where = remote()
+    c, truth = make(folder, f"{where}?timeout=20", steps=3)
+    assert c.stats().index == f"{where}?timeout=20"
+    assert c.index._connection.timeout == 20
+    c.close()
+    monkeypatch.setattr(settling, "_fill", None)
+    with Collection.open(c.path, index=f"{where}?timeout=30") as c:
+        assert c.index._connection.timeout == 30
+        assert_is(c, truth)
+    with Collection.open(c.path, index=where) as c:
+        assert c.index._connection.timeout == 10
+    with Collection.open(c.path) as c:
+        assert c.stats().index == where
+
+
 def test_more_hits_than_milvus_gives_are_refused_with_the_limit(folder, lite, monkeypatch):
     c, truth = make(folder, lite(), steps=6)
     monkeypatch.setattr("oasis.scale.milvus.index.MOST", 60)

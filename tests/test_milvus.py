@@ -329,6 +329,35 @@ def test_bad_addresses_are_refused(uri):
 
 
 @pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("milvus://me:secret@host:19530/x", "without authentication and without TLS"),
+        ("http://me@host", "without authentication and without TLS"),
+        ("milvus://host/x#part", "has a fragment, 'part'"),
+        ("milvus://host/x?secure=true", r"expected nothing, or .* \?timeout=60"),
+        ("milvus://host/x?timeout=60&secure=true", "expected nothing, or"),
+        ("milvus://host/x?timeout=0", "above 0"),
+        ("milvus://host/x?timeout=nan", "above 0"),
+        ("milvus://host/x?timeout=inf", "above 0"),
+        ("milvus://host/x?timeout", "above 0"),
+    ],
+)
+def test_parts_of_an_address_that_could_not_be_kept_are_refused(uri, message):
+    with pytest.raises(InputError, match=message) as caught:
+        Address.parse(uri, "oasis")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "timeout", "expected"),
+    [("", None, 10.0), ("?timeout=2.5", None, 2.5), ("?timeout=2.5", 7, 7.0)],
+)
+def test_an_address_may_say_the_timeout(faulty, query, timeout, expected):
+    with MilvusIndex(faulty.uri + query, timeout=timeout) as ix:
+        assert ix._connection.timeout == expected
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"n_bits": 12},

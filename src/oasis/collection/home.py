@@ -21,7 +21,7 @@ from oasis.collection.schema import Head
 from oasis.errors import InputError
 from oasis.index.hamming import Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
-from oasis.scale.milvus.address import Address
+from oasis.scale.milvus.address import Address, without_user
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
@@ -97,6 +97,8 @@ def check_address(index: Any) -> str:
 
     >>> check_address("local"), check_address("milvus://10.0.0.7/photos")
     ('local', 'milvus://10.0.0.7:19530/photos')
+    >>> check_address("milvus://10.0.0.7:19530/photos?timeout=60.0")
+    'milvus://10.0.0.7:19530/photos?timeout=60'
     """
     text = str(index)
     if text == LOCAL:
@@ -107,7 +109,15 @@ def check_address(index: Any) -> str:
     if not named and not (text.endswith(".db") and "://" not in text):
         raise InputError(
             "index must be 'local', 'milvus://HOST:PORT/NAME' or the path of a milvus-lite file "
-            f"that ends in .db, got {text!r}"
+            f"that ends in .db, got {without_user(text)!r}"
         )
-    address = Address.parse(text, "oasis")
-    return address.target if address.lite else f"milvus://{address.target}/{address.name}"
+    return Address.parse(text, "oasis").uri
+
+
+def place_of(address: str) -> str:
+    """Return where a recorded address points, without how it is asked.
+
+    >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60")
+    'milvus://10.0.0.7:19530/photos'
+    """
+    return address.partition("?")[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.home import LOCAL, Home
+from oasis.collection.home import LOCAL, Home, place_of
 from oasis.collection.local import LocalHome
 from oasis.collection.milvus import MilvusHome
 from oasis.collection.schema import Head, without_index_file
@@ -56,9 +56,14 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
         There is no server, or it does not answer in time.
     """
     with catalog.reading() as connection:
-        if recorded_address(catalog, connection) == address:
+        recorded = recorded_address(catalog, connection)
+        if recorded == address:
             return
         head = catalog.head(connection)
+    if place_of(recorded) == place_of(address):
+        with catalog.write():
+            catalog.put_meta(_ADDRESS, address)
+        return
     if address != LOCAL:
         _fill(catalog, n_bits, address)
     # readers of an older commit load everything anew when they see this one
@@ -77,7 +82,7 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
     try:
         with catalog.reading() as connection:
             filled = _filled(catalog, connection)
-        if address not in filled:
+        if place_of(address) not in filled:
             if n := len(home.index):
                 raise CollectionError(
                     f"{address} holds {n} items that are not of this collection; give it another "
@@ -85,7 +90,7 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
                 )
             # known before the first item goes there, so that a crash does not lock us out
             with catalog.write():
-                catalog.put_meta(_FILLED, json.dumps([*filled, address]))
+                catalog.put_meta(_FILLED, json.dumps([*filled, place_of(address)]))
         with catalog.reading() as connection:
             home.reconcile(catalog, connection)
     finally:

@@ -44,6 +44,7 @@ from oasis.scale.milvus.schema import CODE, ID, KINDS, PROBES, Schema
 MOST = 16_384
 """The most items that Milvus returns for a query, and the most rows of a page."""
 
+_TIMEOUT = 10.0
 _GUARANTEES = {"Strong": 0, "Session": None, "Bounded": 2, "Eventually": 1}
 _FEWEST_CANDIDATES = 500
 _BATCH_ROWS = 20_000
@@ -66,14 +67,15 @@ class MilvusIndex:
     Parameters
     ----------
     uri : str or path-like
-        "milvus://host:port/name", "http://host:port", or the path of a milvus-lite file.
+        "milvus://host:port/name", "http://host:port", either perhaps with "?timeout=60" behind it,
+        or the path of a milvus-lite file. There is no authentication and no TLS.
     n_bits : int
         Length of a code, a multiple of 8.
     name : str
         The collection's name, where ``uri`` has none.
-    timeout : float
+    timeout : float, optional
         Seconds until a request that keeps failing is given up with an `EngineError`. A call that
-        takes several requests allows it to each of them.
+        takes several requests allows it to each of them. If not given, as ``uri`` says, else 10.
     consistency : {"Strong", "Session", "Bounded", "Eventually"}
         What a search must see: with "Strong" whatever anyone has written before, with "Session"
         what this object has. The others are faster and may miss the newest items.
@@ -99,13 +101,15 @@ class MilvusIndex:
         n_bits: int = 64,
         *,
         name: str = "oasis",
-        timeout: float = 10.0,
+        timeout: float | None = None,
         consistency: str = "Strong",
         kind: str = "BIN_FLAT",
         oversample: int = 10,
     ) -> None:
         self.n_bits = check_n_bits(n_bits)
         address = Address.parse(uri, name)
+        if timeout is None:
+            timeout = _TIMEOUT if address.timeout is None else address.timeout
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         for given, known, what in (
