@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from oasis.collection import Collection, milvus, settling, writer
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite
+from oasis.scale.milvus.engine import protocol
 
 pytestmark = pytest.mark.scale
 on_the_server = pytest.mark.xdist_group("milvus")
@@ -259,7 +261,7 @@ def test_codes_move_between_memory_and_milvus(folder, lite):
 def test_items_of_another_collection_are_left_alone(folder, lite):
     where = lite()
     c, truth = make(folder, where, steps=3)
-    with pytest.raises(CollectionError, match=r"holds \d+ items that are not of this collection"):
+    with pytest.raises(CollectionError, match="is not of this collection: it says"):
         Collection.open(folder / "new", model=toy_model(), index=where)
     with pytest.raises(InputError, match="holds codes of 16 bits"):
         Collection.open(folder / "new", 64, index=where)
@@ -272,6 +274,50 @@ def test_items_of_another_collection_are_left_alone(folder, lite):
         assert other.check() == []
     assert_is(c, truth)
     c.close()
+    # one that says nothing of its owner is judged by what it holds
+    by_hand = lite()
+    with MilvusIndex(by_hand, 16) as ix:
+        ix.add(np.zeros((2, 2), np.uint8), [1, 2])
+    with pytest.raises(CollectionError, match=r"holds 2 items that are not of this collection"):
+        Collection.open(folder / "other", index=by_hand)
+    with MilvusIndex(by_hand, 16) as ix:
+        ix.remove([1, 2])
+    with Collection.open(folder / "other", index=by_hand) as other:
+        assert other.check() == []
+
+
+def test_an_address_is_known_again_by_its_owner(folder, address):
+    where, other = address(), address()
+    c, truth = make(folder, where, steps=3)
+    c.close()
+    # it leaves, the place is dropped, and another one settles there
+    with Collection.open(c.path, index=other) as c:
+        pass
+    drop(where)
+    second, other_truth = make(folder, where, steps=2)
+    second.close()
+    with pytest.raises(CollectionError, match="is not of this collection"):
+        Collection.open(c.path, index=where)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert_is(reader, truth)
+    drop(other)
+    third, _ = make(folder, other, steps=2)
+    third.close()
+    for readonly in (False, True):
+        with (
+            pytest.raises(CollectionError, match="is not of this collection"),
+            Collection.open(c.path, readonly=readonly) as again,
+        ):
+            again.search(chunk(1)[0], 3)
+    with Collection.open(second.path) as second:
+        assert_is(second, other_truth)
+
+
+def drop(where):
+    """Drop the Milvus collection at an address."""
+    with MilvusIndex(where, 16) as ix:
+        request = protocol().milvus.DropCollectionRequest(collection_name=ix.name)
+        ix._connection.call("DropCollection", request)
 
 
 def test_a_move_that_failed_is_taken_up_again(folder, lite, monkeypatch):
@@ -552,7 +598,7 @@ def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, mon
     X, _ = chunk(1)
     now, attempts, waiting = [100.0], [], threading.Barrier(6)
 
-    def away(*_):
+    def away(*_, **__):
         attempts.append(now[0])
         if len(attempts) == 1:
             waiting.wait(60)
@@ -660,18 +706,22 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
             server.kill()
             server.start()
 
-        killer = threading.Thread(target=cut)
-        killer.start()
-        done = 0
-        while killer.is_alive() or done < 2:
-            try:
-                apply(c, number)
-            except EngineError:
-                continue
-            apply(truth, number)
-            number += 1
-            done += 1
-        killer.join()
+        with ThreadPoolExecutor(1) as pool:
+            cutting = pool.submit(cut)
+            done = failures = 0
+            while not cutting.done() or done < 2:
+                try:
+                    apply(c, number)
+                except EngineError:
+                    failures += 1
+                    if cutting.done():
+                        cutting.result()  # a server that did not come up is what failed
+                        assert failures < 100
+                    continue
+                apply(truth, number)
+                number += 1
+                done += 1
+            cutting.result()
         assert_is(c, truth)
     c.close()
     with Collection.open(c.path) as c:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
+import time
 from concurrent import futures
+from types import SimpleNamespace
 
 import index_checks
 import numpy as np
@@ -412,14 +415,73 @@ def test_inverted_lists_on_a_server(server):
     assert (found.ids.ravel() == np.arange(50)).mean() > 0.9
 
 
-@pytest.mark.parametrize("consistency", ["Session", "Bounded", "Eventually"])
+def requests_of(monkeypatch, name):
+    """Return a list that grows by every request of one kind."""
+    made, real = [], getattr(index, name)
+
+    def note(*arguments, **options):
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(index, name, note)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("consistency", "guarantee"),
+    [("Strong", 0), ("Session", None), ("Bounded", 2), ("Eventually", 1)],
+)
 @on_server
-def test_other_consistencies(server, consistency):
+def test_other_consistencies(server, consistency, guarantee, monkeypatch):
     server(16)
+    sent = requests_of(monkeypatch, "search_request")
     with MilvusIndex(server.uri, 16, name="w16", consistency=consistency) as ix:
         ix.add(np.zeros((1, 2), np.uint8), [5])
-        got = ix.search(np.zeros((1, 2), np.uint8), 1).ids.tolist()
-    assert got == [[5]] if consistency == "Session" else got in ([[5]], [[-1]])
+        found = [[-1]]
+        # the looser ones may miss it at first, and must see it soon
+        while found == [[-1]] and len(sent) < (200 if guarantee in (1, 2) else 1):
+            found = ix.search(np.zeros((1, 2), np.uint8), 1).ids.tolist()
+            time.sleep(0 if found == [[5]] else 0.05)
+        assert found == [[5]]
+        levels = engine.protocol().common.ConsistencyLevel
+        assert sent[0].consistency_level == levels.Value(consistency)
+        assert sent[0].guarantee_timestamp == (ix._written if guarantee is None else guarantee)
+        assert ix._written > 2
+
+
+def test_the_newest_write_counts_whichever_thread_is_last(lite, monkeypatch):
+    ix = lite()
+
+    class Slow(int):
+        def __lt__(self, other):
+            if threading.current_thread() is threading.main_thread():
+                later.start()
+                later.join(0.2)  # with a lock it is still waiting then
+            return int(self) < other
+
+        __gt__ = None
+
+    monkeypatch.setattr(ix, "_call", lambda _, stamp: SimpleNamespace(timestamp=stamp))
+    monkeypatch.setattr(ix, "_written", Slow(1))
+    later = threading.Thread(target=ix._write, args=("Upsert", 9))
+    ix._write("Upsert", 5)
+    later.join()
+    assert ix._written == 9
+
+
+@on_server
+def test_range_search_compares_all_lists(server, monkeypatch):
+    rng = np.random.default_rng(4)
+    codes = random_codes(rng, 3000, N_BITS)
+    sent = requests_of(monkeypatch, "search_request")
+    with MilvusIndex(server.uri, name="ivf_range", kind="BIN_IVF_FLAT", timeout=30) as ix:
+        ix.add(codes, np.arange(3000))
+        offsets, ids, _ = ix.range_search(codes[:5], 24)
+    near = hamming(codes[:5], codes) <= 24
+    assert np.diff(offsets).tolist() == near.sum(axis=1).tolist()
+    assert sorted(ids[: offsets[1]].tolist()) == np.flatnonzero(near[0]).tolist()
+    (params,) = (json.loads(p.value) for p in sent[-1].search_params if p.key == "params")
+    assert params == {"nprobe": 128, "radius": 25.0}
 
 
 def test_a_file_keeps_its_items(tmp_path, lite):
@@ -648,7 +710,7 @@ def test_loading_again_has_the_time_that_is_left(monkeypatch):
         GetLoadingProgress=progress(progress=40),
         takes=0.125,
     )
-    held = schema.Schema(link, 64, "BIN_FLAT")
+    held = schema.Schema(link, 64, "BIN_FLAT", "")
     with pytest.raises(EngineError, match=r"has loaded 40 % of 'x' in 2\.9 s"):
         link.call("Query", None, reload=held.load)
     assert clock.now <= 1003
@@ -669,7 +731,7 @@ def test_a_request_is_sent_once_more_after_loading(monkeypatch):
         GetLoadingProgress=wire.milvus.GetLoadingProgressResponse(progress=100),
         takes=0.49,
     )
-    held = schema.Schema(link, 64, "BIN_FLAT")
+    held = schema.Schema(link, 64, "BIN_FLAT", "")
     # loading is done 0.03 s before the end
     assert link.call("Query", None, reload=held.load) == wire.milvus.QueryResults()
     assert [method for method, *_ in script.asked] == [

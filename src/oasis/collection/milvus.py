@@ -3,7 +3,9 @@
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
 table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. Opening also counts; where Milvus has lost something, and on every move to it, the two
+on opening. A request that was given up here may still be carried out there: if it sits in a queue
+of Milvus for longer than the next chunk takes, a key has the code of the chunk that failed. `check`
+finds it, and moving to "local" and back repairs it. Opening also counts; where Milvus has lost something, and on every move to it, the two
 sides are compared by key and code and the difference is sent.
 """
 
@@ -33,6 +35,7 @@ _LOG = logging.getLogger("oasis.collection")
 
 _BLOCK = 10_000
 _KEPT = 1.0
+_OWNER = "codes of the oasis collection"
 _MOST_EXTRA = 65_000
 """Bytes of labels and payload that go along. Milvus takes 65,536 of an item; what is longer stays
 in the catalog alone, which decides filters anyway."""
@@ -46,17 +49,21 @@ class MilvusHome:
     address : str
         ``milvus://host:port/name``, or the path of a milvus-lite file.
     n_bits : int
+    owner : str
+        What tells this collection from others. It is in the description of a Milvus collection that
+        is made here.
 
     Every use of Milvus raises `EngineError` where there is no server, or it does not answer in
-    time.
+    time, and `CollectionError` where what is there is another collection's.
     """
 
     is_local = False
     most = MOST
 
-    def __init__(self, address: str, n_bits: int) -> None:
+    def __init__(self, address: str, n_bits: int, owner: str) -> None:
         self.address = address
         self.n_bits = n_bits
+        self._owner = owner
         self._index: MilvusIndex | None = None
         self._connecting = threading.Lock()
         self._failure: EngineError | None = None  # of the last attempt to connect
@@ -79,7 +86,7 @@ class MilvusHome:
                 if self._failure is not None and time.monotonic() < self._failed_at + _KEPT:
                     raise EngineError(str(self._failure)) from self._failure
                 try:
-                    self._index = MilvusIndex(self.address, self.n_bits)
+                    self._index = self._connected()
                 except EngineError as error:
                     self._failure, self._failed_at = error, time.monotonic()
                     raise
@@ -175,7 +182,7 @@ class MilvusHome:
         """Compare all items that are committed, sent by Milvus."""
         try:
             held, ids = self.index.items()
-        except EngineError as error:
+        except (CollectionError, EngineError) as error:
             yield f"index: {error}"
             return
         # what is not committed yet, or deleted just now, is about to go and is never found
@@ -201,6 +208,19 @@ class MilvusHome:
             if self._index is not None:
                 self._index.close()
                 self._index = None
+
+    def _connected(self) -> MilvusIndex:
+        """Connect, and see that it is ours: two that use one would remove each other's items."""
+        ours = f"{_OWNER} {self._owner}" if self._owner else ""
+        index = MilvusIndex(self.address, self.n_bits, description=ours)
+        # one that was made by hand, or before there were owners, says nothing
+        if index.description.startswith(_OWNER) and index.description != ours:
+            index.close()
+            raise CollectionError(
+                f"{self.address} is not of this collection: it says {index.description!r}; give "
+                "the codes another name, or drop that Milvus collection first"
+            )
+        return index
 
     def _send(
         self,

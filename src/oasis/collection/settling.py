@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from oasis.errors import CollectionError, FormatError
 
 _ADDRESS = "index"
 _FILLED = "index_filled"
-"""Facts in the catalog: the address now, and all those that this collection has filled."""
+_OWNER = "owner"
+"""Facts in the catalog: the address now, all those that this collection has filled, and a number of
+its own, by which it knows them again."""
 
 
 def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
@@ -39,7 +42,7 @@ def open_home(
         return LocalHome.load(catalog, connection, directory, head, n_bits)
     if known is not None and known.address == address:
         return known
-    return MilvusHome(address, n_bits)
+    return MilvusHome(address, n_bits, _owner(catalog, connection))
 
 
 def settle(catalog: Catalog, n_bits: int, address: str) -> None:
@@ -51,7 +54,7 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
     Raises
     ------
     CollectionError
-        There are items at the address that are not of this collection.
+        What is at the address, or some items there, are not of this collection.
     EngineError
         There is no server, or it does not answer in time.
     """
@@ -78,10 +81,15 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
 
 
 def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
-    home = MilvusHome(address, n_bits)
+    with catalog.reading() as connection:
+        filled = _filled(catalog, connection)
+        owner = _owner(catalog, connection)
+    if not owner:
+        owner = str(uuid.uuid4())
+        with catalog.write():
+            catalog.put_meta(_OWNER, owner)
+    home = MilvusHome(address, n_bits, owner)
     try:
-        with catalog.reading() as connection:
-            filled = _filled(catalog, connection)
         if place_of(address) not in filled:
             if n := len(home.index):
                 raise CollectionError(
@@ -95,6 +103,11 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
             home.reconcile(catalog, connection)
     finally:
         home.close()
+
+
+def _owner(catalog: Catalog, connection: sqlite3.Connection) -> str:
+    """Return the collection's number of its own; empty where it has not needed one yet."""
+    return str(catalog.meta(connection, _OWNER) or "")
 
 
 def _filled(catalog: Catalog, connection: sqlite3.Connection) -> list[str]:

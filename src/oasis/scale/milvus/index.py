@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -84,6 +85,13 @@ class MilvusIndex:
         compares a quarter, faster, and misses some of the nearest.
     oversample : int
         An asymmetric search rescores so many times k candidates.
+    description : str
+        What a collection that is made here is to say of itself, such as whose it is.
+
+    Attributes
+    ----------
+    description : str
+        What the collection says, whoever has made it.
 
     Examples
     --------
@@ -105,6 +113,7 @@ class MilvusIndex:
         consistency: str = "Strong",
         kind: str = "BIN_FLAT",
         oversample: int = 10,
+        description: str = "",
     ) -> None:
         self.n_bits = check_n_bits(n_bits)
         address = Address.parse(uri, name)
@@ -127,13 +136,18 @@ class MilvusIndex:
         self._consistency = consistency
         self._oversample = oversample
         self._written = 1
+        self._writing = threading.Lock()
         self._connection = Connection(address, float(timeout))
-        self._schema = Schema(self._connection, self.n_bits, kind)
+        self._schema = Schema(self._connection, self.n_bits, kind, description)
         try:
             self._schema.prepare()
         except BaseException:
             self._connection.close()
             raise
+
+    @property
+    def description(self) -> str:
+        return self._schema.description
 
     def __len__(self) -> int:
         answer = self._call("Query", query_request(self.name, "", ["count(*)"], None))
@@ -319,7 +333,7 @@ class MilvusIndex:
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
         """Return every item at distance <= radius of each query, by distance, then id.
 
-        A query with 16,384 items or more is answered in several searches, by ranges of ids.
+        All items are compared, with inverted lists too. A query with 16,384 items or more is answered in several searches, by ranges of ids.
 
         Returns
         -------
@@ -329,6 +343,8 @@ class MilvusIndex:
         queries = check_codes(codes, self.n_bits)
         # Milvus's radius is strict
         params = {"radius": float(min(check_radius(radius), self.n_bits) + 1)}
+        if lists := KINDS[self._kind].get("nlist"):
+            params["nprobe"] = lists
         hits = self._hits(queries, MOST, "", params=params)
         found = np.bincount(hits.query, minlength=len(queries))
         for row in np.flatnonzero(found == MOST).tolist():
@@ -423,7 +439,8 @@ class MilvusIndex:
 
     def _write(self, method: str, request: Any) -> None:
         answer = self._call(method, request)
-        self._written = max(self._written, int(answer.timestamp))
+        with self._writing:
+            self._written = max(self._written, int(answer.timestamp))
 
     def _call(self, method: str, request: Any) -> Any:
         # a server that was restarted has the collection, but not in memory

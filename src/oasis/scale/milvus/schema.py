@@ -34,13 +34,21 @@ class Schema:
     n_bits : int
     kind : str
         "BIN_FLAT" or "BIN_IVF_FLAT".
+    description : str
+        What a collection that is made here says of itself.
+
+    Attributes
+    ----------
+    description : str
+        What the collection that is there says, after `prepare`.
     """
 
-    def __init__(self, connection: Connection, n_bits: int, kind: str) -> None:
+    def __init__(self, connection: Connection, n_bits: int, kind: str, description: str) -> None:
         self._connection = connection
         self._n_bits = n_bits
         self._kind = kind
         self.name = connection.address.name
+        self.description = description
 
     def prepare(self) -> None:
         """Make the collection and its index where they are absent, check them, and load."""
@@ -51,6 +59,7 @@ class Schema:
             # another process may have made it at the same moment, and differently
             found = self._describe()
         self._check(found)
+        self.description = str(found.description)
         self._index()
         self.load(self._connection.timeout)
 
@@ -84,7 +93,9 @@ class Schema:
 
     def _create(self) -> None:
         wire = protocol()
-        schema = wire.schema.CollectionSchema(name=self.name, enable_dynamic_field=True)
+        schema = wire.schema.CollectionSchema(
+            name=self.name, description=self.description, enable_dynamic_field=True
+        )
         schema.fields.add(name=ID, data_type=wire.schema.Int64, is_primary_key=True)
         code = schema.fields.add(name=CODE, data_type=wire.schema.BinaryVector)
         code.type_params.add(key="dim", value=str(self._n_bits))
