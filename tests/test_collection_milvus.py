@@ -445,7 +445,9 @@ def test_many_deleted_items_that_milvus_still_has_are_named(folder, lite, monkey
         patch.setattr(MilvusIndex, "discard", failing(None))
         c.delete(gone)
         few_at_once(patch)
-        with pytest.raises(CollectionError, match=r"\d\d that are deleted; opening .* removes them"):
+        with pytest.raises(
+            CollectionError, match=r"\d\d that are deleted; opening .* removes them"
+        ):
             c.search(X, 10)
         abandon(c)
     with Collection.open(c.path) as c:
@@ -613,25 +615,24 @@ def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, mon
         except EngineError as error:
             failed.append(str(error))
 
-    with Collection.open(c.path, readonly=True) as reader:
-        with monkeypatch.context() as patch:
-            patch.setattr(milvus, "MilvusIndex", away)
-            patch.setattr(milvus, "time", SimpleNamespace(monotonic=lambda: now[0]))
-            failed = []
-            threads = [threading.Thread(target=search) for _ in range(6)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(60)
-            assert failed == ["Milvus is away"] * 6
-            assert attempts == [100.0]
-            now[0] += 1
-            with pytest.raises(EngineError):
-                reader.search(X, 3)
-            assert attempts == [100.0, 101.0]
-            now[0] += 1
-            patch.setattr(milvus, "MilvusIndex", MilvusIndex)
-            assert_found(reader, truth)
+    with Collection.open(c.path, readonly=True) as reader, monkeypatch.context() as patch:
+        patch.setattr(milvus, "MilvusIndex", away)
+        patch.setattr(milvus, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        failed = []
+        threads = [threading.Thread(target=search) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == ["Milvus is away"] * 6
+        assert attempts == [100.0]
+        now[0] += 1
+        with pytest.raises(EngineError):
+            reader.search(X, 3)
+        assert attempts == [100.0, 101.0]
+        now[0] += 1
+        patch.setattr(milvus, "MilvusIndex", MilvusIndex)
+        assert_found(reader, truth)
 
 
 def test_a_thread_that_has_a_view_does_not_connect_again_after_close(folder, lite):

@@ -112,9 +112,9 @@ class Collection(Reader):
         timeout : float
             Seconds to wait for another writer; 0 does not wait.
         index : str or path-like, optional
-            Where the codes are searched: "local", in memory; "milvus://host:port/name", perhaps with
-            "?timeout=60" behind it (seconds for each request, 10 if not given); or the path of a
-            milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another one
+            Where the codes are searched: "local", in memory; "milvus://host:port/name", or the same
+            with "?timeout=60" behind it (seconds for each request, 10 if not given); or the path of
+            a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another one
             than is recorded moves the codes there, from the catalog, which has them all; only a
             writer can.
 

@@ -3,10 +3,12 @@
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
 table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. A request that was given up here may still be carried out there: if it sits in a queue
-of Milvus for longer than the next chunk takes, a key has the code of the chunk that failed. `check`
-finds it, and moving to "local" and back repairs it. Opening also counts; where Milvus has lost something, and on every move to it, the two
+on opening. Opening also counts; where Milvus has lost something, and on every move to it, the two
 sides are compared by key and code and the difference is sent.
+
+A request that was given up here may still be carried out there. If it waits in Milvus for longer
+than the next chunk takes, a key has the code of the chunk that failed: `findings` sees that, and a
+move to "local" and back repairs it.
 """
 
 from __future__ import annotations
@@ -189,17 +191,17 @@ class MilvusHome:
         place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
         order = place[np.argsort(ids[place])]
         found = ids[order]
-        place = f"index: {self.address}"
+        where = f"index: {self.address}"
         remedy = "opening with index='local' and then with this address sends what differs"
         if len(missing := np.setdiff1d(keys, found)):
-            yield f"{place} lacks {len(missing)} items, such as key {missing[0]}; {remedy}"
+            yield f"{where} lacks {len(missing)} items, such as key {missing[0]}; {remedy}"
         if len(extra := np.setdiff1d(found, keys)):
-            yield f"{place} holds {len(extra)} items too many, such as key {extra[0]}; {remedy}"
+            yield f"{where} holds {len(extra)} items too many, such as key {extra[0]}; {remedy}"
         _, ours, theirs = np.intersect1d(keys, found, return_indices=True)
         differ = (codes[ours] != held[order][theirs]).any(axis=1)
         if differ.any():
             key = keys[ours][differ][0]
-            yield f"{place} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
+            yield f"{where} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
 
     def close(self) -> None:
         """Close the connection, if there is one, for good: who has the view opens none again."""

@@ -333,7 +333,8 @@ class MilvusIndex:
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
         """Return every item at distance <= radius of each query, by distance, then id.
 
-        All items are compared, with inverted lists too. A query with 16,384 items or more is answered in several searches, by ranges of ids.
+        All items are compared, with inverted lists too. A query with 16,384 items or more is
+        answered in several searches, by ranges of ids.
 
         Returns
         -------
