@@ -18,10 +18,11 @@ import pytest
 from collection_truth import Truth, assert_hits, assert_same_model, contents, toy_model
 from collection_victim import Victim
 from collection_writer import KILL_POINTS, apply, step
+from serving import serving
 from toy import chunk
 
 from oasis.cli import main
-from oasis.client import transport
+from oasis.client import Client, transport
 from oasis.collection import Collection, milvus, settling, writer
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
@@ -804,6 +805,26 @@ def test_the_command_line_names_an_index(folder, lite, capsys, monkeypatch):
 
 
 # -- the service -----------------------------------------------------------------------------------
+
+
+def test_a_server_over_milvus_answers_as_the_collection_does(folder, lite):
+    pytest.importorskip("fastapi", reason="needs the extra service")
+    c, truth = make(folder, lite(), steps=3)
+    c.close()
+    with serving(c.path) as server, Client(server.url) as client:
+        assert_found(client, truth)
+        for number in range(3, 7):
+            apply(client, number)
+            apply(truth, number)
+        assert_found(client, truth)
+        X, _ = chunk(2, seed=8)
+        found = client.search(X, 200, "hamming", {"step": 3})
+        passes = truth.search(
+            truth.model.project(X), 200, "hamming", lambda payload, _: payload["step"] == 3
+        )
+        assert_hits(found, passes)
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
 
 
 def test_a_client_is_told_that_milvus_is_away():

@@ -747,7 +747,12 @@ def test_a_request_is_sent_once_more_after_loading(monkeypatch):
 def test_a_connection_closed_by_another_thread_says_so(monkeypatch):
     clock = Clock(monkeypatch)
     link, script = scripted(clock, 10.0, Query="UNAVAILABLE")
-    clock.sleep = lambda seconds: link.close()
+
+    def sleep(seconds):
+        clock.now += seconds
+        link.close()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
     with pytest.raises(EngineError, match="is closed; open another"):
         link.call("Query", None)
     assert len(script.asked) == 1

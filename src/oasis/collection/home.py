@@ -117,7 +117,7 @@ def check_address(index: Any) -> str:
 def place_of(address: str) -> str:
     """Return where a recorded address points, without how it is asked.
 
-    >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60")
-    'milvus://10.0.0.7:19530/photos'
+    >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60"), place_of("/what?/codes.db")
+    ('milvus://10.0.0.7:19530/photos', '/what?/codes.db')
     """
-    return address.partition("?")[0]
+    return address.partition("?")[0] if "://" in address else address
