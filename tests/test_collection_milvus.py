@@ -8,21 +8,26 @@ import socket
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from collection_truth import Truth, assert_hits, assert_same_model, contents, toy_model
 from collection_victim import Victim
 from collection_writer import KILL_POINTS, apply, step
+from serving import serving
 from toy import chunk
 
 from oasis.cli import main
-from oasis.client import transport
+from oasis.client import Client, transport
 from oasis.collection import Collection, milvus, settling, writer
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
+from oasis.scale.milvus import lite as engine_lite
+from oasis.scale.milvus.engine import protocol
 
 pytestmark = pytest.mark.scale
 on_the_server = pytest.mark.xdist_group("milvus")
@@ -187,6 +192,30 @@ def test_an_address_that_is_none_is_refused_before_anything_is_made(folder, inde
     assert not (folder / "c").exists()
 
 
+def test_credentials_in_an_address_are_refused_and_not_shown(folder):
+    for index in ("milvus://me:secret@host/x", "http://me:secret@host/x"):
+        with pytest.raises(InputError) as caught:
+            Collection.open(folder / "c", index=index)
+        assert "secret" not in str(caught.value)
+
+
+@on_the_server
+def test_the_timeout_is_recorded_and_another_one_is_no_move(folder, remote, monkeypatch):
+    where = remote()
+    c, truth = make(folder, f"{where}?timeout=20", steps=3)
+    assert c.stats().index == f"{where}?timeout=20"
+    assert c.index._connection.timeout == 20
+    c.close()
+    monkeypatch.setattr(settling, "_fill", None)
+    with Collection.open(c.path, index=f"{where}?timeout=30") as c:
+        assert c.index._connection.timeout == 30
+        assert_is(c, truth)
+    with Collection.open(c.path, index=where) as c:
+        assert c.index._connection.timeout == 10
+    with Collection.open(c.path) as c:
+        assert c.stats().index == where
+
+
 def test_more_hits_than_milvus_gives_are_refused_with_the_limit(folder, lite, monkeypatch):
     c, truth = make(folder, lite(), steps=6)
     monkeypatch.setattr("oasis.scale.milvus.index.MOST", 60)
@@ -233,7 +262,7 @@ def test_codes_move_between_memory_and_milvus(folder, lite):
 def test_items_of_another_collection_are_left_alone(folder, lite):
     where = lite()
     c, truth = make(folder, where, steps=3)
-    with pytest.raises(CollectionError, match=r"holds \d+ items that are not of this collection"):
+    with pytest.raises(CollectionError, match="is not of this collection: it says"):
         Collection.open(folder / "new", model=toy_model(), index=where)
     with pytest.raises(InputError, match="holds codes of 16 bits"):
         Collection.open(folder / "new", 64, index=where)
@@ -246,6 +275,50 @@ def test_items_of_another_collection_are_left_alone(folder, lite):
         assert other.check() == []
     assert_is(c, truth)
     c.close()
+    # one that says nothing of its owner is judged by what it holds
+    by_hand = lite()
+    with MilvusIndex(by_hand, 16) as ix:
+        ix.add(np.zeros((2, 2), np.uint8), [1, 2])
+    with pytest.raises(CollectionError, match=r"holds 2 items that are not of this collection"):
+        Collection.open(folder / "other", index=by_hand)
+    with MilvusIndex(by_hand, 16) as ix:
+        ix.remove([1, 2])
+    with Collection.open(folder / "other", index=by_hand) as other:
+        assert other.check() == []
+
+
+def test_an_address_is_known_again_by_its_owner(folder, address):
+    where, other = address(), address()
+    c, truth = make(folder, where, steps=3)
+    c.close()
+    # it leaves, the place is dropped, and another one settles there
+    with Collection.open(c.path, index=other) as c:
+        pass
+    drop(where)
+    second, other_truth = make(folder, where, steps=2)
+    second.close()
+    with pytest.raises(CollectionError, match="is not of this collection"):
+        Collection.open(c.path, index=where)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert_is(reader, truth)
+    drop(other)
+    third, _ = make(folder, other, steps=2)
+    third.close()
+    for readonly in (False, True):
+        with (
+            pytest.raises(CollectionError, match="is not of this collection"),
+            Collection.open(c.path, readonly=readonly) as again,
+        ):
+            again.search(chunk(1)[0], 3)
+    with Collection.open(second.path) as second:
+        assert_is(second, other_truth)
+
+
+def drop(where):
+    """Drop the Milvus collection at an address."""
+    with MilvusIndex(where, 16) as ix:
+        request = protocol().milvus.DropCollectionRequest(collection_name=ix.name)
+        ix._connection.call("DropCollection", request)
 
 
 def test_a_move_that_failed_is_taken_up_again(folder, lite, monkeypatch):
@@ -264,6 +337,24 @@ def test_a_move_that_failed_is_taken_up_again(folder, lite, monkeypatch):
         assert c.stats().index == "local"
         apply(c, 6)
         apply(truth, 6)
+    with Collection.open(c.path, index=where) as c:
+        assert_is(c, truth)
+
+
+def test_codes_of_a_chunk_that_was_never_committed_do_not_stay(folder, lite, monkeypatch):
+    where = lite()
+    c, truth = make(folder, where, steps=4)
+    X, y = chunk(40, seed=70)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "add", failing(MilvusIndex.add, sends=1.0))
+        with pytest.raises(EngineError):
+            c.ingest(X, y, [f"x{n}" for n in range(40)])
+    abandon(c)
+    # other items get the keys that Milvus has seen, while nobody tells it
+    X, y = chunk(40, seed=71)
+    with Collection.open(c.path, index="local") as c:
+        for target in (c, truth):
+            target.ingest(X, y, [f"y{n}" for n in range(40)])
     with Collection.open(c.path, index=where) as c:
         assert_is(c, truth)
 
@@ -318,6 +409,52 @@ def test_a_chunk_that_milvus_does_not_acknowledge_did_not_happen(
         target.ingest(X, y, [f"x{n}" for n in range(40)])
     assert_is(c, truth)
     c.close()
+
+
+def few_at_once(patch):
+    """Let Milvus answer with 60 items at the most."""
+    patch.setattr("oasis.scale.milvus.index.MOST", 60)
+    patch.setattr(milvus.MilvusHome, "most", 60)
+
+
+def repeated(X, n):
+    return {name: np.repeat(matrix[:1], n, axis=0) for name, matrix in X.items()}
+
+
+def test_many_items_that_are_not_committed_do_not_stand_before_others(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=4)
+    X, y = chunk(1, seed=6)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "add", failing(MilvusIndex.add, sends=1.0))
+        with pytest.raises(EngineError):
+            c.ingest(repeated(X, 200), y * 200, [f"x{n}" for n in range(200)])
+    few_at_once(monkeypatch)
+    with Collection.open(c.path, readonly=True) as reader:
+        for target in (c, reader):
+            for mode in ("hamming", "asymmetric"):
+                expected = truth.search(truth.model.project(X), 200, mode)
+                assert_best(target.search(X, 10, mode)[0], expected[0], 10)
+    c.close()
+
+
+def test_many_deleted_items_that_milvus_still_has_are_named(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=4)
+    X, y = chunk(1, seed=6)
+    gone = [f"x{n}" for n in range(200)]
+    c.ingest(repeated(X, 200), y * 200, gone)
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "discard", failing(None))
+        c.delete(gone)
+        few_at_once(patch)
+        with pytest.raises(
+            CollectionError, match=r"\d\d that are deleted; opening .* removes them"
+        ):
+            c.search(X, 10)
+        abandon(c)
+    with Collection.open(c.path) as c:
+        few_at_once(monkeypatch)
+        assert len(c.search(X, 10)[0]) == 10
+        assert contents(c) == truth.items
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -410,7 +547,11 @@ def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
         found = c.check()
         assert len(found) == 2
         assert "lacks 1 items" in found[0]
-        assert "codes" in found[1]
+        assert "other codes of 1 items" in found[1]
+        assert all("index='local' and then with this address" in each for each in found)
+    for there in ("local", where):
+        with Collection.open(c.path, index=there) as c:
+            assert_is(c, truth)
     Path(where).unlink()
     with Collection.open(c.path) as c:
         assert_is(c, truth)
@@ -454,6 +595,84 @@ def test_without_a_server_a_writer_says_so_and_a_reader_reads_the_catalog(
         assert len(c.search(chunk(1)[0], 3)[0]) == 3
 
 
+def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=3)
+    c.close()
+    X, _ = chunk(1)
+    now, attempts, waiting = [100.0], [], threading.Barrier(6)
+
+    def away(*_, **__):
+        attempts.append(now[0])
+        if len(attempts) == 1:
+            waiting.wait(60)
+            time.sleep(0.2)  # for the others to come as far as the lock
+        raise EngineError("Milvus is away")
+
+    def search():
+        if threading.current_thread() is not threads[0]:
+            waiting.wait(60)
+        try:
+            reader.search(X, 3)
+        except EngineError as error:
+            failed.append(str(error))
+
+    with Collection.open(c.path, readonly=True) as reader, monkeypatch.context() as patch:
+        patch.setattr(milvus, "MilvusIndex", away)
+        patch.setattr(milvus, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        failed = []
+        threads = [threading.Thread(target=search) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == ["Milvus is away"] * 6
+        assert attempts == [100.0]
+        now[0] += 1
+        with pytest.raises(EngineError):
+            reader.search(X, 3)
+        assert attempts == [100.0, 101.0]
+        now[0] += 1
+        patch.setattr(milvus, "MilvusIndex", MilvusIndex)
+        assert_found(reader, truth)
+
+
+def test_a_thread_that_has_a_view_does_not_connect_again_after_close(folder, lite):
+    where = lite()
+    c, _ = make(folder, where, steps=3)
+    view = c._view
+    c.close()
+    with pytest.raises(CollectionError, match="is closed"):
+        len(view.index)
+    assert where not in engine_lite._users
+
+
+def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
+    where = lite()
+    c, truth = make(folder, where, steps=3)
+    X, _ = chunk(2, seed=5)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert not reader.codes_are_here
+        reader.search(X, 3)
+        before = reader._view
+        c.close()
+        with Collection.open(c.path, index="local") as c:
+            assert c.codes_are_here
+            assert_is(reader, truth)
+            assert reader.codes_are_here
+            assert where not in engine_lite._users
+            # a search that was under way is answered from where they are now
+            hits = reader._answer(before, truth.model.project(X), "hamming", 3, 0, None)
+            assert hits == c.search(X, 3, "hamming")
+
+
+def test_codes_that_are_elsewhere_are_known_without_connecting(folder, lite, monkeypatch):
+    c, _ = make(folder, lite(), steps=3)
+    c.close()
+    monkeypatch.setattr(milvus, "MilvusIndex", None)
+    with Collection.open(c.path, readonly=True) as reader:
+        assert not reader.codes_are_here
+
+
 # -- kills -----------------------------------------------------------------------------------------
 
 
@@ -489,18 +708,22 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
             server.kill()
             server.start()
 
-        killer = threading.Thread(target=cut)
-        killer.start()
-        done = 0
-        while killer.is_alive() or done < 2:
-            try:
-                apply(c, number)
-            except EngineError:
-                continue
-            apply(truth, number)
-            number += 1
-            done += 1
-        killer.join()
+        with ThreadPoolExecutor(1) as pool:
+            cutting = pool.submit(cut)
+            done = failures = 0
+            while not cutting.done() or done < 2:
+                try:
+                    apply(c, number)
+                except EngineError:
+                    failures += 1
+                    if cutting.done():
+                        cutting.result()  # a server that did not come up is what failed
+                        assert failures < 100
+                    continue
+                apply(truth, number)
+                number += 1
+                done += 1
+            cutting.result()
         assert_is(c, truth)
     c.close()
     with Collection.open(c.path) as c:
@@ -582,6 +805,26 @@ def test_the_command_line_names_an_index(folder, lite, capsys, monkeypatch):
 
 
 # -- the service -----------------------------------------------------------------------------------
+
+
+def test_a_server_over_milvus_answers_as_the_collection_does(folder, lite):
+    pytest.importorskip("fastapi", reason="needs the extra service")
+    c, truth = make(folder, lite(), steps=3)
+    c.close()
+    with serving(c.path) as server, Client(server.url) as client:
+        assert_found(client, truth)
+        for number in range(3, 7):
+            apply(client, number)
+            apply(truth, number)
+        assert_found(client, truth)
+        X, _ = chunk(2, seed=8)
+        found = client.search(X, 200, "hamming", {"step": 3})
+        passes = truth.search(
+            truth.model.project(X), 200, "hamming", lambda payload, _: payload["step"] == 3
+        )
+        assert_hits(found, passes)
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
 
 
 def test_a_client_is_told_that_milvus_is_away():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
+import time
 from concurrent import futures
+from types import SimpleNamespace
 
 import index_checks
 import numpy as np
@@ -17,7 +20,7 @@ from milvus_server import free_ports
 from oasis.codes import hamming, unpack
 from oasis.errors import EngineError, InputError, MissingExtraError
 from oasis.index import HammingIndex
-from oasis.scale.milvus import MilvusIndex, connection, engine, index
+from oasis.scale.milvus import MilvusIndex, connection, engine, index, schema
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.expressions import pieces
 from oasis.scale.milvus.extras import encode_extras
@@ -326,6 +329,35 @@ def test_bad_addresses_are_refused(uri):
 
 
 @pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("milvus://me:secret@host:19530/x", "without authentication and without TLS"),
+        ("http://me@host", "without authentication and without TLS"),
+        ("milvus://host/x#part", "has a fragment, 'part'"),
+        ("milvus://host/x?secure=true", r"expected nothing, or .* \?timeout=60"),
+        ("milvus://host/x?timeout=60&secure=true", "expected nothing, or"),
+        ("milvus://host/x?timeout=0", "above 0"),
+        ("milvus://host/x?timeout=nan", "above 0"),
+        ("milvus://host/x?timeout=inf", "above 0"),
+        ("milvus://host/x?timeout", "above 0"),
+    ],
+)
+def test_parts_of_an_address_that_could_not_be_kept_are_refused(uri, message):
+    with pytest.raises(InputError, match=message) as caught:
+        Address.parse(uri, "oasis")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "timeout", "expected"),
+    [("", None, 10.0), ("?timeout=2.5", None, 2.5), ("?timeout=2.5", 7, 7.0)],
+)
+def test_an_address_may_say_the_timeout(faulty, query, timeout, expected):
+    with MilvusIndex(faulty.uri + query, timeout=timeout) as ix:
+        assert ix._connection.timeout == expected
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"n_bits": 12},
@@ -378,13 +410,71 @@ def test_inverted_lists_on_a_server(server):
     assert (found.ids.ravel() == np.arange(50)).mean() > 0.9
 
 
-@pytest.mark.parametrize("consistency", ["Session", "Bounded", "Eventually"])
-def test_other_consistencies(server, consistency):
+def requests_of(monkeypatch, name):
+    """Return a list that grows by every request of one kind."""
+    made, real = [], getattr(index, name)
+
+    def note(*arguments, **options):
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(index, name, note)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("consistency", "guarantee"),
+    [("Strong", 0), ("Session", None), ("Bounded", 2), ("Eventually", 1)],
+)
+def test_other_consistencies(server, consistency, guarantee, monkeypatch):
     server(16)
+    sent = requests_of(monkeypatch, "search_request")
     with MilvusIndex(server.uri, 16, name="w16", consistency=consistency) as ix:
         ix.add(np.zeros((1, 2), np.uint8), [5])
-        got = ix.search(np.zeros((1, 2), np.uint8), 1).ids.tolist()
-    assert got == [[5]] if consistency == "Session" else got in ([[5]], [[-1]])
+        found = [[-1]]
+        # the looser ones may miss it at first, and must see it soon
+        while found == [[-1]] and len(sent) < (200 if guarantee in (1, 2) else 1):
+            found = ix.search(np.zeros((1, 2), np.uint8), 1).ids.tolist()
+            time.sleep(0 if found == [[5]] else 0.05)
+        assert found == [[5]]
+        levels = engine.protocol().common.ConsistencyLevel
+        assert sent[0].consistency_level == levels.Value(consistency)
+        assert sent[0].guarantee_timestamp == (ix._written if guarantee is None else guarantee)
+        assert ix._written > 2
+
+
+def test_the_newest_write_counts_whichever_thread_is_last(lite, monkeypatch):
+    ix = lite()
+
+    class Slow(int):
+        def __lt__(self, other):
+            if threading.current_thread() is threading.main_thread():
+                later.start()
+                later.join(0.2)  # with a lock it is still waiting then
+            return int(self) < other
+
+        __gt__ = None
+
+    monkeypatch.setattr(ix, "_call", lambda _, stamp: SimpleNamespace(timestamp=stamp))
+    monkeypatch.setattr(ix, "_written", Slow(1))
+    later = threading.Thread(target=ix._write, args=("Upsert", 9))
+    ix._write("Upsert", 5)
+    later.join()
+    assert ix._written == 9
+
+
+def test_range_search_compares_all_lists(server, monkeypatch):
+    rng = np.random.default_rng(4)
+    codes = random_codes(rng, 3000, N_BITS)
+    sent = requests_of(monkeypatch, "search_request")
+    with MilvusIndex(server.uri, name="ivf_range", kind="BIN_IVF_FLAT", timeout=30) as ix:
+        ix.add(codes, np.arange(3000))
+        offsets, ids, _ = ix.range_search(codes[:5], 24)
+    near = hamming(codes[:5], codes) <= 24
+    assert np.diff(offsets).tolist() == near.sum(axis=1).tolist()
+    assert sorted(ids[: offsets[1]].tolist()) == np.flatnonzero(near[0]).tolist()
+    (params,) = (json.loads(p.value) for p in sent[-1].search_params if p.key == "params")
+    assert params == {"nprobe": 128, "radius": 25.0}
 
 
 def test_a_file_keeps_its_items(tmp_path, lite):
@@ -505,16 +595,176 @@ def test_what_cannot_pass_is_not_repeated(faulty):
     assert faulty.asked == 2
 
 
-def test_an_absent_server_is_an_error_within_the_timeout():
+def test_an_absent_server_is_an_error_that_names_it():
     (port,) = free_ports(1)
     with pytest.raises(EngineError, match=rf"no Milvus answered at 127\.0\.0\.1:{port} for 0\.5 s"):
         MilvusIndex(f"milvus://127.0.0.1:{port}/x", timeout=0.5)
 
 
+class Clock:
+    """A clock that stands in for the module ``time``: it goes when somebody sleeps."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        for module in (connection, schema):
+            monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Script:
+    """Stands in for the stub of a connection: answers by name, each of which takes some seconds.
+
+    An answer is a code of gRPC by name, or what `answers` gives for the message.
+    """
+
+    def __init__(self, clock, *, takes=0.0, **answers):
+        self.clock, self.takes, self.answers = clock, takes, answers
+        self.asked = []
+
+    def __getattr__(self, method):
+        def send(request, timeout):
+            began = self.clock.now
+            self.asked.append((method, began, timeout))
+            self.clock.now += min(self.takes, timeout)
+            answer = self.answers[method]
+            answer = answer.pop(0) if isinstance(answer, list) and len(answer) > 1 else answer
+            answer = answer[0] if isinstance(answer, list) else answer
+            if self.takes > timeout:
+                answer = "DEADLINE_EXCEEDED"
+            if not isinstance(answer, str):
+                return answer() if callable(answer) else answer
+            wire = engine.protocol()
+
+            class Failed(wire.grpc.RpcError):
+                def code(self):
+                    return wire.grpc.StatusCode[answer]
+
+                def details(self):
+                    return "as told"
+
+            raise Failed
+
+        return send
+
+
+def scripted(clock, timeout, **answers):
+    pytest.importorskip("pymilvus", reason="pip install 'oasis-hash[scale]'")
+    link = connection.Connection(Address.parse("milvus://127.0.0.1:1/x", "x"), timeout)
+    link._stub = Script(clock, **answers)
+    return link, link._stub
+
+
+def test_a_request_is_repeated_with_growing_pauses_until_the_timeout(monkeypatch):
+    clock = Clock(monkeypatch)
+    link, script = scripted(clock, 2.0, Query="UNAVAILABLE")
+    with pytest.raises(EngineError, match="no Milvus answered"):
+        link.call("Query", None)
+    moments = [began - 1000 for _, began, _ in script.asked]
+    np.testing.assert_allclose(moments, [0, 0.05, 0.15, 0.35, 0.75, 1.55])
+    np.testing.assert_allclose([left for *_, left in script.asked], 2.0 - np.array(moments))
+    assert clock.now <= 1002
+    link.close()
+
+
+def test_a_slow_answer_is_given_up_at_the_timeout(monkeypatch):
+    clock = Clock(monkeypatch)
+    link, script = scripted(clock, 2.0, takes=5.0, Query="UNAVAILABLE")
+    with pytest.raises(EngineError, match="gave no answer within 2 s"):
+        link.call("Query", None)
+    assert script.asked == [("Query", 1000.0, 2.0)]
+    assert clock.now == 1002
+    link.close()
+
+
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT"])
+def test_what_the_transport_refuses_is_not_repeated(monkeypatch, code):
+    link, script = scripted(Clock(monkeypatch), 10.0, Query=code)
+    with pytest.raises(EngineError, match=code):
+        link.call("Query", None)
+    assert len(script.asked) == 1
+    link.close()
+
+
+def test_loading_again_has_the_time_that_is_left(monkeypatch):
+    clock = Clock(monkeypatch)
+    wire = engine.protocol()
+    status = wire.common.Status(code=101, reason="collection not loaded")
+    progress = wire.milvus.GetLoadingProgressResponse
+    link, script = scripted(
+        clock,
+        3.0,
+        Query=wire.milvus.QueryResults(status=status),
+        LoadCollection=wire.common.Status(),
+        GetLoadingProgress=progress(progress=40),
+        takes=0.125,
+    )
+    held = schema.Schema(link, 64, "BIN_FLAT", "")
+    with pytest.raises(EngineError, match=r"has loaded 40 % of 'x' in 2\.9 s"):
+        link.call("Query", None, reload=held.load)
+    assert clock.now <= 1003
+    assert script.asked[:2] == [("Query", 1000.0, 3.0), ("LoadCollection", 1000.125, 2.875)]
+    assert script.asked[-1][0] == "GetLoadingProgress"
+    link.close()
+
+
+def test_a_request_is_sent_once_more_after_loading(monkeypatch):
+    clock = Clock(monkeypatch)
+    wire = engine.protocol()
+    status = wire.common.Status(code=101, reason="collection not loaded")
+    link, script = scripted(
+        clock,
+        1.5,
+        Query=[wire.milvus.QueryResults(status=status), wire.milvus.QueryResults()],
+        LoadCollection=wire.common.Status(),
+        GetLoadingProgress=wire.milvus.GetLoadingProgressResponse(progress=100),
+        takes=0.49,
+    )
+    held = schema.Schema(link, 64, "BIN_FLAT", "")
+    # loading is done 0.03 s before the end
+    assert link.call("Query", None, reload=held.load) == wire.milvus.QueryResults()
+    assert [method for method, *_ in script.asked] == [
+        "Query",
+        "LoadCollection",
+        "GetLoadingProgress",
+        "Query",
+    ]
+    assert script.asked[-1][2] == 1.0
+    link.close()
+
+
+def test_a_connection_closed_by_another_thread_says_so(monkeypatch):
+    clock = Clock(monkeypatch)
+    link, script = scripted(clock, 10.0, Query="UNAVAILABLE")
+
+    def sleep(seconds):
+        clock.now += seconds
+        link.close()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    with pytest.raises(EngineError, match="is closed; open another"):
+        link.call("Query", None)
+    assert len(script.asked) == 1
+
+    def closed_meanwhile():
+        link.close()
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    for answer, error in ((closed_meanwhile, EngineError), (lambda: int("x"), ValueError)):
+        link, script = scripted(clock, 10.0, Query=answer)
+        with pytest.raises(error, match="is closed; open another" if error is EngineError else "x"):
+            link.call("Query", None)
+        link.close()
+
+
 # -- faults, with the real server ----------------------------------------------------------------
 
 
-def test_a_slow_server_is_an_error_within_the_timeout(server, milvus_server):
+def test_a_slow_server_is_an_error_that_names_the_timeout(server, milvus_server):
     server()
     with MilvusIndex(server.uri, name="w64", timeout=2) as ix:
         ix.add(np.zeros((3, 8), np.uint8), [1, 2, 3])

@@ -112,9 +112,10 @@ class Collection(Reader):
         timeout : float
             Seconds to wait for another writer; 0 does not wait.
         index : str or path-like, optional
-            Where the codes are searched: "local", in memory; "milvus://host:port/name"; or the path
-            of a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another
-            one than is recorded moves the codes there, from the catalog, which has them all; only a
+            Where the codes are searched: "local", in memory; "milvus://host:port/name", or the same
+            with "?timeout=60" behind it (seconds for each request, 10 if not given); or the path of
+            a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another one
+            than is recorded moves the codes there, from the catalog, which has them all; only a
             writer can.
 
         Raises
@@ -337,7 +338,7 @@ class Collection(Reader):
 
     def _findings(self) -> list[str]:
         if self._follows:
-            self._view = self._look(self._view)
+            self._follow()
         with self._catalog.reading() as connection:
             return findings(
                 self._view, self._catalog, connection, self.path, writes=not self._follows

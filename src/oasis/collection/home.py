@@ -19,8 +19,9 @@ from oasis.collection.chunk import NewChunk
 from oasis.collection.files import Files
 from oasis.collection.schema import Head
 from oasis.errors import InputError
+from oasis.index.hamming import Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
-from oasis.scale.milvus.address import Address
+from oasis.scale.milvus.address import Address, without_user
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
@@ -38,8 +39,28 @@ class Home(Protocol):
         """Length of a code."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether codes are searched in this process; known without connecting to anything."""
+
+    @property
+    def most(self) -> int:
+        """The most keys that one search can return for a query."""
+
+    @property
     def index(self) -> CodeIndex:
-        """Codes by key, to be searched."""
+        """Codes by key, to be read only."""
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Return the k nearest keys of each query; ``next_key`` is that of the caller's commit.
+
+        Keys from it on are left out where they can be many: the index may hold a chunk that is not
+        committed.
+        """
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Return the k best keys of each query, as `search` does."""
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Make it hold what is committed, after whatever has ended the last writer."""
@@ -76,6 +97,8 @@ def check_address(index: Any) -> str:
 
     >>> check_address("local"), check_address("milvus://10.0.0.7/photos")
     ('local', 'milvus://10.0.0.7:19530/photos')
+    >>> check_address("milvus://10.0.0.7:19530/photos?timeout=60.0")
+    'milvus://10.0.0.7:19530/photos?timeout=60'
     """
     text = str(index)
     if text == LOCAL:
@@ -86,7 +109,15 @@ def check_address(index: Any) -> str:
     if not named and not (text.endswith(".db") and "://" not in text):
         raise InputError(
             "index must be 'local', 'milvus://HOST:PORT/NAME' or the path of a milvus-lite file "
-            f"that ends in .db, got {text!r}"
+            f"that ends in .db, got {without_user(text)!r}"
         )
-    address = Address.parse(text, "oasis")
-    return address.target if address.lite else f"milvus://{address.target}/{address.name}"
+    return Address.parse(text, "oasis").uri
+
+
+def place_of(address: str) -> str:
+    """Return where a recorded address points, without how it is asked.
+
+    >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60"), place_of("/what?/codes.db")
+    ('milvus://10.0.0.7:19530/photos', '/what?/codes.db')
+    """
+    return address.partition("?")[0] if "://" in address else address

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from oasis.collection.files import Files
 from oasis.collection.home import LOCAL
 from oasis.collection.schema import Head
 from oasis.errors import FormatError, InputError
-from oasis.index import HammingIndex
+from oasis.index import HammingIndex, Matches, ScoredMatches
 
 _LOG = logging.getLogger("oasis.collection")
 
@@ -25,6 +27,8 @@ class LocalHome:
     """The home of a collection that needs no server; see `oasis.collection.home.Home`."""
 
     address = LOCAL
+    is_local = True
+    most = sys.maxsize
 
     def __init__(self, index: HammingIndex) -> None:
         self.index = index
@@ -63,6 +67,16 @@ class LocalHome:
                 f"{head.n_items}"
             )
         return cls(index)
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Search all that memory has; beyond the caller's commit that is what came since."""
+        return self.index.search(codes, k, allow)
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Search all that memory has; beyond the caller's commit that is what came since."""
+        return self.index.search_asymmetric(projections, k, allow)
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Nothing to do: it was made from what is committed."""

@@ -3,8 +3,12 @@
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
 table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. Opening also counts; where Milvus has lost something, or was never filled, the two sides
-are compared by key and the difference is sent.
+on opening. Opening also counts; where Milvus has lost something, and on every move to it, the two
+sides are compared by key and code and the difference is sent.
+
+A request that was given up here may still be carried out there. If it waits in Milvus for longer
+than the next chunk takes, a key has the code of the chunk that failed: `findings` sees that, and a
+move to "local" and back repairs it.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +28,16 @@ from oasis.collection.catalog import Catalog, Keys
 from oasis.collection.chunk import NewChunk
 from oasis.collection.files import Files
 from oasis.collection.schema import Head, label_numbers, without_index_file
-from oasis.errors import EngineError
+from oasis.errors import CollectionError, EngineError
+from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
+from oasis.scale.milvus.index import MOST
 
 _LOG = logging.getLogger("oasis.collection")
 
 _BLOCK = 10_000
+_KEPT = 1.0
+_OWNER = "codes of the oasis collection"
 _MOST_EXTRA = 65_000
 """Bytes of labels and payload that go along. Milvus takes 65,536 of an item; what is longer stays
 in the catalog alone, which decides filters anyway."""
@@ -41,28 +51,58 @@ class MilvusHome:
     address : str
         ``milvus://host:port/name``, or the path of a milvus-lite file.
     n_bits : int
+    owner : str
+        What tells this collection from others. It is in the description of a Milvus collection that
+        is made here.
 
     Every use of Milvus raises `EngineError` where there is no server, or it does not answer in
-    time.
+    time, and `CollectionError` where what is there is another collection's.
     """
 
-    def __init__(self, address: str, n_bits: int) -> None:
+    is_local = False
+    most = MOST
+
+    def __init__(self, address: str, n_bits: int, owner: str) -> None:
         self.address = address
         self.n_bits = n_bits
+        self._owner = owner
         self._index: MilvusIndex | None = None
         self._connecting = threading.Lock()
+        self._failure: EngineError | None = None  # of the last attempt to connect
+        self._failed_at = 0.0
+        self._closed = False
         self._behind = False  # whether it may hold keys that are not committed, or deleted
 
     @property
     def index(self) -> MilvusIndex:
         """Codes by key; connected to when it is first asked for.
 
-        So everything but a search can be read from the catalog while Milvus is away.
+        So everything but a search can be read from the catalog while Milvus is away. A failure is
+        that of all who ask within a second: they have waited for the same attempt, and would
+        otherwise make theirs one after the other.
         """
         with self._connecting:
+            if self._closed:
+                raise CollectionError(f"the collection whose codes are at {self.address} is closed")
             if self._index is None:
-                self._index = MilvusIndex(self.address, self.n_bits)
+                if self._failure is not None and time.monotonic() < self._failed_at + _KEPT:
+                    raise EngineError(str(self._failure)) from self._failure
+                try:
+                    self._index = self._connected()
+                except EngineError as error:
+                    self._failure, self._failed_at = error, time.monotonic()
+                    raise
             return self._index
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Search the items of a commit, and those deleted since that Milvus still has."""
+        return self.index.search(codes, k, allow, f"id < {next_key}")
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Search the items of a commit, and those deleted since that Milvus still has."""
+        return self.index.search_asymmetric(projections, k, allow, f"id < {next_key}")
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Remove what is not committed, count, and send what is missing."""
@@ -72,15 +112,25 @@ class MilvusHome:
             self.reconcile(catalog, connection)
 
     def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
-        """Make it hold the same keys as the catalog.
+        """Make it hold the same keys and codes as the catalog.
 
-        Cost: all keys of both sides, 16 bytes an item, and the items that differ.
+        A key that is there may have the code of a chunk that was sent and never committed, if the
+        codes were searched elsewhere when the key was given away. Cost: keys and codes of both
+        sides, of which 24 bytes an item are kept, and the items that differ.
         """
         nothing = np.empty(0, dtype=np.int64)
-        held = np.concatenate([nothing, *self.index.ids()])
+        held, right = [nothing], [nothing]
+        for ids, codes in self.index.blocks():
+            stored = dict(catalog.rows(connection, "key, code", ids.tolist()))
+            same = [
+                stored.get(key) == code.tobytes()
+                for key, code in zip(ids.tolist(), codes, strict=True)
+            ]
+            held.append(ids)
+            right.append(ids[same])
         wanted = catalog.all_keys(connection)
-        extra = np.setdiff1d(held, wanted)
-        missing = np.setdiff1d(wanted, held)
+        extra = np.setdiff1d(np.concatenate(held), wanted)
+        missing = np.setdiff1d(wanted, np.concatenate(right))
         self.index.discard(extra)
         names = catalog.class_names(connection)
         for start in range(0, len(missing), _BLOCK):
@@ -134,27 +184,45 @@ class MilvusHome:
         """Compare all items that are committed, sent by Milvus."""
         try:
             held, ids = self.index.items()
-        except EngineError as error:
+        except (CollectionError, EngineError) as error:
             yield f"index: {error}"
             return
         # what is not committed yet, or deleted just now, is about to go and is never found
         place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
         order = place[np.argsort(ids[place])]
         found = ids[order]
+        where = f"index: {self.address}"
+        remedy = "opening with index='local' and then with this address sends what differs"
         if len(missing := np.setdiff1d(keys, found)):
-            yield f"index: {self.address} lacks {len(missing)} items, such as key {missing[0]}"
+            yield f"{where} lacks {len(missing)} items, such as key {missing[0]}; {remedy}"
         if len(extra := np.setdiff1d(found, keys)):
-            yield f"index: {self.address} holds {len(extra)} items too many, such as key {extra[0]}"
+            yield f"{where} holds {len(extra)} items too many, such as key {extra[0]}; {remedy}"
         _, ours, theirs = np.intersect1d(keys, found, return_indices=True)
-        if not np.array_equal(codes[ours], held[order][theirs]):
-            yield f"index: some codes in {self.address} differ from those in the catalog"
+        differ = (codes[ours] != held[order][theirs]).any(axis=1)
+        if differ.any():
+            key = keys[ours][differ][0]
+            yield f"{where} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one, for good: who has the view opens none again."""
         with self._connecting:
+            self._closed = True
             if self._index is not None:
                 self._index.close()
                 self._index = None
+
+    def _connected(self) -> MilvusIndex:
+        """Connect, and see that it is ours: two that use one would remove each other's items."""
+        ours = f"{_OWNER} {self._owner}" if self._owner else ""
+        index = MilvusIndex(self.address, self.n_bits, description=ours)
+        # one that was made by hand, or before there were owners, says nothing
+        if index.description.startswith(_OWNER) and index.description != ours:
+            index.close()
+            raise CollectionError(
+                f"{self.address} is not of this collection: it says {index.description!r}; give "
+                "the codes another name, or drop that Milvus collection first"
+            )
+        return index
 
     def _send(
         self,

@@ -62,7 +62,7 @@ class Probe:
         rows = labelled[np.arange(n) * len(labelled) // n]
         codes = pack(view.model.project({name: matrix[rows] for name, matrix in X.items()}))
         k = min(_LOOKED_AT, view.head.n_items)
-        keys = view.index.search(codes, k).ids
+        keys = view.home.search(codes, k, None, view.head.next_key).ids
         numbers = {name: number for number, name in enumerate(view.classes)}
         wanted = [
             [numbers[name] for name in labels[row] if name in numbers] for row in rows.tolist()

@@ -16,7 +16,6 @@ from oasis.codes import unpack
 from oasis.collection.allow import AllowLists
 from oasis.collection.catalog import Catalog
 from oasis.collection.files import Files
-from oasis.collection.home import LOCAL
 from oasis.collection.intake import check_id
 from oasis.collection.raw import check_sequence, extract_queries
 from oasis.collection.records import ClassInfo, Hit, Id, Round, Stats, Stored
@@ -24,7 +23,13 @@ from oasis.collection.schema import label_numbers
 from oasis.collection.search import Mode, Question, answer
 from oasis.collection.setup import Setup
 from oasis.collection.view import VanishedError, View, follow, load
-from oasis.errors import CollectionError, InputError, NotFittedError, UnknownIdError
+from oasis.errors import (
+    CollectionError,
+    InputError,
+    NotFittedError,
+    OasisError,
+    UnknownIdError,
+)
 from oasis.features.extractor import Extractor
 from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
@@ -130,9 +135,7 @@ class Reader:
         view = self._current()
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
         question = Question.of(unpack(code).astype(np.float32), mode, k, offset, where)
-        (hits,) = answer(
-            view, self._catalog, self._allow_lists, question._replace(k=k + offset + 1, offset=0)
-        )
+        (hits,) = self._ask(view, question._replace(k=k + offset + 1, offset=0))
         return [hit for hit in hits if hit.id != id][offset : offset + k]
 
     def _answer(
@@ -144,8 +147,18 @@ class Reader:
         offset: Any,
         where: Any,
     ) -> list[list[Hit]]:
-        question = Question.of(projections, mode, k, offset, where)
-        return answer(view, self._catalog, self._allow_lists, question)
+        return self._ask(view, Question.of(projections, mode, k, offset, where))
+
+    def _ask(self, view: View, question: Question) -> list[list[Hit]]:
+        while True:
+            try:
+                return answer(view, self._catalog, self._allow_lists, question)
+            except OasisError:
+                newer = self._view
+                if newer.home is view.home:
+                    raise
+                # the codes have moved meanwhile, and the connection to where they were is closed
+                view = newer
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -244,14 +257,14 @@ class Reader:
         return copy.copy(_learned(self._current()))
 
     @property
+    def codes_are_here(self) -> bool:
+        """Whether codes are searched in this process; neither looks for a commit nor connects."""
+        return self._view.home.is_local
+
+    @property
     def index(self) -> CodeIndex:
         """The index of all codes by key, to be read only."""
         return self._current().index
-
-    @property
-    def codes_are_here(self) -> bool:
-        """Whether the codes are searched in this process; known without asking anyone."""
-        return self._view.home.address == LOCAL
 
     @property
     def extractor(self) -> Extractor:
@@ -285,7 +298,7 @@ class Reader:
             # a thread that finds another one at it answers from the state before
             if moved and self._changing.acquire(blocking=False):
                 try:
-                    self._view = self._look(self._view)
+                    self._follow()
                 finally:
                     self._changing.release()
         return self._view
@@ -293,6 +306,12 @@ class Reader:
     def _commits(self) -> int:
         with self._catalog.reading() as connection:
             return self._catalog.head(connection).commits
+
+    def _follow(self) -> None:
+        """Take up the state that is committed now, and let go of a home that it has left."""
+        before, self._view = self._view, self._look(self._view)
+        if self._view.home is not before.home:
+            before.home.close()
 
     def _look(self, view: View | None) -> View:
         """Return the state that is committed now, from an older one if there is one."""

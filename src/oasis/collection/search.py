@@ -118,7 +118,7 @@ def _asker(view: View, question: Question) -> _Ask:
         codes = pack(projections)
 
         def ask(n: int, allow: Keys | None) -> _Found:
-            keys, distances = view.index.search(codes, n, allow)
+            keys, distances = view.home.search(codes, n, allow, view.head.next_key)
             return _Found(keys, 1 - 2 * distances / n_bits)
 
         return ask
@@ -127,7 +127,7 @@ def _asker(view: View, question: Question) -> _Ask:
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
     def ask_real(n: int, allow: Keys | None) -> _Found:
-        keys, scores = view.index.search_asymmetric(projections, n, allow)
+        keys, scores = view.home.search_asymmetric(projections, n, allow, view.head.next_key)
         with np.errstate(invalid="ignore"):  # -inf marks what is not there
             return _Found(keys, np.clip(scores * scale[:, None], -1, 1))
 
@@ -159,7 +159,12 @@ def _plain(
                 )
         if not any(lost):
             return found, rows, lists
-        n += max(lost)
+        if n >= view.home.most:
+            raise CollectionError(
+                f"among the {n} items nearest to a query the index at {view.home.address} has "
+                f"{max(lost)} that are deleted; opening the collection for writing removes them"
+            )
+        n = min(n + max(lost), view.home.most)
 
 
 def _filtered(

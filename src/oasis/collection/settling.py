@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.home import LOCAL, Home
+from oasis.collection.home import LOCAL, Home, place_of
 from oasis.collection.local import LocalHome
 from oasis.collection.milvus import MilvusHome
 from oasis.collection.schema import Head, without_index_file
@@ -16,7 +17,9 @@ from oasis.errors import CollectionError, FormatError
 
 _ADDRESS = "index"
 _FILLED = "index_filled"
-"""Facts in the catalog: the address now, and all those that this collection has filled."""
+_OWNER = "owner"
+"""Facts in the catalog: the address now, all those that this collection has filled, and a number of
+its own, by which it knows them again."""
 
 
 def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
@@ -39,7 +42,7 @@ def open_home(
         return LocalHome.load(catalog, connection, directory, head, n_bits)
     if known is not None and known.address == address:
         return known
-    return MilvusHome(address, n_bits)
+    return MilvusHome(address, n_bits, _owner(catalog, connection))
 
 
 def settle(catalog: Catalog, n_bits: int, address: str) -> None:
@@ -51,14 +54,19 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
     Raises
     ------
     CollectionError
-        There are items at the address that are not of this collection.
+        What is at the address, or some items there, are not of this collection.
     EngineError
         There is no server, or it does not answer in time.
     """
     with catalog.reading() as connection:
-        if recorded_address(catalog, connection) == address:
+        recorded = recorded_address(catalog, connection)
+        if recorded == address:
             return
         head = catalog.head(connection)
+    if place_of(recorded) == place_of(address):
+        with catalog.write():
+            catalog.put_meta(_ADDRESS, address)
+        return
     if address != LOCAL:
         _fill(catalog, n_bits, address)
     # readers of an older commit load everything anew when they see this one
@@ -73,11 +81,16 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
 
 
 def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
-    home = MilvusHome(address, n_bits)
+    with catalog.reading() as connection:
+        filled = _filled(catalog, connection)
+        owner = _owner(catalog, connection)
+    if not owner:
+        owner = str(uuid.uuid4())
+        with catalog.write():
+            catalog.put_meta(_OWNER, owner)
+    home = MilvusHome(address, n_bits, owner)
     try:
-        with catalog.reading() as connection:
-            filled = _filled(catalog, connection)
-        if address not in filled:
+        if place_of(address) not in filled:
             if n := len(home.index):
                 raise CollectionError(
                     f"{address} holds {n} items that are not of this collection; give it another "
@@ -85,11 +98,16 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
                 )
             # known before the first item goes there, so that a crash does not lock us out
             with catalog.write():
-                catalog.put_meta(_FILLED, json.dumps([*filled, address]))
+                catalog.put_meta(_FILLED, json.dumps([*filled, place_of(address)]))
         with catalog.reading() as connection:
             home.reconcile(catalog, connection)
     finally:
         home.close()
+
+
+def _owner(catalog: Catalog, connection: sqlite3.Connection) -> str:
+    """Return the collection's number of its own; empty where it has not needed one yet."""
+    return str(catalog.meta(connection, _OWNER) or "")
 
 
 def _filled(catalog: Catalog, connection: sqlite3.Connection) -> list[str]:

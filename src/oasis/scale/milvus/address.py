@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -28,22 +29,28 @@ class Address:
         The collection's name there.
     lite : bool
         Whether the target is a file.
+    timeout : float or None
+        Seconds that a request may take, where the address says so.
     """
 
     target: str
     name: str
     lite: bool
+    timeout: float | None = None
 
     @classmethod
     def parse(cls, uri: Any, name: str) -> Address:
         """Read an address; a name in its path goes before ``name``.
 
-        >>> Address.parse("milvus://db.example:19530/photos", "oasis")
-        Address(target='db.example:19530', name='photos', lite=False)
+        What could not be kept is refused: a user, a password, a fragment, and all of a query but
+        ``timeout``.
+
+        >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis")
+        Address(target='db.example:19530', name='photos', lite=False, timeout=60.0)
         >>> Address.parse("http://localhost", "oasis")
-        Address(target='localhost:19530', name='oasis', lite=False)
+        Address(target='localhost:19530', name='oasis', lite=False, timeout=None)
         >>> Address.parse("/data/codes.db", "oasis")
-        Address(target='/data/codes.db', name='oasis', lite=True)
+        Address(target='/data/codes.db', name='oasis', lite=True, timeout=None)
         """
         if not isinstance(uri, (str, os.PathLike)) or not os.fspath(uri):
             raise InputError(f"uri must be an address or a file path, got {uri!r}")
@@ -57,6 +64,11 @@ class Address:
                 )
             return cls(str(path), _check_name(name), lite=True)
         parts = urlsplit(text)
+        if "@" in parts.netloc:
+            raise InputError(
+                f"{without_user(text)!r} has a user or password; requests to Milvus go without "
+                "authentication and without TLS, leave it out"
+            )
         if parts.scheme not in ("milvus", "http"):
             raise InputError(
                 f"{text!r} has the scheme {parts.scheme!r}; expected milvus://host:port/name, "
@@ -68,12 +80,51 @@ class Address:
             raise InputError(f"{text!r} is no address: {error}") from None
         if not host:
             raise InputError(f"{text!r} names no host; expected milvus://host:port/name")
+        if parts.fragment:
+            raise InputError(f"{text!r} has a fragment, {parts.fragment!r}; leave it out")
         inside = parts.path.strip("/")
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return cls(place, _check_name(inside or name), lite=False)
+        return cls(place, _check_name(inside or name), False, _timeout_in(parts.query))
+
+    @property
+    def uri(self) -> str:
+        """The address in full, every part of it there: what is recorded.
+
+        >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis").uri
+        'milvus://db.example:19530/photos?timeout=60'
+        """
+        if self.lite:
+            return self.target
+        query = "" if self.timeout is None else f"?timeout={self.timeout:g}"
+        return f"milvus://{self.target}/{self.name}{query}"
 
     def __str__(self) -> str:
         return self.target
+
+
+def without_user(text: str) -> str:
+    """Return an address as it may be shown: errors go to logs and screens.
+
+    >>> without_user("http://me:secret@host/x")
+    'http://***@host/x'
+    """
+    return re.sub(r"//[^/]*@", "//***@", text)
+
+
+def _timeout_in(query: str) -> float | None:
+    if not query:
+        return None
+    name, _, value = query.partition("=")
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if name != "timeout" or not 0 < seconds < math.inf:
+        raise InputError(
+            f"an address of Milvus ends in {'?' + query!r}; expected nothing, or a number of "
+            "seconds above 0, as in ?timeout=60"
+        )
+    return seconds
 
 
 def _check_name(name: Any) -> str:

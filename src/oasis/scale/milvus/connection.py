@@ -13,6 +13,11 @@ from oasis.scale.milvus.engine import protocol
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+_AFTER_LOADING = 1.0
+"""Seconds for the request that a collection was loaded for, if loading has taken all of them."""
+
+# what the transport says of a request itself, and will say of it again
+_FINAL = ("UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT")
 
 # codes of Milvus's own; texts are looked at only where version 2.3 has no code for the case
 _NOT_THERE = frozenset({100, 700})  # no such collection, no such index
@@ -64,7 +69,14 @@ class Connection:
             if self.address.lite:
                 lite.release(self.address.target)
 
-    def call(self, method: str, request: Any, *, reload: Callable[[], None] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        reload: Callable[[float], None] | None = None,
+    ) -> Any:
         """Send a request and return the answer.
 
         Parameters
@@ -72,45 +84,61 @@ class Connection:
         method : str
             The name of the remote procedure.
         request : message
+        timeout : float, optional
+            Seconds for this request, if not those of the connection.
         reload : callable, optional
-            Called when the server says that the collection is not loaded, as after a restart.
+            Called with the seconds that are left when the server says that the collection is not
+            loaded, as after a restart. The request is sent once more after it, whatever is left.
 
         Raises
         ------
         EngineError
-            The server was absent, too slow or full for as long as ``timeout``, or refused.
+            The server was absent, too slow or full for as long as ``timeout``, or refused; or the
+            connection is closed, by another thread perhaps.
         InputError
             The server does not understand an expression.
         """
-        if self._closed:
-            raise EngineError(f"the connection to Milvus at {self.address} is closed; open another")
         wire = protocol()
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         pause = _FIRST_PAUSE
+        least = 0.001
         while True:
-            left = max(deadline - time.monotonic(), 0.001)
+            if self._closed:
+                raise self._fault_of_closing()
+            left = max(deadline - time.monotonic(), least)
+            loaded = False
             try:
                 answer = getattr(self._stub, method)(request, timeout=left)
             except wire.grpc.RpcError as error:
                 code = error.code()
                 fault = self._fault_of_transport(code, str(error.details()))
-                codes = wire.grpc.StatusCode
                 # milvus-lite answers UNKNOWN to what it cannot do, a dying server to anything
-                if code == codes.UNIMPLEMENTED or (code == codes.UNKNOWN and self.address.lite):
+                if code.name in _FINAL or (code.name == "UNKNOWN" and self.address.lite):
                     raise fault from None
+            except ValueError:
+                # what gRPC says of a channel that was closed between our look and the request
+                if not self._closed:
+                    raise
+                raise self._fault_of_closing() from None
             else:
                 status = getattr(answer, "status", answer)
                 if not status.code and not status.error_code:
                     return answer
                 fault = self._fault_of_status(status)
                 if status.code == _NOT_LOADED or "not loaded" in status.reason:
-                    if reload is None:
+                    left = deadline - time.monotonic()
+                    if reload is None or left <= 0:
                         raise fault
-                    reload()
-            if time.monotonic() + pause >= deadline:
+                    reload(left)
+                    loaded = True
+            if not loaded and time.monotonic() + pause >= deadline:
                 raise fault
+            least = _AFTER_LOADING if loaded else 0.001
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _fault_of_closing(self) -> EngineError:
+        return EngineError(f"the connection to Milvus at {self.address} is closed; open another")
 
     def _fault_of_transport(self, code: Any, details: str) -> EngineError:
         codes = protocol().grpc.StatusCode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -44,6 +45,7 @@ from oasis.scale.milvus.schema import CODE, ID, KINDS, PROBES, Schema
 MOST = 16_384
 """The most items that Milvus returns for a query, and the most rows of a page."""
 
+_TIMEOUT = 10.0
 _GUARANTEES = {"Strong": 0, "Session": None, "Bounded": 2, "Eventually": 1}
 _FEWEST_CANDIDATES = 500
 _BATCH_ROWS = 20_000
@@ -66,14 +68,15 @@ class MilvusIndex:
     Parameters
     ----------
     uri : str or path-like
-        "milvus://host:port/name", "http://host:port", or the path of a milvus-lite file.
+        "milvus://host:port/name", "http://host:port", either perhaps with "?timeout=60" behind it,
+        or the path of a milvus-lite file. There is no authentication and no TLS.
     n_bits : int
         Length of a code, a multiple of 8.
     name : str
         The collection's name, where ``uri`` has none.
-    timeout : float
+    timeout : float, optional
         Seconds until a request that keeps failing is given up with an `EngineError`. A call that
-        takes several requests allows it to each of them.
+        takes several requests allows it to each of them. If not given, as ``uri`` says, else 10.
     consistency : {"Strong", "Session", "Bounded", "Eventually"}
         What a search must see: with "Strong" whatever anyone has written before, with "Session"
         what this object has. The others are faster and may miss the newest items.
@@ -82,6 +85,13 @@ class MilvusIndex:
         compares a quarter, faster, and misses some of the nearest.
     oversample : int
         An asymmetric search rescores so many times k candidates.
+    description : str
+        What a collection that is made here is to say of itself, such as whose it is.
+
+    Attributes
+    ----------
+    description : str
+        What the collection says, whoever has made it.
 
     Examples
     --------
@@ -99,13 +109,16 @@ class MilvusIndex:
         n_bits: int = 64,
         *,
         name: str = "oasis",
-        timeout: float = 10.0,
+        timeout: float | None = None,
         consistency: str = "Strong",
         kind: str = "BIN_FLAT",
         oversample: int = 10,
+        description: str = "",
     ) -> None:
         self.n_bits = check_n_bits(n_bits)
         address = Address.parse(uri, name)
+        if timeout is None:
+            timeout = _TIMEOUT if address.timeout is None else address.timeout
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         for given, known, what in (
@@ -123,13 +136,18 @@ class MilvusIndex:
         self._consistency = consistency
         self._oversample = oversample
         self._written = 1
+        self._writing = threading.Lock()
         self._connection = Connection(address, float(timeout))
-        self._schema = Schema(self._connection, self.n_bits, kind)
+        self._schema = Schema(self._connection, self.n_bits, kind, description)
         try:
             self._schema.prepare()
         except BaseException:
             self._connection.close()
             raise
+
+    @property
+    def description(self) -> str:
+        return self._schema.description
 
     def __len__(self) -> int:
         answer = self._call("Query", query_request(self.name, "", ["count(*)"], None))
@@ -219,6 +237,10 @@ class MilvusIndex:
         for ids, _ in self._pages([ID]):
             yield ids
 
+    def blocks(self) -> Iterator[tuple[Ids, Codes]]:
+        """Yield ids and codes of all items, ascending by id, in blocks of up to 16,384."""
+        return self._pages([ID, CODE])
+
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
         keys = check_ids(ids)
@@ -232,7 +254,7 @@ class MilvusIndex:
 
     def items(self) -> tuple[Codes, Ids]:
         """Return the codes (n, n_bits / 8) and ids (n,) of all items, by id."""
-        found = list(self._pages([ID, CODE]))
+        found = list(self.blocks())
         codes = [np.empty((0, self.n_bits // 8), dtype=np.uint8), *(part for _, part in found)]
         ids = [np.empty(0, dtype=np.int64), *(part for part, _ in found)]
         return np.concatenate(codes), np.concatenate(ids)
@@ -311,7 +333,8 @@ class MilvusIndex:
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
         """Return every item at distance <= radius of each query, by distance, then id.
 
-        A query with 16,384 items or more is answered in several searches, by ranges of ids.
+        All items are compared, with inverted lists too. A query with 16,384 items or more is
+        answered in several searches, by ranges of ids.
 
         Returns
         -------
@@ -321,6 +344,8 @@ class MilvusIndex:
         queries = check_codes(codes, self.n_bits)
         # Milvus's radius is strict
         params = {"radius": float(min(check_radius(radius), self.n_bits) + 1)}
+        if lists := KINDS[self._kind].get("nlist"):
+            params["nprobe"] = lists
         hits = self._hits(queries, MOST, "", params=params)
         found = np.bincount(hits.query, minlength=len(queries))
         for row in np.flatnonzero(found == MOST).tolist():
@@ -415,7 +440,8 @@ class MilvusIndex:
 
     def _write(self, method: str, request: Any) -> None:
         answer = self._call(method, request)
-        self._written = max(self._written, int(answer.timestamp))
+        with self._writing:
+            self._written = max(self._written, int(answer.timestamp))
 
     def _call(self, method: str, request: Any) -> Any:
         # a server that was restarted has the collection, but not in memory

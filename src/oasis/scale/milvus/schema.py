@@ -34,13 +34,21 @@ class Schema:
     n_bits : int
     kind : str
         "BIN_FLAT" or "BIN_IVF_FLAT".
+    description : str
+        What a collection that is made here says of itself.
+
+    Attributes
+    ----------
+    description : str
+        What the collection that is there says, after `prepare`.
     """
 
-    def __init__(self, connection: Connection, n_bits: int, kind: str) -> None:
+    def __init__(self, connection: Connection, n_bits: int, kind: str, description: str) -> None:
         self._connection = connection
         self._n_bits = n_bits
         self._kind = kind
         self.name = connection.address.name
+        self.description = description
 
     def prepare(self) -> None:
         """Make the collection and its index where they are absent, check them, and load."""
@@ -51,28 +59,31 @@ class Schema:
             # another process may have made it at the same moment, and differently
             found = self._describe()
         self._check(found)
+        self.description = str(found.description)
         self._index()
-        self.load()
+        self.load(self._connection.timeout)
 
-    def load(self) -> None:
-        """Have the server load the collection, and wait until it has."""
+    def load(self, within: float) -> None:
+        """Have the server load the collection, and wait until it has, so many seconds in all."""
         milvus = protocol().milvus
+        deadline = time.monotonic() + within
         self._connection.call(
             "LoadCollection",
             milvus.LoadCollectionRequest(collection_name=self.name, replica_number=1),
+            timeout=within,
         )
-        deadline = time.monotonic() + self._connection.timeout
         while True:
             answer = self._connection.call(
-                "GetLoadingProgress", milvus.GetLoadingProgressRequest(collection_name=self.name)
+                "GetLoadingProgress",
+                milvus.GetLoadingProgressRequest(collection_name=self.name),
+                timeout=max(deadline - time.monotonic(), _POLL),
             )
             if answer.progress >= 100:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() + _POLL > deadline:
                 raise EngineError(
                     f"Milvus at {self._connection.address} has loaded {answer.progress} % of "
-                    f"{self.name!r} in {self._connection.timeout:g} s; "
-                    "open it again, or allow a longer timeout"
+                    f"{self.name!r} in {within:.2g} s; open it again, or allow a longer timeout"
                 )
             time.sleep(_POLL)
 
@@ -82,7 +93,9 @@ class Schema:
 
     def _create(self) -> None:
         wire = protocol()
-        schema = wire.schema.CollectionSchema(name=self.name, enable_dynamic_field=True)
+        schema = wire.schema.CollectionSchema(
+            name=self.name, description=self.description, enable_dynamic_field=True
+        )
         schema.fields.add(name=ID, data_type=wire.schema.Int64, is_primary_key=True)
         code = schema.fields.add(name=CODE, data_type=wire.schema.BinaryVector)
         code.type_params.add(key="dim", value=str(self._n_bits))
