@@ -6,6 +6,7 @@ rounding is far below the ridge, its own product is computed in float32 and adde
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ EPS32 = float(np.finfo(np.float32).eps)
 # float32 is used while its rounding error, bounded by eps times the trace, stays this far below
 # delta; the errors of pieces add up, as those of rounds do
 _MARGIN = 1e-3
+_LEAST_ROWS = 1024
 _COLUMNS = 64
 
 
@@ -29,7 +31,7 @@ class GramSum:
 
     Attributes
     ----------
-    lower : (d, d) float64, Fortran order; zeros above the diagonal
+    lower : (d, d) float64, Fortran order; what is above the diagonal has no meaning
     single : whether all rows so far were float32
 
     Parameters
@@ -72,13 +74,34 @@ class GramSum:
         is_single = X.dtype == np.float32
         self.single = self.single and is_single
         if isinstance(X, sp.csr_array):
-            products = (X.T @ X).tocoo()
+            exact = X if self._fits_single(X) else X.astype(np.float64)
+            products = (exact.T @ exact).tocoo()
             self.lower[products.row, products.col] += products.data
-        elif is_single and sum_of_squares(X) * EPS32 <= _MARGIN * self._delta:
-            self._add_lower(blas.ssyrk(1.0, X.T, lower=1))
         else:
-            wide = X.astype(np.float64, copy=False)
-            self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
+            for piece in self._pieces(X) if is_single else [X]:
+                self._add_dense(piece)
+
+    def _fits_single(self, X: Matrix) -> bool:
+        """Return whether rows are float32, and their product in float32 is exact enough."""
+        return X.dtype == np.float32 and sum_of_squares(X) * EPS32 <= _MARGIN * self._delta
+
+    def _pieces(self, X: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Return float32 rows in as few pieces as can be worked on in float32, or in one.
+
+        A sum over many rows is too large for that, its parts are not; but each of them takes a
+        pass over the (d, d) matrix, which pays only where it has enough rows.
+        """
+        n_pieces = math.ceil(sum_of_squares(X) * EPS32 / (_MARGIN * self._delta))
+        if n_pieces < 2 or len(X) < n_pieces * _LEAST_ROWS:
+            return [X]
+        return np.array_split(X, n_pieces + 1)  # one more, as rows differ in length
+
+    def _add_dense(self, X: npt.NDArray[Any]) -> None:
+        if self._fits_single(X):
+            self._add_lower(blas.ssyrk(1.0, X.T, lower=1))
+            return
+        wide = X.astype(np.float64, copy=False)
+        self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
 
     def merge(self, other: GramSum) -> None:
         """Add another sum of as many features."""
