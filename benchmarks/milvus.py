@@ -78,7 +78,7 @@ def searched(
 ) -> list[Row]:
     """Search for the same queries through both, in turns."""
     rows = []
-    for batch, k, repeats in ((1, 10, 20), (100, 10, 10), (100, 100, 10)):
+    for batch, k, repeats in ((1, 10, 30), (100, 10, 30), (100, 100, 30)):
         part = queries[:batch]
         values = [code.tobytes() for code in part]
         times = best_of(
