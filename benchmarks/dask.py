@@ -37,7 +37,7 @@ def run() -> list[Row]:
                 n_workers=N_WORKERS,
                 threads_per_worker=1,
                 host="127.0.0.1",
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
                 memory_limit=0,
             ) as cluster,
             distributed.Client(cluster) as client,

@@ -87,7 +87,7 @@ class Cluster:
 
         >>> import numpy as np
         >>> from distributed import Client
-        >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+        >>> with Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
         ...     cluster = Cluster(client)
         ...     cluster.large_total(cluster.map(np.ones, [2, 2, 2]))
         array([3., 3.])

@@ -110,7 +110,7 @@ def partial_fit(
     >>> rng = np.random.default_rng(0)
     >>> image, labels = rng.random((40, 20)), [["sky"], ["sea"], ["sky", "sea"], ["cat"]] * 10
     >>> model = OASIS(16, labels="orthogonal", random_state=0)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
     ...     model = partial_fit(model, {"image": da.from_array(image, chunks=(15, 20))}, labels)
     >>> alone = OASIS(16, labels="orthogonal", random_state=0).partial_fit({"image": image}, labels)
     >>> bool((model.codes_ == alone.codes_).all())
@@ -175,7 +175,7 @@ def encode(
     >>> labels = [["sky"], ["sea"]] * 20
     >>> model = OASIS(16, labels="orthogonal").partial_fit({"image": image}, labels)
     >>> index = HammingIndex(16)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
     ...     encode(model, {"image": da.from_array(image, chunks=(15, 20))}, index)
     40
     >>> bool((index.items()[0] == model.encode({"image": image})).all())
