@@ -285,6 +285,7 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
     Example: oasis info photos.oasis --json
     """
     from oasis.cli.opening import open_to_read
+    from oasis.collection.home import LOCAL
 
     with open_to_read(collection) as opened:
         stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()
@@ -303,9 +304,10 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
     extractor = {
         name: entry["embedder"] for name, entry in (stats.extractor or {}).items()
     } or dict.fromkeys(stats.modalities, "ready features")
+    where = "" if stats.index == LOCAL else f", searched at {stats.index}"
     facts = [
         ("items", f"{stats.n_items:,} now, {stats.n_seen:,} ever"),
-        ("codes", f"{stats.n_bits} bits, searched at {stats.index}"),
+        ("codes", f"{stats.n_bits} bits{where}"),
         ("rounds", f"{stats.n_rounds:,}, {stats.journal_entries} of them in the journal"),
         *(
             (name, f"{stats.modalities.get(name, 0):,} features, {embedder}")
