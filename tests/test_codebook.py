@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.codebook import READOUT_RIDGE, Codebook
+from oasis.codebook import SIGN_RIDGE, VALUE_RIDGE, Codebook, Readout
 
 
 def draw(n, r, c, seed=0):
@@ -17,8 +17,9 @@ def test_directions_equal_a_ridge_regression_of_centred_labels_on_centred_codes(
     B, L = draw(200, 16, 5)
     book = Codebook.zero(16).plus(B, sp.csr_array(L))
     Bc, Lc = B - B.mean(axis=0), L - L.mean(axis=0)
-    expected = np.linalg.inv(Bc.T @ Bc + READOUT_RIDGE * len(B) * np.eye(16)) @ Bc.T @ Lc
-    assert np.allclose(book.directions(), expected.T)
+    ridge = 0.07
+    expected = np.linalg.inv(Bc.T @ Bc + ridge * len(B) * np.eye(16)) @ Bc.T @ Lc
+    assert np.allclose(book.directions(ridge), expected.T)
 
 
 def test_chunks_with_arriving_classes_add_up_to_one():
@@ -35,10 +36,27 @@ def test_chunks_with_arriving_classes_add_up_to_one():
 def test_the_readout_tells_the_classes_of_a_code():
     B, L = draw(500, 64, 6)
     book = Codebook.zero(64).plus(B, sp.csr_array(L))
-    read = (B - B.mean(axis=0)) @ book.directions().T + L.mean(axis=0)
+    read = (B - B.mean(axis=0)) @ book.readout().values.T + L.mean(axis=0)
     assert read[L == 1].mean() > 0.8 and read[L == 0].mean() < 0.1
 
 
 def test_a_codebook_without_classes_reads_nothing():
     book = Codebook.zero(8).plus(np.ones((3, 8)), sp.csr_array((3, 0)))
-    assert book.directions().shape == (0, 8) and book.n == 3
+    assert book.readout().values.shape == (0, 8) and book.n == 3
+
+
+def test_signs_and_values_come_from_readouts_of_their_own():
+    B, L = draw(300, 24, 9)
+    book = Codebook.zero(24).plus(B, sp.csr_array(L))
+    w = np.random.default_rng(0).random((50, 9))
+    values, signs = w @ book.directions(VALUE_RIDGE), w @ book.directions(SIGN_RIDGE)
+    agree = np.sign(values) == np.sign(signs)
+    assert 0 < (~agree).sum() < agree.sum()
+    x = book.readout().project(w)
+    assert x.dtype == np.float32 and np.array_equal(x > 0, signs > 0)
+    assert np.allclose(x[agree], values[agree], rtol=1e-5) and (np.abs(x[~agree]) < 1e-30).all()
+
+
+def test_nothing_is_projected_to_nothing():
+    readout = Readout(np.ones((2, 8)), -np.ones((2, 8)))
+    assert not (np.abs(readout.project(np.zeros((3, 2)))) > 1e-30).any()

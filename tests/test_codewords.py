@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given
 
 from oasis import codewords
-from oasis.codewords import SIMILAR, Batch, grown_codewords, pair_loss, sample_codes
+from oasis.codewords import NEAR, SIMILAR, Batch, grown_codewords, pair_loss, sample_codes
 
 
 def draw(n, c, seed=0, share=0.3):
@@ -29,14 +29,17 @@ def literal_loss(C, sets, weights):
     u, total = np.tanh(sets @ C), 0.0
     for i, one in enumerate(sets):
         similar = [j for j, other in enumerate(sets) if one @ other > 0]
-        for kind in (similar, [j for j in range(len(sets)) if j not in similar]):
+        dissimilar = [j for j in range(len(sets)) if j not in similar]
+        for kind, y, share in ((similar, 1, SIMILAR), (dissimilar, -1, 1 - SIMILAR)):
             mass = {j: weights[j] - (1 if j == i else 0) for j in kind}
             mass = {j: max(w, 0.0) for j, w in mass.items()}
             for j, w in mass.items():
                 if w:
-                    target = SIMILAR if j in similar else 0.0
-                    pair = (u[i] @ u[j] / C.shape[1] - target) ** 2
-                    total += 2 * (w / sum(mass.values()) / 2) * pair
+                    slope = 2 * C.shape[1] ** 0.5
+                    near = u[i] @ u[j] / C.shape[1]
+                    near = slope * ((near if y == 1 else max(near, 0.0)) - NEAR)
+                    pair = np.log(1 + np.exp(-y * near))
+                    total += 2 * share * w / sum(mass.values()) * pair
     return total
 
 
@@ -69,19 +72,19 @@ def test_learning_lowers_the_loss(n, monkeypatch):
     none, sets = np.empty((0, r)), np.unique(L.toarray(), axis=0)
     assert (len(sets) > codewords.BATCH) == (n == 1500)
     batch = batch_of(sets, np.ones(len(sets)), np.empty((0, r)))
-    learned = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
+    learned = grown_codewords(none, np.empty(0), L, 0, np.random.default_rng(0))
     monkeypatch.setattr(codewords, "STEP", 0.0)
-    start = grown_codewords(none, np.empty(0), L, r, np.random.default_rng(0))
+    start = grown_codewords(none, np.empty(0), L, 0, np.random.default_rng(0))
     assert learned.shape == start.shape == (c, r)
-    assert pair_loss(learned, batch)[0] < 0.7 * pair_loss(start, batch)[0]
+    assert pair_loss(learned, batch)[0] < 0.75 * pair_loss(start, batch)[0]
 
 
 def test_known_classes_keep_their_codewords_and_new_ones_keep_away_from_them():
     rng = np.random.default_rng(0)
-    known = grown_codewords(np.empty((0, 64)), np.empty(0), draw(100, 5, share=0), 64, rng)
+    known = grown_codewords(np.empty((0, 64)), np.empty(0), draw(100, 5, share=0), 0, rng)
     later = np.zeros((40, 7))
     later[:20, 5] = later[20:, 6] = 1
-    C = grown_codewords(known, np.full(5, 20.0), sp.csr_array(later), 64, rng)
+    C = grown_codewords(known, np.full(5, 20.0), sp.csr_array(later), 0, rng)
     assert np.array_equal(C[:5], known)
     signs = np.sign(C)
     apart = (64 - signs @ signs.T) / 2
@@ -90,20 +93,20 @@ def test_known_classes_keep_their_codewords_and_new_ones_keep_away_from_them():
 
 def test_two_classes_that_arrive_together_are_not_opposite():
     L = sp.csr_array(np.repeat(np.eye(2), 50, axis=0))
-    C = np.sign(grown_codewords(np.empty((0, 64)), np.empty(0), L, 64, np.random.default_rng(0)))
+    C = np.sign(grown_codewords(np.empty((0, 64)), np.empty(0), L, 0, np.random.default_rng(0)))
     assert 20 <= (C[0] != C[1]).sum() <= 44
 
 
 def test_nothing_is_drawn_where_no_class_is_new():
     C, rng = np.ones((3, 8)), np.random.default_rng(5)
     before = rng.bit_generator.state
-    assert grown_codewords(C, np.ones(3), draw(9, 3), 8, rng) is C
+    assert grown_codewords(C, np.ones(3), draw(9, 3), 2, rng) is C
     assert rng.bit_generator.state == before
 
 
 def test_a_single_sample_may_bring_classes():
     L = sp.csr_array(np.array([[0.0, 1.0, 1.0]]))
-    C = grown_codewords(np.ones((1, 8)), np.ones(1), L, 8, np.random.default_rng(0))
+    C = grown_codewords(np.ones((1, 8)), np.ones(1), L, 3, np.random.default_rng(0))
     assert C.shape == (3, 8) and np.isfinite(C).all()
 
 
@@ -117,7 +120,45 @@ def test_the_order_of_a_chunk_does_not_matter():
     L = draw(300, 9)
     shuffled = L[np.random.default_rng(1).permutation(300)]
     one, other = (
-        grown_codewords(np.empty((0, 16)), np.empty(0), each, 16, np.random.default_rng(2))
+        grown_codewords(np.empty((0, 16)), np.empty(0), each, 4, np.random.default_rng(2))
         for each in (L, shuffled)
     )
     assert np.array_equal(one, other)
+
+
+def owners(L, n_owned, known=None, counts=(), n_bits=16):
+    """The owned bits of all classes as a 0/1 matrix (c, n_owned)."""
+    known = np.empty((0, n_bits)) if known is None else known
+    C = grown_codewords(known, np.asarray(counts, float), L, n_owned, np.random.default_rng(0))
+    return C[:, n_bits - n_owned :], C
+
+
+def test_every_class_owns_a_bit_alone_while_there_are_enough():
+    owned, C = owners(draw(50, 5, share=0.2), 6)
+    assert owned.sum(axis=1).tolist() == [1] * 5 and owned.sum(axis=0).max() == 1
+    L = sp.csr_array(np.array([[1.0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]))
+    assert np.array_equal(sample_codes(L, C)[:, 10:] > 0, L.toarray() @ owned > 0)
+
+
+def test_frequent_classes_choose_first_and_rare_ones_share():
+    times = [3, 40, 1, 20, 2]
+    L = sp.csr_array(np.repeat(np.eye(5), times, axis=0))
+    owned, _ = owners(L, 3)
+    alone = owned[:, owned.sum(axis=0) == 1].any(axis=1)
+    assert alone.tolist() == [False, True, False, True, False]
+
+
+def test_a_class_that_arrives_joins_the_bit_with_the_fewest_samples_so_far():
+    L = sp.csr_array(np.repeat(np.eye(2), [5, 1], axis=0))
+    before, known = owners(L, 2)
+    later = sp.csr_array(np.array([[1.0, 0, 0], [0, 0, 1.0]]))
+    after, C = owners(later, 2, known, counts=[1, 50])  # since then the second became frequent
+    assert np.array_equal(C[:2], known)
+    assert np.array_equal(after[2], before[0])
+
+
+def test_without_learned_bits_a_class_that_shares_owns_three():
+    owned, C = owners(sp.csr_array(np.repeat(np.eye(20), 2, axis=0)), 16)
+    assert np.array_equal(owned, C)
+    assert sorted(owned.sum(axis=1)) == [1.0] * 16 + [3.0] * 4
+    assert len(np.unique(owned, axis=0)) == 20

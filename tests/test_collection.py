@@ -312,12 +312,12 @@ def test_an_unlabelled_beginning_is_refused(folder):
         c.ingest(*chunk(3, seed=1))
 
 
-def test_a_large_unlabelled_chunk_writes_no_model_and_is_coded_by_the_hash_function(filled):
+def test_a_large_unlabelled_chunk_writes_no_model_and_is_coded_as_by_the_model(filled):
     c, truth = filled
     X, _ = chunk(100, seed=8)
     before = c.stats()
     c.ingest(X, [()] * 100, ids=[f"u{row}" for row in range(100)])
-    codes = truth.model.encode(X)
+    codes = truth.model.partial_fit(X, [()] * 100).codes_
     assert [c.get(f"u{row}").code for row in range(100)] == [code.tobytes() for code in codes]
     after = c.stats()
     assert after.bytes["model"] == before.bytes["model"]

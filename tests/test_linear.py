@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from oasis.codebook import Readout
 from oasis.errors import InputError
 from oasis.linear import SHARPNESS, LabelMap, LinearMap
 
@@ -13,7 +14,8 @@ def label_map(normalize=False, seed=0):
     weights = {"image": rng.standard_normal((3, 7)), "text": rng.standard_normal((3, 5))}
     trust = {"image": np.array([0.2, 0.9, 0.5]), "text": np.array([0.6, 0.1, 0.5])}
     predictors = {name: LinearMap({name: W}, normalize=normalize) for name, W in weights.items()}
-    return LabelMap(predictors, trust, rng.standard_normal((3, 8))), weights, trust
+    D = rng.standard_normal((3, 8))
+    return LabelMap(predictors, trust, Readout(D, D)), weights, trust
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -30,7 +32,7 @@ def test_label_map_weighs_predictions_by_trust_and_sharpens_them(normalize):
             if x.any():
                 total += trust[name] * (W @ (x / np.linalg.norm(x) if normalize else x))
                 weight += trust[name]
-        expected = np.maximum(total / weight, 0) ** SHARPNESS @ hash_function.directions
+        expected = np.maximum(total / weight, 0) ** SHARPNESS @ hash_function.readout.values
         assert np.allclose(projected[row], expected, rtol=1e-5, atol=1e-6)
 
 

@@ -24,8 +24,12 @@ def paper(seed=0, **options):
     return OASIS.paper(hasher_checks.N_BITS, labels=VECTORS, random_state=seed, **options)
 
 
-def orthogonal(seed=0):
-    return OASIS(hasher_checks.N_BITS, labels="orthogonal", random_state=seed)
+def orthogonal(seed=0, **options):
+    return OASIS(hasher_checks.N_BITS, labels="orthogonal", random_state=seed, **options)
+
+
+def owned(seed=0):
+    return orthogonal(seed, owned=5)
 
 
 def blended(seed=0):
@@ -37,7 +41,10 @@ def blended(seed=0):
 @pytest.mark.parametrize(
     ("check", "make"),
     hasher_checks.cases(
-        paper=(paper, set()), orthogonal=(orthogonal, set()), blended=(blended, set())
+        paper=(paper, set()),
+        orthogonal=(orthogonal, set()),
+        owned=(owned, set()),
+        blended=(blended, set()),
     ),
 )
 def test_conformance(check, make):
@@ -98,7 +105,12 @@ def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
     L = np.array([[name in names for name in classes] for y in Ls for names in y], dtype=float)
     B = np.vstack(codes)
     Bc = B - B.mean(axis=0)
-    D = np.linalg.solve(Bc.T @ Bc + 0.1 * len(B) * np.eye(B.shape[1]), Bc.T @ (L - L.mean(axis=0)))
+    exact, spread = (
+        np.linalg.solve(
+            Bc.T @ Bc + ridge * len(B) * np.eye(B.shape[1]), Bc.T @ (L - L.mean(axis=0))
+        )
+        for ridge in (0.001, 0.2)
+    )
     query = toy.chunk(30, 99, classes=toy.NAMES[:6])[0]
     total = weight = 0.0
     for name in query:
@@ -108,8 +120,11 @@ def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
         unit = query[name] / np.linalg.norm(query[name], axis=1, keepdims=True)
         total = total + unit @ M * trust
         weight = weight + trust
-    expected = np.maximum(total / weight, 0) ** 1.75 @ D.T
-    assert np.allclose(model.project(query), expected, rtol=1e-4, atol=1e-5)
+    wanted = np.maximum(total / weight, 0) ** 1.75
+    values, signs = wanted @ exact.T, wanted @ spread.T
+    expected = np.where(np.sign(values) == np.sign(signs), values, 0)
+    assert np.allclose(model.project(query), expected, rtol=1e-3, atol=1e-4)
+    assert np.array_equal(model.encode(query), pack(signs))
 
 
 @pytest.mark.parametrize("make", [paper, orthogonal, blended])
@@ -157,17 +172,25 @@ def test_new_classes_may_arrive_in_any_round_and_are_found():
     assert np.mean(shared) > 0.9
 
 
-def test_unlabelled_rows_are_left_out_of_every_sum_and_encoded():
+def test_unlabelled_rows_are_left_out_of_every_sum_and_coded_by_predicted_labels():
     X, y = toy.chunk(60, bare=0.4)
     labelled = np.array([bool(names) for names in y])
     assert 5 < labelled.sum() < 55
-    model = orthogonal().partial_fit(X, y)
-    alone = orthogonal().partial_fit(
+    n_owned = 5
+    model = owned().partial_fit(X, y)
+    alone = owned().partial_fit(
         {name: values[labelled] for name, values in X.items()}, [names for names in y if names]
     )
     assert np.array_equal(model.codes_[labelled], alone.codes_)
     rest = {name: values[~labelled] for name, values in X.items()}
-    assert np.array_equal(model.codes_[~labelled], alone.encode(rest))
+    state = alone.state_
+    p = np.maximum(state.hash_function(True).predict(rest), 0) ** 1.75
+    expected = []
+    for row in p:  # learned bits by the sum of codewords, owned ones by labels that are clear
+        total = sum(weight * word for weight, word in zip(row, state.codewords, strict=True))
+        owners = state.codewords[row >= 0.4 * row.max()]
+        expected.append([*(total[:-n_owned] > 0), *owners[:, -n_owned:].any(axis=0)])
+    assert np.array_equal(unpack(model.codes_[~labelled]) > 0, np.array(expected))
     assert hasher_checks.fingerprint(model.state_.ridges) == hasher_checks.fingerprint(
         alone.state_.ridges
     )
@@ -256,6 +279,9 @@ def test_project_words_needs_words():
         ({"random_state": -1}, "random_state must be None, an integer >= 0 or a Generator"),
         ({"queries": "words"}, "queries must be 'labels' or 'codes', got 'words'"),
         ({"codes": "bits"}, "codes must be 'classes' or 'samples', got 'bits'"),
+        ({"owned": 65}, "owned must be None or an integer from 0 to n_bits, 64, got 65"),
+        ({"owned": -1}, "owned must be None"),
+        ({"owned": True}, "owned must be None or an integer from 0 to n_bits, 64, got True"),
         ({"normalize": "false"}, "normalize must be True or False, got 'false'"),
         ({"unlabelled": "drop"}, "unlabelled must be 'encode' or 'learn', got 'drop'"),
     ],
@@ -265,12 +291,12 @@ def test_bad_parameters_are_refused_on_the_first_chunk(options, message):
         OASIS(**{"labels": "orthogonal"} | options).partial_fit(*toy.chunk(30))
 
 
-def test_n_bits_and_delta_are_fixed_once_learned():
+def test_what_shapes_the_state_is_fixed_once_learned():
     model = orthogonal().partial_fit(*toy.chunk(30))
-    for name, value in (("n_bits", 32), ("delta", 2.0)):
+    for name, value in (("n_bits", 32), ("delta", 2.0), ("owned", 8)):
         with pytest.raises(InputError, match=f"{name} is fixed once a model has learned"):
             model.set_params(**{name: value}).partial_fit(*toy.chunk(30, 1))
-        model.set_params(n_bits=hasher_checks.N_BITS, delta=1.0)
+        model.set_params(n_bits=hasher_checks.N_BITS, delta=1.0, owned=None)
     model.partial_fit(*toy.chunk(30, 1))
 
 
@@ -302,12 +328,12 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="3"))
-    with pytest.raises(NewerVersionError, match="format version 3, this oasis reads up to 2"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="4"))
+    with pytest.raises(NewerVersionError, match="format version 4, this oasis reads up to 3"):
         OASIS.load(saved)
 
 
-def test_a_file_from_before_codewords_is_refused(saved):
+def test_a_file_from_before_the_first_release_is_refused(saved):
     rewrite_header(saved, lambda metadata: metadata.update(version="1"))
     with pytest.raises(FormatError, match="format version 1, from before the first release"):
         OASIS.load(saved)

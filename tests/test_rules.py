@@ -18,6 +18,8 @@ from oasis.model import OASIS
 N_BITS = 16
 MAKERS = {
     "oasis": lambda: OASIS(N_BITS, random_state=0),
+    "oasis-owned": lambda: OASIS(N_BITS, owned=6, random_state=0),
+    "oasis-all-owned": lambda: OASIS(N_BITS, owned=N_BITS, random_state=0),
     "oasis-codes": lambda: OASIS(N_BITS, queries="codes", random_state=0),
     "paper": lambda: OASIS.paper(N_BITS, random_state=0),
 }

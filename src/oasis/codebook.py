@@ -8,20 +8,58 @@ of a code tells which labels its sample has: with centred codes B and labels L,
 so that ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query whose
 predicted labels weigh ``w`` (c,) is projected to ``D w``: its inner product with a stored code is
 then the code's labels, weighed by ``w``, which is what a search wants to rank by.
+
+With a small ridge the readout is exact, and says most of what it knows in few bits; with a larger
+one it is spread over the bits, which counts where only their signs are used. So there are two: the
+signs of a projection come from the second, and its values from the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 from oasis.updates import Array
 
-READOUT_RIDGE = 0.1
-"""Ridge of the readout, per stored code."""
+VALUE_RIDGE = 0.001
+"""Ridge of the readout that gives the values of projections, per stored code."""
+
+SIGN_RIDGE = 0.2
+"""Ridge of the readout that gives their signs."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Where stored codes with given labels are.
+
+    Attributes
+    ----------
+    values : (c, r), the direction in which each class is read exactly
+    signs : (c, r), the direction in which it is read by signs alone
+    """
+
+    values: Array
+    signs: Array
+
+    def project(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the (n, r) float32 projections of queries with these weights of labels (n, c).
+
+        Where the two readouts disagree about a bit, its value is next to nothing.
+
+        >>> each = Readout(values=np.array([[0.5, -2.0]]), signs=np.array([[1.0, 1.0]]))
+        >>> x = each.project(np.ones((1, 1)))
+        >>> x.round(3).tolist(), (x > 0).tolist()
+        ([[0.5, 0.0]], [[True, True]])
+        """
+        values = np.asarray(labels @ self.values, dtype=np.float32)
+        signs = np.asarray(labels @ self.signs, dtype=np.float32)
+        least = np.copysign(np.finfo(np.float32).tiny, signs, dtype=np.float32)
+        return np.where((values > 0) == (signs > 0), values, least)
 
 
 @dataclass(frozen=True)
@@ -65,12 +103,16 @@ class Codebook:
             self.n + other.n,
         )
 
-    def directions(self) -> Array:
+    def readout(self) -> Readout:
+        """Return the readout of labels from the codes so far."""
+        return Readout(self.directions(VALUE_RIDGE), self.directions(SIGN_RIDGE))
+
+    def directions(self, ridge: float) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
         if not len(self.counts):
             return np.zeros_like(self.LB)
         mean = self.B1 / self.n
         covariance = self.BB - self.n * np.outer(mean, mean)
         joint = self.LB - np.outer(self.counts, mean)
-        A = covariance + READOUT_RIDGE * self.n * np.eye(len(mean))
+        A = covariance + ridge * self.n * np.eye(len(mean))
         return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), joint.T).T)

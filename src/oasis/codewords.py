@@ -1,18 +1,31 @@
-"""Codewords: what a class adds to the codes of its samples, learned when the class arrives.
+"""Codewords: what a class adds to the codes of its samples, fixed when the class arrives.
 
-A sample's code is the sign of the sum of its classes' codewords, ``B = sign(L C)``, so a code says
-which classes its sample has. The codewords of new classes minimise the similarity loss of the
-method over pairs of label sets,
+A bit of a sample is set where the sum of its classes' codewords is positive, ``B = sign(L C)``, so
+a code says which classes its sample has. There are two kinds of bits.
 
-    ``sum_ij w_ij (u_i u_j' / r - s_ij)^2``  with  ``u_i = tanh(l_i C)``,
+**Learned bits** serve plain Hamming search. The codewords of new classes minimise the similarity
+loss of the method over pairs of label sets, as a question of near or far:
 
-with three differences from the published one. The similarity ``s_ij`` says what a search is judged
-by: `SIMILAR` where two samples share a class, 0 where they do not, instead of the cosine of label
-vectors. Of the pairs of one sample, similar and dissimilar ones weigh the same in total, however
-rare a class is. And it is solved for codewords instead of for the chunk's samples, so that it also
-tells the codes of samples to come. Classes seen before take part, each with the weight of its
-samples, but keep their codewords: nothing drifts, and two samples with the same labels have the
-same code, however far apart they arrived.
+    ``sum_ij w_ij log(1 + exp(-y_ij a (u_i u_j' / r - t)))``  with  ``u_i = tanh(l_i C)``
+
+and ``y_ij`` 1 where two samples share a class, which is what a search is judged by, and -1 where
+they do not; a dissimilar pair counts as if at right angles, 0, where it is even farther apart. The
+published loss asks for the cosine of label vectors as similarity, pair by pair, squared. Here a
+pair that is on the right side of the threshold ``t``, `NEAR`, is at peace, and the bits are left to
+the others; and no two classes are driven to opposite ends, where a third one would find no place
+far from both. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes
+varies by ``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in total and
+dissimilar ones the rest, however rare a class is. And it is solved for codewords instead of for the
+chunk's samples, so that it also tells the codes of samples to come. Classes seen before take part,
+each with the weight of its samples.
+
+**Owned bits** serve asymmetric search. Each says whether a sample has one of the classes that own
+it: 1 in the codewords of its owners, 0 in all others. A class that arrives takes the owned bit with
+the fewest samples. What many classes of one sample blur in learned bits stays clear in these, but
+plain Hamming distances, in which each bit counts the same, gain little from them.
+
+Codewords never change: nothing drifts, and two samples with the same labels have the same code,
+however far apart they arrived.
 """
 
 from __future__ import annotations
@@ -20,20 +33,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, repeat
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.special import expit
 
 from oasis.updates import Array
 
 Single: TypeAlias = npt.NDArray[np.float32]
 
-SIMILAR = 0.6
-"""Similarity, per bit, that samples with a common class are to have."""
+NEAR = 0.3
+"""Similarity, per bit, above which two samples count as near each other."""
 
-N_STEPS = 200
+SIMILAR = 0.3
+"""Weight of the similar pairs among the pairs of a sample."""
+
+N_STEPS = 400
 STEP = 0.1
 BATCH = 192
 """Label sets that are compared with each other in one step."""
@@ -41,11 +58,28 @@ BATCH = 192
 ALONE = 0.1
 """Weight of a new class alone, as a label set of its own, per sample that has it."""
 
+SHARED = 3
+"""Bits a class owns together with others where no learned bits tell the owners apart."""
+
+CLEAR = 0.4
+"""Weight, of a sample's strongest label, from which a predicted label sets its owned bits."""
+
 _KEEP = (0.9, 0.99)
 
 
+def usual_owned(n_bits: int) -> int:
+    """Return how many of the bits of a code are owned, unless asked otherwise.
+
+    The first 48 bits are worth more as learned ones; of those beyond, three in five are owned.
+
+    >>> [usual_owned(n_bits) for n_bits in (16, 32, 64, 128)]
+    [0, 0, 9, 48]
+    """
+    return max(0, 3 * (n_bits - 48) // 5)
+
+
 def grown_codewords(
-    C: Array, counts: Array, L: sp.csr_array, n_bits: int, rng: np.random.Generator
+    C: Array, counts: Array, L: sp.csr_array, n_owned: int, rng: np.random.Generator
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
@@ -57,35 +91,50 @@ def grown_codewords(
     C : (c_known, r) codewords of the classes known before
     counts : (c_known,) samples that they had
     L : (n, c) labels of the chunk as 0 and 1, known classes first
+    n_owned : the last so many bits are owned, those before are learned
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> L = sp.csr_array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> C = grown_codewords(np.empty((0, 8)), np.empty(0), L, 8, rng)
-    >>> again = grown_codewords(C, np.array([2.0, 2.0]), L, 8, rng)
-    >>> C.shape, bool((again == C).all())
-    ((2, 8), True)
+    >>> C = grown_codewords(np.empty((0, 8)), np.empty(0), L, 2, rng)
+    >>> again = grown_codewords(C, np.array([2.0, 2.0]), L, 2, rng)
+    >>> C.shape, C[:, 6:].tolist(), bool((again == C).all())
+    ((2, 8), [[1.0, 0.0], [0.0, 1.0]], True)
     """
-    n_known, n_classes = len(C), L.shape[1]
-    if n_classes == n_known:
+    n_known, n_bits = C.shape
+    if L.shape[1] == n_known:
         return C
-    new = rng.standard_normal((n_classes - n_known, n_bits)).astype(np.float32)
-    sets, weights = _label_sets(counts, L)
-    known = C.astype(np.float32)
-    batches: Iterable[Batch]
-    if sets.shape[0] <= BATCH:
-        batches = repeat(Batch.of(sets, weights, known), N_STEPS)
-    else:
-        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
-        # how often a label set occurs is in the draw
-        batches = (Batch.of(sets[rows], np.ones(BATCH), known) for rows in drawn)
-    return np.vstack([C, _descend(new, batches).astype(np.float64)])
+    n_learned = n_bits - n_owned
+    learned = _learned(C[:, :n_learned], counts, L, rng)
+    owned = _owned(C[:, n_learned:], counts, L, SHARED if n_owned == n_bits else 1)
+    return np.vstack([C, np.hstack([learned, owned])])
 
 
 def sample_codes(L: sp.csr_array, C: Array) -> Array:
     """Return the codes B (n, r) as +1 and -1 of samples with labels L; zero counts as -1."""
     return np.where(L @ C > 0, 1.0, -1.0)
+
+
+def likely_codes(w: npt.NDArray[Any], C: Array, n_owned: int) -> npt.NDArray[np.float32]:
+    """Return values (n, r) whose signs are the codes of samples with uncertain labels.
+
+    Parameters
+    ----------
+    w : (n, c) weights of labels, at least 0
+    C : (c, r) codewords, the last ``n_owned`` bits owned
+
+    Examples
+    --------
+    >>> C = np.array([[2.0, -1.0, 1.0, 0.0], [-1.0, 3.0, 0.0, 1.0]])
+    >>> likely_codes(np.array([[1.0, 0.5], [1.0, 0.1]]), C, n_owned=2) > 0
+    array([[ True,  True,  True,  True],
+           [ True, False,  True, False]])
+    """
+    n_learned = C.shape[1] - n_owned
+    clear = (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0))
+    owned = clear.astype(np.float32) @ C[:, n_learned:] - 0.5
+    return np.hstack([w @ C[:, :n_learned], owned]).astype(np.float32)
 
 
 class Batch(NamedTuple):
@@ -114,7 +163,7 @@ class Batch(NamedTuple):
 
 
 def pair_weights(similar: Single, weights: Single) -> Single:
-    """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh 1/2 in total.
+    """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh `SIMILAR` in all.
 
     Parameters
     ----------
@@ -124,10 +173,10 @@ def pair_weights(similar: Single, weights: Single) -> Single:
     partners = np.broadcast_to(weights, similar.shape).copy()
     np.fill_diagonal(partners, np.maximum(weights - 1, 0))
     w = np.zeros_like(similar)
-    for kind in (similar, 1 - similar):
+    for kind, share in ((similar, SIMILAR), (1 - similar, 1 - SIMILAR)):
         each = partners * kind
         total = each.sum(axis=1, keepdims=True)
-        w += np.divide(each, 2 * total, out=np.zeros_like(each), where=total > 0)
+        w += np.divide(share * each, total, out=np.zeros_like(each), where=total > 0)
     symmetric: Single = w + w.T
     return symmetric
 
@@ -135,14 +184,53 @@ def pair_weights(similar: Single, weights: Single) -> Single:
 def pair_loss(C: Single, batch: Batch) -> tuple[float, Single]:
     """Return the loss over the pairs of a batch, and its gradient in the new codewords C."""
     n_bits = C.shape[1]
+    slope = np.float32(2 * n_bits**0.5)
     u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
-    residual = u @ u.T
-    residual /= n_bits
-    residual -= np.float32(SIMILAR) * batch.similar
-    weighed = batch.w * residual  # (b, b)
-    slope = (weighed @ u) * (1 - u * u)  # (b, r)
-    gradient: Single = (4 / n_bits) * (batch.new.T @ slope)
-    return float(np.vdot(weighed, residual)), gradient
+    nearness = u @ u.T
+    nearness /= n_bits
+    moves = (batch.similar > 0) | (nearness > 0)
+    np.maximum(nearness, 0, out=nearness, where=batch.similar == 0)
+    right = slope * (2 * batch.similar - 1) * (nearness - np.float32(NEAR))
+    pulls = moves * batch.w * (1 - 2 * batch.similar) * expit(-right)  # (b, b)
+    gradient: Single = (2 * slope / n_bits) * (batch.new.T @ ((pulls @ u) * (1 - u * u)))
+    return float(np.vdot(batch.w, np.logaddexp(0, -right))), gradient
+
+
+def _learned(C: Array, counts: Array, L: sp.csr_array, rng: np.random.Generator) -> Array:
+    """Return the learned bits of the new classes, (c_new, r), beside those known before."""
+    n_known, n_bits = C.shape
+    new = rng.standard_normal((L.shape[1] - n_known, n_bits)).astype(np.float32)
+    if not n_bits:
+        return new.astype(np.float64)
+    sets, weights = _label_sets(counts, L)
+    known = C.astype(np.float32)
+    batches: Iterable[Batch]
+    if sets.shape[0] <= BATCH:
+        batches = repeat(Batch.of(sets, weights, known), N_STEPS)
+    else:
+        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
+        # how often a label set occurs is in the draw
+        batches = (Batch.of(sets[rows], np.ones(BATCH), known) for rows in drawn)
+    return _descend(new, batches).astype(np.float64)
+
+
+def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
+    """Return the owned bits of the new classes, (c_new, r), as 0 and 1.
+
+    Frequent classes choose first. A bit that nobody owns is enough; otherwise a class joins the
+    owners of the ``n_shared`` bits with the fewest samples.
+    """
+    n_known, n_bits = C.shape
+    samples = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
+    samples[:n_known] += counts
+    load = samples[:n_known] @ C  # (r,)
+    new = np.zeros((len(samples) - n_known, n_bits))
+    for number in np.argsort(-samples[n_known:], kind="stable"):
+        lightest = np.argsort(load, kind="stable")[:n_shared]
+        bits = lightest[:1] if n_bits and load[lightest[0]] == 0 else lightest
+        new[number, bits] = 1
+        load[bits] += samples[n_known + number]
+    return new
 
 
 def _label_sets(counts: Array, L: sp.csr_array) -> tuple[sp.csr_array, Array]:

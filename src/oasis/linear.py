@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.codebook import Readout
+from oasis.codewords import likely_codes
 from oasis.errors import InputError
 from oasis.hasher import Matrix, check_finite, inverse_norms
 
@@ -81,12 +83,12 @@ class LabelMap:
     ----------
     predictors : modality name -> map to c values, near 1 for the classes of a sample
     trust : modality name -> (c,), positive
-    directions : D', (c, r), see `oasis.codebook`
+    readout : where codes with given labels are
     """
 
     predictors: Mapping[str, LinearMap]
     trust: Mapping[str, Array]
-    directions: Array
+    readout: Readout
 
     @property
     def widths(self) -> dict[str, int]:
@@ -97,11 +99,11 @@ class LabelMap:
 
         A row of zeros is a modality that the sample lacks.
         """
-        return self.from_labels(self.predict(X))
+        return self.readout.project(sharpened(self.predict(X)))
 
     def predict(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
         """Return the (n, c) float32 predictions of the labels."""
-        total = np.zeros((1, len(self.directions)), dtype=np.float32)
+        total = np.zeros((1, len(self.readout.values)), dtype=np.float32)
         weight = np.zeros_like(total)
         for name, matrix in X.items():
             prediction = self.predictors[name].project({name: matrix})  # (n, c)
@@ -113,9 +115,32 @@ class LabelMap:
         np.divide(total, weight, out=mean, where=weight > 0)
         return mean
 
-    def from_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return the (n, r) float32 projections of samples with these (n, c) label values."""
-        return np.asarray(sharpened(labels) @ self.directions, dtype=np.float32)
+
+@dataclass(frozen=True)
+class LabelCoder:
+    """``x -> w C``: predict the labels of a sample, and give it the code that they make.
+
+    For samples that are stored, where a `LabelMap` is for those that search.
+
+    Attributes
+    ----------
+    labels : what predicts the labels
+    codewords : C (c, r), see `oasis.codewords`
+    n_owned : the last so many bits are owned by classes
+    """
+
+    labels: LabelMap
+    codewords: Array
+    n_owned: int
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.labels.widths
+
+    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
+        """Return (n, r) float32 values whose signs are the codes."""
+        weights = sharpened(self.labels.predict(X))
+        return likely_codes(weights, self.codewords, self.n_owned)
 
 
 def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

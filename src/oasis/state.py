@@ -15,18 +15,18 @@ import safetensors
 import safetensors.numpy
 import scipy.sparse as sp
 
-from oasis.codebook import Codebook
+from oasis.codebook import Codebook, Readout
 from oasis.codes import Codes, check_codes
 from oasis.codewords import grown_codewords
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
-from oasis.linear import LabelMap, LinearMap
+from oasis.linear import LabelCoder, LabelMap, LinearMap
 from oasis.ridge import Ridge
 from oasis.store import replacing
 from oasis.updates import Sums
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class State:
     sums : sums of codes and semantics; empty where classes have codewords
     codebook : sums of codes and labels
     codewords : (c, r), what each class adds to a code; (0, r) where codes are found by sample
+    n_owned : the last so many bits of the codewords are owned by classes
     ridges : per modality, the sums of features and the regression on codes, or on labels
     codes : how samples get their codes, by "classes" or "samples"
     queries : what ``ridges`` predict, "codes" or "labels"
@@ -50,6 +51,7 @@ class State:
     sums: Sums
     codebook: Codebook
     codewords: npt.NDArray[np.float64]
+    n_owned: int
     ridges: dict[str, Ridge]
     codes: str
     queries: str
@@ -78,13 +80,24 @@ class State:
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> State:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
-        known, n_bits = self.codewords, self.codewords.shape[1]
-        codewords = grown_codewords(known, self.codebook.counts, L, n_bits, rng)
-        return replace(self, codewords=codewords)
+        known, counts = self.codewords, self.codebook.counts
+        return replace(self, codewords=grown_codewords(known, counts, L, self.n_owned, rng))
+
+    @cached_property
+    def readout(self) -> Readout:
+        """Where stored codes with given labels are."""
+        return self.codebook.readout()
 
     def hash_function(self, normalize: bool) -> LinearMap | LabelMap:
         """Return what maps features, their rows at unit length if ``normalize``, to projections."""
         return self._hash_functions[normalize]
+
+    def coder(self, normalize: bool) -> LinearMap | LabelMap | LabelCoder:
+        """Return what codes unlabelled samples that are to be stored."""
+        hash_function = self.hash_function(normalize)
+        if self.codes == "classes" and isinstance(hash_function, LabelMap):
+            return LabelCoder(hash_function, self.codewords, self.n_owned)
+        return hash_function
 
     @cached_property
     def _hash_functions(self) -> dict[bool, LinearMap | LabelMap]:
@@ -111,7 +124,7 @@ class State:
             name: LinearMap({name: ridge.W}, normalize=normalize)
             for name, ridge in self.ridges.items()
         }
-        return LabelMap(predictors, trust, self.codebook.directions())
+        return LabelMap(predictors, trust, self.readout)
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""
@@ -144,6 +157,7 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "n": state.sums.n,
         "n_coded": state.codebook.n,
         "codes": state.codes,
+        "n_owned": state.n_owned,
         "queries": state.queries,
         "n_seen": state.n_seen,
         "generator": dict(state.generator),
@@ -172,6 +186,7 @@ def read_model(path: Path, words: Any = None) -> tuple[dict[str, Any], State, Co
             sums,
             book,
             arrays["codewords"],
+            int(header["n_owned"]),
             ridges,
             str(header["codes"]),
             str(header["queries"]),
@@ -247,6 +262,8 @@ def _check_shapes(state: State) -> None:
             (f"{name}/tail", ridge.tail, (k, d)),
             (f"{name}/half", ridge.half, (d, k)),
         ]
+    if not 0 <= state.n_owned <= n_bits:
+        raise ValueError(f"{state.n_owned} owned bits of {n_bits}")
     for name, array, shape in expected:
         if array.shape != shape or array.dtype != np.float64:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float64 {shape}")

@@ -122,4 +122,5 @@ def _arrays(hash_function: HashFunction) -> Iterator[tuple[str, npt.NDArray[Any]
         yield from _arrays(predictor)
     for name, array in hash_function.trust.items():
         yield f"trust {name}", array
-    yield "directions", hash_function.directions
+    yield "values", hash_function.readout.values
+    yield "signs", hash_function.readout.signs

@@ -41,6 +41,7 @@ import scipy.sparse as sp
 from oasis.codes import Codes, pack
 from oasis.errors import InputError
 from oasis.hasher import Labels, check_labels
+from oasis.linear import LabelCoder
 from oasis.model import OASIS
 from oasis.scale.blocks import (
     Block,
@@ -270,10 +271,10 @@ def _learn(
             codes[place.rows][learns[place.rows]] = each
     if not learns.all():
         rest = [block for block in blocks if not learns[block.place.rows].all()]
-        hash_function = learned.hash_function(model.normalize)
+        coder = learned.coder(model.normalize)
         chosen = [np.flatnonzero(~learns[block.place.rows]) for block in rest]
         for block, rows, each in zip(
-            rest, chosen, _encoded(cluster, rest, hash_function, model.n_bits, chosen), strict=True
+            rest, chosen, _encoded(cluster, rest, coder, model.n_bits, chosen), strict=True
         ):
             codes[block.place.first_row + rows] = each
     return replace(learned, n_seen=state.n_seen + len(label_sets)), codes
@@ -334,7 +335,7 @@ def _learn_rows(
 def _encoded(
     cluster: Cluster,
     blocks: Sequence[Block],
-    hash_function: HashFunction,
+    hash_function: HashFunction | LabelCoder,
     n_bits: int,
     chosen: Sequence[Rows | None] | None = None,
 ) -> Iterator[Codes]:
@@ -351,7 +352,11 @@ def _encoded(
 
 
 def _codes(
-    source: Any, place: Place, rows: Rows | None, hash_function: HashFunction, n_bits: int
+    source: Any,
+    place: Place,
+    rows: Rows | None,
+    hash_function: HashFunction | LabelCoder,
+    n_bits: int,
 ) -> Codes:
     X = read_queries(source, place, hash_function.widths)
     n = next(iter(X.values())).shape[0] if rows is None else len(rows)
