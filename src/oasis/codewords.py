@@ -13,11 +13,11 @@ they do not; a dissimilar pair counts as if at right angles, 0, where it is even
 published loss asks for the cosine of label vectors as similarity, pair by pair, squared. Here a
 pair that is on the right side of the threshold ``t``, `NEAR`, is at peace, and the bits are left to
 the others; and no two classes are driven to opposite ends, where a third one would find no place
-far from both. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes
-varies by ``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in total and
-dissimilar ones the rest, however rare a class is. And it is solved for codewords instead of for the
-chunk's samples, so that it also tells the codes of samples to come. Classes seen before take part,
-each with the weight of its samples.
+far from both. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes varies by
+``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in total and dissimilar
+ones the rest, however rare a class is. And it is solved for codewords instead of for the chunk's
+samples, so that it also tells the codes of samples to come. Classes seen before take part, each
+with the weight of its samples.
 
 **Owned bits** serve asymmetric search. Each says whether a sample has one of the classes that own
 it: 1 in the codewords of its owners, 0 in all others. A class that arrives takes the owned bit with
@@ -181,8 +181,8 @@ def pair_weights(similar: Single, weights: Single) -> Single:
     return symmetric
 
 
-def pair_loss(C: Single, batch: Batch) -> tuple[float, Single]:
-    """Return the loss over the pairs of a batch, and its gradient in the new codewords C."""
+def pair_gradient(C: Single, batch: Batch) -> Single:
+    """Return the gradient of the loss over the pairs of a batch in the new codewords C."""
     n_bits = C.shape[1]
     slope = np.float32(2 * n_bits**0.5)
     u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
@@ -193,7 +193,7 @@ def pair_loss(C: Single, batch: Batch) -> tuple[float, Single]:
     right = slope * (2 * batch.similar - 1) * (nearness - np.float32(NEAR))
     pulls = moves * batch.w * (1 - 2 * batch.similar) * expit(-right)  # (b, b)
     gradient: Single = (2 * slope / n_bits) * (batch.new.T @ ((pulls @ u) * (1 - u * u)))
-    return float(np.vdot(batch.w, np.logaddexp(0, -right))), gradient
+    return gradient
 
 
 def _learned(C: Array, counts: Array, L: sp.csr_array, rng: np.random.Generator) -> Array:
@@ -263,7 +263,7 @@ def _descend(C: Single, batches: Iterable[Batch]) -> Single:
     """
     first, second = np.zeros_like(C), np.zeros_like(C)
     for t, batch in enumerate(batches):
-        _, gradient = pair_loss(C, batch)
+        gradient = pair_gradient(C, batch)
         first = _KEEP[0] * first + (1 - _KEEP[0]) * gradient
         second = _KEEP[1] * second + (1 - _KEEP[1]) * gradient * gradient
         mean = first / (1 - _KEEP[0] ** (t + 1))
