@@ -303,6 +303,16 @@ def test_scoreboard_takes_means_over_seeds_and_marks_the_best():
     assert words.rows == (("unseen-words", "oasis", "0.300", "0.400", "0.100", "0.900"),)
 
 
+def test_the_round_that_lost_most_is_that_of_the_mean_over_seeds():
+    def trial(seed, *lost):
+        joint = tuple(Score(5, 0.9, 0.8, 0.1) for _ in lost)
+        now = tuple(Score(5, 0.9 - each, 0.8, 0.1) for each in lost)
+        return Trial("new-classes", "toy", "oasis", 64, seed, now, joint)
+
+    _, table = scoreboard([trial(0, 0.05, 0.0, 0.04), trial(1, -0.03, 0.06), trial(2, 0.01, 0.0)])
+    assert table.rows[0][3] == "0.040"  # the third round; of the others 0.010 and 0.020
+
+
 def test_command_prints_tables_and_json(monkeypatch, capsys):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["oasis", "scenarios", *arguments])
