@@ -144,22 +144,26 @@ class Batch(NamedTuple):
     ----------
     new : (b, c_new) the new classes of each as 0 and 1
     pull : (b, r) sum of the codewords of its known classes
-    similar : (b, b) 1 where two of them share a class
+    side : (b, b) 1 where two of them share a class, -1 elsewhere
+    least : (b, b) similarity that counts for any that is smaller, 0 where they share none
     w : (b, b) weights of pairs
     """
 
     new: sp.csr_array
     pull: Single
-    similar: Single
+    side: Single
+    least: Single
     w: Single
 
     @classmethod
     def of(cls, sets: sp.csr_array, weights: Array, known: Single) -> Batch:
         """Return the batch of label sets (b, c), which so many samples (b,) have."""
         n_known = len(known)
-        similar = ((sets @ sets.T).toarray() > 0).astype(np.float32)
+        dense = sets.toarray().astype(np.float32)
+        similar = (dense @ dense.T > 0).astype(np.float32)
         w = pair_weights(similar, weights.astype(np.float32))
-        return cls(sets[:, n_known:], np.asarray(sets[:, :n_known] @ known), similar, w)
+        pull = np.asarray(sets[:, :n_known] @ known)
+        return cls(sets[:, n_known:], pull, 2 * similar - 1, -2 * similar, w)
 
 
 def pair_weights(similar: Single, weights: Single) -> Single:
@@ -188,10 +192,12 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
     nearness = u @ u.T
     nearness /= n_bits
-    moves = (batch.similar > 0) | (nearness > 0)
-    np.maximum(nearness, 0, out=nearness, where=batch.similar == 0)
-    right = slope * (2 * batch.similar - 1) * (nearness - np.float32(NEAR))
-    pulls = moves * batch.w * (1 - 2 * batch.similar) * expit(-right)  # (b, b)
+    moves = nearness > batch.least
+    np.maximum(nearness, batch.least, out=nearness)
+    nearness -= np.float32(NEAR)
+    nearness *= -slope * batch.side
+    pulls = -batch.w * batch.side * expit(nearness)  # (b, b)
+    pulls *= moves
     gradient: Single = (2 * slope / n_bits) * (batch.new.T @ ((pulls @ u) * (1 - u * u)))
     return gradient
 
