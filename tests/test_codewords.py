@@ -21,7 +21,9 @@ def draw(n, c, seed=0, share=0.3):
 def batch_of(sets, weights, known=None):
     """A batch of dense label sets; all of their classes are new unless codewords are given."""
     known = np.empty((0, 8)) if known is None else known
-    return Batch.of(sp.csr_array(sets), np.asarray(weights, dtype=float), known)
+    n_known, sets = len(known), sp.csr_array(sets)
+    pull = np.asarray(sets[:, :n_known] @ known)
+    return Batch.of(sets, sets[:, n_known:], pull, np.asarray(weights, dtype=float))
 
 
 def literal_loss(C, sets, weights):

@@ -156,14 +156,12 @@ class Batch(NamedTuple):
     w: Single
 
     @classmethod
-    def of(cls, sets: sp.csr_array, weights: Array, known: Single) -> Batch:
+    def of(cls, sets: sp.csr_array, new: sp.csr_array, pull: Single, weights: Array) -> Batch:
         """Return the batch of label sets (b, c), which so many samples (b,) have."""
-        n_known = len(known)
-        dense = sets.toarray().astype(np.float32)
+        dense = sets.toarray()
         similar = (dense @ dense.T > 0).astype(np.float32)
         w = pair_weights(similar, weights.astype(np.float32))
-        pull = np.asarray(sets[:, :n_known] @ known)
-        return cls(sets[:, n_known:], pull, 2 * similar - 1, -2 * similar, w)
+        return cls(new, pull, 2 * similar - 1, -2 * similar, w)
 
 
 def pair_weights(similar: Single, weights: Single) -> Single:
@@ -209,14 +207,15 @@ def _learned(C: Array, counts: Array, L: sp.csr_array, rng: np.random.Generator)
     if not n_bits:
         return new.astype(np.float64)
     sets, weights = _label_sets(counts, L)
-    known = C.astype(np.float32)
+    later, pull = sets[:, n_known:], np.asarray(sets[:, :n_known] @ C.astype(np.float32))
     batches: Iterable[Batch]
     if sets.shape[0] <= BATCH:
-        batches = repeat(Batch.of(sets, weights, known), N_STEPS)
+        batches = repeat(Batch.of(sets, later, pull, weights), N_STEPS)
     else:
         drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
         # how often a label set occurs is in the draw
-        batches = (Batch.of(sets[rows], np.ones(BATCH), known) for rows in drawn)
+        one = np.ones(BATCH)
+        batches = (Batch.of(sets[rows], later[rows], pull[rows], one) for rows in drawn)
     return _descend(new, batches).astype(np.float64)
 
 
