@@ -58,8 +58,9 @@ class Readout:
         """
         values = np.asarray(labels @ self.values, dtype=np.float32)
         signs = np.asarray(labels @ self.signs, dtype=np.float32)
-        least = np.copysign(np.finfo(np.float32).tiny, signs, dtype=np.float32)
-        return np.where((values > 0) == (signs > 0), values, least)
+        least = np.finfo(np.float32).tiny
+        is_set = signs > 0
+        return np.where((values > 0) == is_set, values, np.where(is_set, least, -least))
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ class Collection(Reader):
         Parameters
         ----------
         X, y : as in `OASIS.partial_fit`
-            Samples without labels are coded by the hash function alone.
+            Samples without labels get the codes of samples with their predicted labels.
         ids : one str or int per sample, optional
             Kept as given; 1 and "1" are different. Each must be new, or have been deleted. Without
             ids an item gets the whole number that counts it.
