@@ -1,9 +1,11 @@
 """The readout of labels from codes, against a plain regression on everything stored."""
 
+from itertools import combinations
+
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.codebook import SIGN_RIDGE, VALUE_RIDGE, Codebook, Readout
+from oasis.codebook import SIGN_RIDGE, VALUE_RIDGE, Codebook, Readout, class_pairs
 
 
 def draw(n, r, c, seed=0):
@@ -31,6 +33,28 @@ def test_chunks_with_arriving_classes_add_up_to_one():
     )
     for name in ("BB", "B1", "LB", "counts", "n"):
         assert np.allclose(getattr(once, name), getattr(twice, name)), name
+
+
+def test_pairs_are_those_of_each_sample_and_count_one_together():
+    _, L = draw(120, 8, 7)
+    expected = np.zeros((7, 7))
+    for row in L:
+        classes = np.flatnonzero(row)
+        pairs = [(j, j) for j in classes] if len(classes) == 1 else list(combinations(classes, 2))
+        for pair in pairs:
+            expected[pair] += 1 / len(pairs)
+    found = class_pairs(sp.csr_array(L))
+    assert np.allclose(found.toarray(), expected, rtol=1e-5)
+    assert np.isclose(found.sum(), L.any(axis=1).sum(), rtol=1e-5)
+
+
+def test_pairs_add_up_to_the_last_bit_in_any_order_while_classes_arrive():
+    B, L = draw(90, 8, 6)
+    L[:40, 4:] = 0
+    book = Codebook.zero(8)
+    for rows, c in ((slice(0, 13), 4), (slice(13, 40), 4), (slice(40, 90), 6)):
+        book = book.plus(B[rows], sp.csr_array(L[rows, :c]))
+    assert np.array_equal(book.pairs.toarray(), class_pairs(sp.csr_array(L[::-1])).toarray())
 
 
 def test_the_readout_tells_the_classes_of_a_code():

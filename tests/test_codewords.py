@@ -7,7 +7,15 @@ import scipy.sparse as sp
 from hypothesis import given
 
 from oasis import codewords
+from oasis.codebook import class_pairs
 from oasis.codewords import NEAR, SIMILAR, Batch, grown_codewords, pair_gradient, sample_codes
+
+
+def grown(known, counts, L, n_owned, rng, pairs=None):
+    """The codewords of all classes; nothing is known of pairs unless they are given."""
+    n_known = len(known)
+    pairs = sp.csr_array((n_known, n_known)) if pairs is None else pairs
+    return grown_codewords(known, np.asarray(counts, dtype=float), pairs, L, n_owned, rng)
 
 
 def draw(n, c, seed=0, share=0.3):
@@ -66,9 +74,9 @@ def test_learning_lowers_the_loss(n, monkeypatch):
     L, c, r = draw(n, 12 if n > 6 else 6, share=0.15), 12 if n > 6 else 6, 16
     none, sets = np.empty((0, r)), np.unique(L.toarray(), axis=0)
     assert (len(sets) > codewords.BATCH) == (n == 1500)
-    learned = grown_codewords(none, np.empty(0), L, 0, np.random.default_rng(0))
+    learned = grown(none, np.empty(0), L, 0, np.random.default_rng(0))
     monkeypatch.setattr(codewords, "STEP", 0.0)
-    start = grown_codewords(none, np.empty(0), L, 0, np.random.default_rng(0))
+    start = grown(none, np.empty(0), L, 0, np.random.default_rng(0))
     assert learned.shape == start.shape == (c, r)
     sets = sets[:: -(-len(sets) // 60)]  # pair by pair is slow
     ones = np.ones(len(sets))
@@ -77,32 +85,71 @@ def test_learning_lowers_the_loss(n, monkeypatch):
 
 def test_known_classes_keep_their_codewords_and_new_ones_keep_away_from_them():
     rng = np.random.default_rng(0)
-    known = grown_codewords(np.empty((0, 64)), np.empty(0), draw(100, 5, share=0), 0, rng)
+    known = grown(np.empty((0, 64)), np.empty(0), draw(100, 5, share=0), 0, rng)
     later = np.zeros((40, 7))
     later[:20, 5] = later[20:, 6] = 1
-    C = grown_codewords(known, np.full(5, 20.0), sp.csr_array(later), 0, rng)
+    C = grown(known, np.full(5, 20.0), sp.csr_array(later), 0, rng)
     assert np.array_equal(C[:5], known)
     signs = np.sign(C)
     apart = (64 - signs @ signs.T) / 2
     assert (apart[np.triu_indices(7, 1)] > 20).all()  # random ones have 32 on average
 
 
+def test_what_came_before_weighs_as_its_samples_did_but_three_chunks_at_most():
+    pairs = sp.csr_array(np.array([[4.0, 2.0], [0.0, 0.0]]))  # class 0 alone, and with class 1
+    L = sp.csr_array(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
+    for n_before, scale in ((6, 1.0), (900, 0.01)):
+        times = n_before / 6
+        sets, weights = codewords._label_sets(np.array([6.0, 2.0]) * times, pairs * times, L)
+        found = {}
+        for row, weight in zip(sets.toarray().tolist(), weights, strict=True):
+            found.setdefault(tuple(row), []).append(float(weight))
+        past = scale * times
+        assert found == {
+            (0, 0, 1): pytest.approx([1.0, 0.3]),
+            (1, 0, 1): pytest.approx([2.0]),
+            (1, 0, 0): pytest.approx([4 * past, 0.6 * past]),
+            (1, 1, 0): pytest.approx([2 * past]),
+            (0, 1, 0): pytest.approx([0.2 * past]),
+        }
+
+
+def test_a_new_class_keeps_away_from_classes_that_came_together_before():
+    """What is known of pairs lowers the loss over label sets of which the chunk shows none."""
+    before = draw(600, 8, share=0.25)
+    rng = np.random.default_rng(0)
+    known = grown(np.empty((0, 16)), np.empty(0), before, 0, rng)
+    later = np.zeros((300, 10))
+    later[:, :8] = draw(300, 8, seed=1, share=0.05).toarray()
+    later[np.arange(300), 8 + np.arange(300) % 2] = 1
+    counts, pairs = before.sum(axis=0), class_pairs(before)
+    every = np.vstack([np.pad(before.toarray(), ((0, 0), (0, 2)))[:60], later[:60]])
+    losses = {}
+    for name, told in (("told", pairs), ("untold", sp.csr_array((8, 8)))):
+        C = [
+            grown(known, counts, sp.csr_array(later), 0, np.random.default_rng(seed), told)
+            for seed in range(3)
+        ]
+        losses[name] = np.mean([literal_loss(each, every, np.ones(120)) for each in C])
+    assert losses["told"] < losses["untold"]
+
+
 def test_two_classes_that_arrive_together_are_not_opposite():
     L = sp.csr_array(np.repeat(np.eye(2), 50, axis=0))
-    C = np.sign(grown_codewords(np.empty((0, 64)), np.empty(0), L, 0, np.random.default_rng(0)))
+    C = np.sign(grown(np.empty((0, 64)), np.empty(0), L, 0, np.random.default_rng(0)))
     assert 20 <= (C[0] != C[1]).sum() <= 44
 
 
 def test_nothing_is_drawn_where_no_class_is_new():
     C, rng = np.ones((3, 8)), np.random.default_rng(5)
     before = rng.bit_generator.state
-    assert grown_codewords(C, np.ones(3), draw(9, 3), 2, rng) is C
+    assert grown(C, np.ones(3), draw(9, 3), 2, rng) is C
     assert rng.bit_generator.state == before
 
 
 def test_a_single_sample_may_bring_classes():
     L = sp.csr_array(np.array([[0.0, 1.0, 1.0]]))
-    C = grown_codewords(np.ones((1, 8)), np.ones(1), L, 3, np.random.default_rng(0))
+    C = grown(np.ones((1, 8)), np.ones(1), L, 3, np.random.default_rng(0))
     assert C.shape == (3, 8) and np.isfinite(C).all()
 
 
@@ -116,7 +163,7 @@ def test_the_order_of_a_chunk_does_not_matter():
     L = draw(300, 9)
     shuffled = L[np.random.default_rng(1).permutation(300)]
     one, other = (
-        grown_codewords(np.empty((0, 16)), np.empty(0), each, 4, np.random.default_rng(2))
+        grown(np.empty((0, 16)), np.empty(0), each, 4, np.random.default_rng(2))
         for each in (L, shuffled)
     )
     assert np.array_equal(one, other)
@@ -125,7 +172,7 @@ def test_the_order_of_a_chunk_does_not_matter():
 def owners(L, n_owned, known=None, counts=(), n_bits=16):
     """The owned bits of all classes as a 0/1 matrix (c, n_owned)."""
     known = np.empty((0, n_bits)) if known is None else known
-    C = grown_codewords(known, np.asarray(counts, float), L, n_owned, np.random.default_rng(0))
+    C = grown(known, counts, L, n_owned, np.random.default_rng(0))
     return C[:, n_bits - n_owned :], C
 
 

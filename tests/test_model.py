@@ -8,6 +8,7 @@ import hasher_checks
 import literal
 import numpy as np
 import pytest
+import safetensors.numpy
 import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -328,8 +329,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="4"))
-    with pytest.raises(NewerVersionError, match="format version 4, this oasis reads up to 3"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="5"))
+    with pytest.raises(NewerVersionError, match="format version 5, this oasis reads up to 4"):
         OASIS.load(saved)
 
 
@@ -349,6 +350,27 @@ def test_a_foreign_file_is_refused(saved, tmp_path):
         OASIS.load(text)
     with pytest.raises(FormatError, match="no model file"):
         OASIS.load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("pairs/columns", lambda a: a + 100),
+        ("pairs/ends", lambda a: a[::-1].copy()),
+        ("pairs/ends", lambda a: a[1:].copy()),
+        ("pairs", lambda a: a[1:].copy()),
+        ("counts", lambda a: a[1:].copy()),
+        ("codewords", lambda a: a[:, 1:].copy()),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_refused(saved, key, change):
+    with safetensors.safe_open(saved, framework="numpy") as file:
+        metadata = file.metadata()
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    arrays[key] = change(arrays[key])
+    safetensors.numpy.save_file(arrays, saved, metadata)
+    with pytest.raises(FormatError, match="damaged"):
+        OASIS.load(saved)
 
 
 @settings(max_examples=60, deadline=None)

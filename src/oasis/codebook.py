@@ -73,6 +73,7 @@ class Codebook:
     B1 : (r,), sum of B
     LB : (c, r), sum of L'B
     counts : (c,), samples of each class
+    pairs : (c, c), sum of `class_pairs`
     n : samples
     """
 
@@ -80,18 +81,21 @@ class Codebook:
     B1: Array
     LB: Array
     counts: Array
+    pairs: sp.csr_array
     n: int
 
     @classmethod
     def zero(cls, n_bits: int) -> Codebook:
         """Return the codebook of no samples and no classes."""
         empty = np.zeros((0, n_bits))
-        return cls(np.zeros((n_bits, n_bits)), np.zeros(n_bits), empty, np.zeros(0), 0)
+        square, nothing = np.zeros((n_bits, n_bits)), np.zeros(0)
+        return cls(square, np.zeros(n_bits), empty, nothing, sp.csr_array((0, 0)), 0)
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
         counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
-        return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, len(B)))
+        pairs = class_pairs(L)
+        return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, pairs, len(B)))
 
     def joined(self, other: Codebook) -> Codebook:
         """Return the codebook of the samples of both; ``other`` knows all classes of this one."""
@@ -101,6 +105,7 @@ class Codebook:
             self.B1 + other.B1,
             np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
             np.pad(self.counts, (0, more)) + other.counts,
+            _widened(self.pairs, len(other.counts)) + other.pairs,
             self.n + other.n,
         )
 
@@ -117,3 +122,30 @@ class Codebook:
         joint = self.LB - np.outer(self.counts, mean)
         A = covariance + ridge * self.n * np.eye(len(mean))
         return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), joint.T).T)
+
+
+def class_pairs(L: sp.csr_array) -> sp.csr_array:
+    """Return how often two classes come together, (c, c), above and on the diagonal.
+
+    Every sample counts 1, in equal parts for the pairs of its classes; the diagonal is for samples
+    with one class alone. Parts are whole multiples of 2**-20: sums are then exact in any order.
+
+    Examples
+    --------
+    >>> L = sp.csr_array([[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    >>> class_pairs(L).toarray().round(3)
+    array([[0.   , 0.333, 0.333],
+           [0.   , 1.   , 1.333],
+           [0.   , 0.   , 0.   ]])
+    """
+    sizes = np.diff(L.indptr)
+    shares = np.round(2**20 / np.maximum(sizes * (sizes - 1) / 2, 1)) / 2**20
+    several = sp.triu(L.T @ sp.diags_array(shares) @ L, k=1, format="csr")
+    alone = sp.diags_array(np.asarray(L[sizes == 1].sum(axis=0), dtype=np.float64).ravel())
+    return sp.csr_array(several + alone)
+
+
+def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
+    """Return pairs (c, c) with rows and columns of zeros for more classes."""
+    ends = np.pad(pairs.indptr, (0, n_classes - pairs.shape[0]), mode="edge")
+    return sp.csr_array((pairs.data, pairs.indices, ends), shape=(n_classes, n_classes))

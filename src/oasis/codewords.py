@@ -16,8 +16,8 @@ the others; and no two classes are driven to opposite ends, where a third one wo
 far from both. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes varies by
 ``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in total and dissimilar
 ones the rest, however rare a class is. And it is solved for codewords instead of for the chunk's
-samples, so that it also tells the codes of samples to come. Classes seen before take part, each
-with the weight of its samples.
+samples, so that it also tells the codes of samples to come. What was seen before takes part, as the
+pairs of classes that came together and how often: a sum tells, see `oasis.codebook`.
 
 **Owned bits** serve asymmetric search. Each says whether a sample has one of the classes that own
 it: 1 in the codewords of its owners, 0 in all others. A class that arrives takes the owned bit with
@@ -38,11 +38,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.special import expit
 
 from oasis.updates import Array
 
 Single: TypeAlias = npt.NDArray[np.float32]
+LabelSets: TypeAlias = tuple[sp.csr_array, Array]
+"""Label sets (b, c) as 0 and 1, and how many samples (b,) have each."""
 
 NEAR = 0.3
 """Similarity, per bit, above which two samples count as near each other."""
@@ -52,11 +53,14 @@ SIMILAR = 0.3
 
 N_STEPS = 400
 STEP = 0.1
-BATCH = 192
+BATCH = 256
 """Label sets that are compared with each other in one step."""
 
 ALONE = 0.1
-"""Weight of a new class alone, as a label set of its own, per sample that has it."""
+"""Weight of a class alone, as a label set of its own, per sample that has it."""
+
+PAST = 3.0
+"""Weight, at most, of all that was seen before, in chunks like the one that brings classes."""
 
 SHARED = 3
 """Bits a class owns together with others where no learned bits tell the owners apart."""
@@ -79,17 +83,23 @@ def usual_owned(n_bits: int) -> int:
 
 
 def grown_codewords(
-    C: Array, counts: Array, L: sp.csr_array, n_owned: int, rng: np.random.Generator
+    C: Array,
+    counts: Array,
+    pairs: sp.csr_array,
+    L: sp.csr_array,
+    n_owned: int,
+    rng: np.random.Generator,
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
     Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r, and
-    one pass over the chunk's labels; classes known before cost nothing but their labels.
+    one pass over the labels of the chunk and the pairs of known classes.
 
     Parameters
     ----------
     C : (c_known, r) codewords of the classes known before
     counts : (c_known,) samples that they had
+    pairs : (c_known, c_known) how often two of them came together, see `oasis.codebook`
     L : (n, c) labels of the chunk as 0 and 1, known classes first
     n_owned : the last so many bits are owned, those before are learned
 
@@ -97,8 +107,8 @@ def grown_codewords(
     --------
     >>> rng = np.random.default_rng(0)
     >>> L = sp.csr_array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> C = grown_codewords(np.empty((0, 8)), np.empty(0), L, 2, rng)
-    >>> again = grown_codewords(C, np.array([2.0, 2.0]), L, 2, rng)
+    >>> C = grown_codewords(np.empty((0, 8)), np.empty(0), sp.csr_array((0, 0)), L, 2, rng)
+    >>> again = grown_codewords(C, np.array([2.0, 2.0]), sp.csr_array((2, 2)), L, 2, rng)
     >>> C.shape, C[:, 6:].tolist(), bool((again == C).all())
     ((2, 8), [[1.0, 0.0], [0.0, 1.0]], True)
     """
@@ -106,7 +116,8 @@ def grown_codewords(
     if L.shape[1] == n_known:
         return C
     n_learned = n_bits - n_owned
-    learned = _learned(C[:, :n_learned], counts, L, rng)
+    sets = _label_sets(counts, pairs, L)
+    learned = _learned(C[:, :n_learned], sets, rng)
     owned = _owned(C[:, n_learned:], counts, L, SHARED if n_owned == n_bits else 1)
     return np.vstack([C, np.hstack([learned, owned])])
 
@@ -144,43 +155,42 @@ class Batch(NamedTuple):
     ----------
     new : (b, c_new) the new classes of each as 0 and 1
     pull : (b, r) sum of the codewords of its known classes
-    side : (b, b) 1 where two of them share a class, -1 elsewhere
-    least : (b, b) similarity that counts for any that is smaller, 0 where they share none
+    apart : (b, b) 1 where two of them share no class, 0 elsewhere
     w : (b, b) weights of pairs
     """
 
     new: sp.csr_array
     pull: Single
-    side: Single
-    least: Single
+    apart: Single
     w: Single
 
     @classmethod
     def of(cls, sets: sp.csr_array, new: sp.csr_array, pull: Single, weights: Array) -> Batch:
         """Return the batch of label sets (b, c), which so many samples (b,) have."""
         dense = sets.toarray()
-        similar = (dense @ dense.T > 0).astype(np.float32)
-        w = pair_weights(similar, weights.astype(np.float32))
-        return cls(new, pull, 2 * similar - 1, -2 * similar, w)
+        apart = (dense @ dense.T == 0).astype(np.float32)
+        return cls(new, pull, apart, pair_weights(apart, weights.astype(np.float32)))
 
 
-def pair_weights(similar: Single, weights: Single) -> Single:
+def pair_weights(apart: Single, weights: Single) -> Single:
     """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh `SIMILAR` in all.
 
     Parameters
     ----------
-    similar : (b, b) 1 where two label sets share a class, 0 elsewhere
+    apart : (b, b) 1 where two label sets share no class, 0 elsewhere
     weights : (b,) samples that have each; one of them is a partner of the others, not of itself
     """
-    partners = np.broadcast_to(weights, similar.shape).copy()
-    np.fill_diagonal(partners, np.maximum(weights - 1, 0))
-    w = np.zeros_like(similar)
-    for kind, share in ((similar, SIMILAR), (1 - similar, 1 - SIMILAR)):
-        each = partners * kind
-        total = each.sum(axis=1, keepdims=True)
-        w += np.divide(share * each, total, out=np.zeros_like(each), where=total > 0)
-    symmetric: Single = w + w.T
-    return symmetric
+    themselves = np.maximum(weights - 1, 0)
+    dissimilar = apart @ weights
+    similar = weights.sum() - dissimilar - weights + themselves
+    kinds = []
+    for share, total in ((SIMILAR, similar), (1 - SIMILAR, dissimilar)):
+        each = np.divide(share, total, out=np.zeros_like(total), where=total > 0)
+        kinds.append((each, np.stack([each, weights]).T @ np.stack([weights, each])))
+    (each, near), (_, far) = kinds
+    w: Single = np.where(apart > 0, far, near)
+    np.fill_diagonal(w, 2 * each * themselves)
+    return w
 
 
 def pair_gradient(C: Single, batch: Batch) -> Single:
@@ -188,34 +198,41 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     n_bits = C.shape[1]
     slope = np.float32(2 * n_bits**0.5)
     u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
-    nearness = u @ u.T
-    nearness /= n_bits
-    moves = nearness > batch.least
-    np.maximum(nearness, batch.least, out=nearness)
-    nearness -= np.float32(NEAR)
-    nearness *= -slope * batch.side
-    pulls = -batch.w * batch.side * expit(nearness)  # (b, b)
+    nearness = (slope / n_bits * u) @ u.T
+    moves = (nearness > 0) | (batch.apart == 0)
+    nearness -= slope * np.float32(NEAR)
+    # the slope of log(1 + exp(-x)) is -1 / (1 + exp(x)), and that of log(1 + exp(x)) is 1 more
+    pulls = np.exp(nearness, out=nearness)
+    pulls += 1
+    np.divide(-1, pulls, out=pulls)
+    pulls += batch.apart
+    pulls *= batch.w
     pulls *= moves
     gradient: Single = (2 * slope / n_bits) * (batch.new.T @ ((pulls @ u) * (1 - u * u)))
     return gradient
 
 
-def _learned(C: Array, counts: Array, L: sp.csr_array, rng: np.random.Generator) -> Array:
+def _learned(C: Array, known: LabelSets, rng: np.random.Generator) -> Array:
     """Return the learned bits of the new classes, (c_new, r), beside those known before."""
     n_known, n_bits = C.shape
-    new = rng.standard_normal((L.shape[1] - n_known, n_bits)).astype(np.float32)
+    sets, weights = known
+    new = rng.standard_normal((sets.shape[1] - n_known, n_bits)).astype(np.float32)
     if not n_bits:
         return new.astype(np.float64)
-    sets, weights = _label_sets(counts, L)
+    drawn = None
+    if sets.shape[0] > BATCH:
+        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
+        used, drawn = np.unique(drawn, return_inverse=True)
+        sets = sets[used]
     later, pull = sets[:, n_known:], np.asarray(sets[:, :n_known] @ C.astype(np.float32))
     batches: Iterable[Batch]
-    if sets.shape[0] <= BATCH:
+    if drawn is None:
         batches = repeat(Batch.of(sets, later, pull, weights), N_STEPS)
     else:
-        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
         # how often a label set occurs is in the draw
         one = np.ones(BATCH)
-        batches = (Batch.of(sets[rows], later[rows], pull[rows], one) for rows in drawn)
+        rounds = drawn.reshape(N_STEPS, BATCH)
+        batches = (Batch.of(sets[rows], later[rows], pull[rows], one) for rows in rounds)
     return _descend(new, batches).astype(np.float64)
 
 
@@ -238,26 +255,45 @@ def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
     return new
 
 
-def _label_sets(counts: Array, L: sp.csr_array) -> tuple[sp.csr_array, Array]:
-    """Return label sets (b, c) and their weights: those of the chunk, then every class alone.
+def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
+    """Return label sets (b, c) and their weights: the chunk's, those before, every class alone.
 
-    Known classes stand for their samples and weigh as much as the chunk in total. New ones keep
-    apart even where a small chunk shows them together only.
+    What came before weighs as many samples as it had, but `PAST` times the chunk at most. Classes
+    alone keep apart even where they are hardly seen but together.
     """
-    n_known, n_classes = len(counts), L.shape[1]
+    sets, weights = _distinct(L)
+    before = pairs.sum()
+    scale = min(1.0, PAST * weights.sum() / max(before, 1.0))
+    past, times = _pair_sets(pairs, L.shape[1])
+    alone = sp.eye_array(L.shape[1], dtype=np.float32, format="csr")
+    samples = np.concatenate([scale * counts, (weights @ sets)[len(counts) :]])
+    return (
+        sp.vstack([sets, past, alone], format="csr"),
+        np.concatenate([weights, scale * times, ALONE * samples]),
+    )
+
+
+def _distinct(L: sp.csr_array) -> LabelSets:
+    """Return the label sets of a chunk, each once, and how many samples have it."""
     rows = [tuple(sorted(names)) for names in np.split(L.indices, L.indptr[1:-1])]
     times = Counter(row for row in rows if row)
     # in the order of dense rows of 0 and 1, whatever the order of the chunk
     found = sorted(times, key=lambda row: tuple(-number for number in row))
-    weights = np.array([times[row] for row in found], dtype=np.float64)
     ends = np.cumsum([0, *map(len, found)])
     numbers = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=ends[-1])
     ones = np.ones(len(numbers), dtype=np.float32)
-    sets = sp.csr_array((ones, numbers, ends), shape=(len(found), n_classes))
-    alone = sp.eye_array(n_classes, dtype=np.float32, format="csr")
-    known = counts / max(counts.sum(), 1.0) * weights.sum()
-    new = ALONE * (weights @ sets)[n_known:]
-    return sp.vstack([sets, alone], format="csr"), np.concatenate([weights, known, new])
+    sets = sp.csr_array((ones, numbers, ends), shape=(len(found), L.shape[1]))
+    return sets, np.array([times[row] for row in found], dtype=np.float64)
+
+
+def _pair_sets(pairs: sp.csr_array, n_classes: int) -> LabelSets:
+    """Return the pairs of classes as label sets, and how often each came; the diagonal is one."""
+    found = pairs.tocoo()
+    rows, (one, other) = np.arange(found.nnz), found.coords
+    apart = one != other
+    places = np.concatenate([rows, rows[apart]]), np.concatenate([one, other[apart]])
+    ones = np.ones(len(places[0]), dtype=np.float32)
+    return sp.csr_array((ones, places), shape=(found.nnz, n_classes)), found.data
 
 
 def _descend(C: Single, batches: Iterable[Batch]) -> Single:

@@ -26,7 +26,7 @@ from oasis.store import replacing
 from oasis.updates import Sums
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ class State:
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> State:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
-        known, counts = self.codewords, self.codebook.counts
-        return replace(self, codewords=grown_codewords(known, counts, L, self.n_owned, rng))
+        book = self.codebook
+        grown = grown_codewords(self.codewords, book.counts, book.pairs, L, self.n_owned, rng)
+        return replace(self, codewords=grown)
 
     @cached_property
     def readout(self) -> Readout:
@@ -144,6 +145,9 @@ def write_model(path: Path, parameters: Mapping[str, Any], state: State, codes: 
         "B1": state.codebook.B1,
         "LB": state.codebook.LB,
         "counts": state.codebook.counts,
+        "pairs": state.codebook.pairs.data,
+        "pairs/columns": state.codebook.pairs.indices.astype(np.int64),
+        "pairs/ends": state.codebook.pairs.indptr.astype(np.int64),
         "codewords": state.codewords,
         "codes": codes,
     }
@@ -178,9 +182,14 @@ def read_model(path: Path, words: Any = None) -> tuple[dict[str, Any], State, Co
             for name, delta in header["delta"].items()
         }
         sums = Sums(arrays["BG"], arrays["GV"], arrays["VV"], int(header["n"]))
-        book = Codebook(
-            arrays["BB"], arrays["B1"], arrays["LB"], arrays["counts"], int(header["n_coded"])
+        counts = arrays["counts"]
+        pairs = sp.csr_array(
+            (arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"]),
+            shape=(len(counts), len(counts)),
         )
+        pairs.check_format()
+        n_coded = int(header["n_coded"])
+        book = Codebook(arrays["BB"], arrays["B1"], arrays["LB"], counts, pairs, n_coded)
         state = State(
             labels,
             sums,
@@ -243,11 +252,12 @@ def _check_shapes(state: State) -> None:
     """Raise ValueError unless every array of a loaded state has the shape it must have."""
     n_bits, f = state.sums.BG.shape
     n_classes = len(state.codebook.counts)
-    expected: list[tuple[str, npt.NDArray[Any], tuple[int, ...]]] = [
+    expected: list[tuple[str, npt.NDArray[Any] | sp.csr_array, tuple[int, ...]]] = [
         ("BB", state.codebook.BB, (n_bits, n_bits)),
         ("B1", state.codebook.B1, (n_bits,)),
         ("LB", state.codebook.LB, (n_classes, n_bits)),
         ("counts", state.codebook.counts, (n_classes,)),
+        ("pairs", state.codebook.pairs, (n_classes, n_classes)),
         ("codewords", state.codewords, (n_classes * (state.codes == "classes"), n_bits)),
         ("BG", state.sums.BG, (n_bits, f)),
         ("GV", state.sums.GV, (f, n_bits)),
