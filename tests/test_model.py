@@ -113,15 +113,17 @@ def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
         for ridge in (0.001, 0.2)
     )
     query = toy.chunk(30, 99, classes=toy.NAMES[:6])[0]
-    total = weight = 0.0
+    shares = L.mean(axis=0)
+    evidence = odds = 0.0
     for name in query:
         A = np.vstack([X[name] for X in Xs])
         M = np.linalg.solve(A.T @ A + np.eye(A.shape[1]), A.T @ L)  # (d, c)
-        trust = (A @ M * L).sum(axis=0) / L.sum(axis=0)  # mean prediction over a class's samples
+        mean = (A @ M * L).sum(axis=0) / L.sum(axis=0)  # prediction over a class's samples
+        R = np.clip((mean - shares) / (1 - shares), 0, 0.95)
         unit = query[name] / np.linalg.norm(query[name], axis=1, keepdims=True)
-        total = total + unit @ M * trust
-        weight = weight + trust
-    wanted = np.maximum(total / weight, 0) ** 1.75
+        evidence = evidence + (unit @ M - shares) / (1 - R)
+        odds = odds + R / (1 - R)
+    wanted = np.maximum(shares + evidence / (1 + odds), 0) ** 1.75
     values, signs = wanted @ exact.T, wanted @ spread.T
     expected = np.where(np.sign(values) == np.sign(signs), values, 0)
     assert np.allclose(model.project(query), expected, rtol=1e-3, atol=1e-4)

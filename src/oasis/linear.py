@@ -18,6 +18,9 @@ from oasis.hasher import Matrix, check_finite, inverse_norms
 
 Array = npt.NDArray[np.float64]
 
+MOST_EXPLAINED = 0.95
+"""No modality is taken to explain more of a class: what it predicts of its own samples flatters."""
+
 SHARPNESS = 1.75
 """Power to which predicted labels are raised before they are weighed against each other."""
 
@@ -75,19 +78,28 @@ class LinearMap:
 class LabelMap:
     """``x -> D w``: predict the labels of a sample, and go where codes with such labels are.
 
-    Every modality predicts each class by a linear map; the predictions are averaged, each with the
-    trust that its modality has earned on that class. ``w`` is their positive part to a power that
+    Every modality predicts each class by a linear map. What a prediction ``p_m`` has beyond the
+    share ``q`` of samples with the class is evidence, and evidence adds up:
+
+        ``p = q + sum_m a_m (p_m - q)``  with  ``a_m = 1 / ((1 - R_m) (1 + sum_k R_k / (1 - R_k)))``
+
+    where ``R_m`` is how much of the class modality m explains. These are the coefficients of a
+    regression on the predictions of all modalities, if these are related through the class alone;
+    the sums over single modalities then tell what a regression over all of them would need their
+    products for. A modality alone has ``a = 1``. ``w`` is the positive part of p to a power that
     favours what is predicted clearly.
 
     Attributes
     ----------
     predictors : modality name -> map to c values, near 1 for the classes of a sample
-    trust : modality name -> (c,), positive
+    explained : modality name -> R (c,), from 0 to `MOST_EXPLAINED`
+    shares : q (c,), of all samples, those with each class
     readout : where codes with given labels are
     """
 
     predictors: Mapping[str, LinearMap]
-    trust: Mapping[str, Array]
+    explained: Mapping[str, Array]
+    shares: Array
     readout: Readout
 
     @property
@@ -103,17 +115,22 @@ class LabelMap:
 
     def predict(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
         """Return the (n, c) float32 predictions of the labels."""
-        total = np.zeros((1, len(self.readout.values)), dtype=np.float32)
-        weight = np.zeros_like(total)
+        shares = self.shares.astype(np.float32)
+        evidence: npt.NDArray[Any] = np.zeros((1, len(shares)), dtype=np.float32)
+        odds: npt.NDArray[Any] = np.zeros_like(evidence)
+        has_any = np.zeros((1, 1), dtype=np.bool_)
         for name, matrix in X.items():
             prediction = self.predictors[name].project({name: matrix})  # (n, c)
-            trust = self.trust[name].astype(np.float32)
+            R = self.explained[name].astype(np.float32)
             has_modality = prediction.any(axis=1, keepdims=True)
-            total = total + prediction * trust
-            weight = weight + has_modality * trust
-        mean: npt.NDArray[np.float32] = np.zeros_like(total)
-        np.divide(total, weight, out=mean, where=weight > 0)
-        return mean
+            prediction -= has_modality * shares
+            prediction /= 1 - R
+            evidence = evidence + prediction
+            odds = odds + has_modality * (R / (1 - R))
+            has_any = has_any | has_modality
+        evidence /= 1 + odds
+        evidence += has_any * shares
+        return evidence
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from oasis.codes import Codes, check_codes
 from oasis.codewords import grown_codewords
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
-from oasis.linear import LabelCoder, LabelMap, LinearMap
+from oasis.linear import MOST_EXPLAINED, LabelCoder, LabelMap, LinearMap
 from oasis.ridge import Ridge
 from oasis.store import replacing
 from oasis.updates import Sums
@@ -113,19 +113,21 @@ class State:
     def _label_map(self, normalize: bool) -> LabelMap:
         """Return the hash function that goes through predicted labels.
 
-        A modality is trusted with a class as far as it predicts it: by its mean prediction over
-        the samples of that class, which the sums tell.
+        How much of a class a modality explains is how far its mean prediction over the samples of
+        that class, which the sums tell, lies between that over all samples and 1.
         """
         counts = np.maximum(self.codebook.counts, 1.0)
-        trust = {
-            name: np.maximum(np.vecdot(ridge.W, ridge.BX) / counts, 1e-3)
+        shares = self.codebook.counts / max(self.codebook.n, 1)
+        explained = {
+            name: (np.vecdot(ridge.W, ridge.BX) / counts - shares) / np.maximum(1 - shares, 1e-9)
             for name, ridge in self.ridges.items()
         }
         predictors = {
             name: LinearMap({name: ridge.W}, normalize=normalize)
             for name, ridge in self.ridges.items()
         }
-        return LabelMap(predictors, trust, self.readout)
+        within = {name: np.clip(R, 0.0, MOST_EXPLAINED) for name, R in explained.items()}
+        return LabelMap(predictors, within, shares, self.readout)
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""

@@ -120,7 +120,8 @@ def _arrays(hash_function: HashFunction) -> Iterator[tuple[str, npt.NDArray[Any]
         return
     for predictor in hash_function.predictors.values():
         yield from _arrays(predictor)
-    for name, array in hash_function.trust.items():
-        yield f"trust {name}", array
+    for name, array in hash_function.explained.items():
+        yield f"explained {name}", array
+    yield "shares", hash_function.shares
     yield "values", hash_function.readout.values
     yield "signs", hash_function.readout.signs
