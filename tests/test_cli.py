@@ -97,6 +97,19 @@ def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):
         assert opened.get("item-2").payload == {"year": 2002}
 
 
+def test_ingest_may_say_how_many_bits_are_owned_and_says_so_again(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(30)])
+    target, options = tmp_path / "c.oasis", ("--bits", 32, "--owned", 32)
+    code, out, _ = oasis("ingest", target, source, *TEXT_ONLY, *options, "--json")
+    assert (code, json.loads(out)["ingested"]) == (0, 30)
+    code, out, _ = oasis("ingest", target, source, *options, "--json")
+    assert (code, json.loads(out)["skipped"]) == (0, 30)
+    with Collection.open(target, readonly=True) as c:
+        codes, _ = c.index.items()
+        assert len(np.unique(codes, axis=0)) == len(WORDS)
+        assert np.bitwise_count(codes).sum(axis=1).tolist() == [1] * 30  # one bit for each class
+
+
 def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled, tmp_path, oasis):
     source = write_jsonl(tmp_path / "more.jsonl", [row(number) for number in range(50, 70)])
     code, out, _ = oasis("ingest", filled, source, "--json")
@@ -342,6 +355,8 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("info", "nowhere"), "there is no collection"),
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
         (("ingest", "C", "I", "--bits", "32"), "64 bits"),
+        (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
+        (("ingest", "new.oasis", "I", "--owned", "65"), "an integer from 0 to n_bits, 64"),
         (("ingest", "C", "I", "--image-extractor", "none"), "is recorded"),
         (("ingest", "I", "I"), "is a file"),
     ],

@@ -59,6 +59,13 @@ def ingest(
     bits: Annotated[
         int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
     ] = None,
+    owned: Annotated[
+        int | None,
+        typer.Option(
+            help="For a new collection: so many of the bits are owned by classes. 0 is best for "
+            "plain Hamming distances, all bits for asymmetric search; in between if not given."
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Items that are learned at a time.")] = 256,
     id_field: Annotated[str, typer.Option(help="Field or column of the ids.")] = "id",
     image_field: Annotated[str, typer.Option(help="Field of the paths of pictures.")] = "image",
@@ -120,6 +127,7 @@ def ingest(
     from oasis.cli.opening import exists, extractor_to_fill
     from oasis.collection import Collection
     from oasis.items import Fields, RejectsFile, read_items
+    from oasis.model import OASIS
 
     payload = tuple(keep) if keep else payload_field
     fields = Fields(id_field, image_field, text_field, labels_field, payload)
@@ -147,7 +155,10 @@ def ingest(
     summary = Summary()
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     file = RejectsFile(listed)
-    with Collection.open(collection, bits, extractor=extractor, index=index) as opened:
+    model = None if owned is None else OASIS(bits or 64, owned=owned)
+    with Collection.open(
+        collection, bits, model=model, extractor=extractor, index=index
+    ) as opened:
         try:
             with file, progress_of("ingest", total) as progress:
                 feed(
