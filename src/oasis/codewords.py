@@ -202,7 +202,8 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     moves = (nearness > 0) | (batch.apart == 0)
     nearness -= slope * np.float32(NEAR)
     # the slope of log(1 + exp(-x)) is -1 / (1 + exp(x)), and that of log(1 + exp(x)) is 1 more
-    pulls = np.exp(nearness, out=nearness)
+    with np.errstate(over="ignore"):  # then it is infinite, and the slope 0
+        pulls = np.exp(nearness, out=nearness)
     pulls += 1
     np.divide(-1, pulls, out=pulls)
     pulls += batch.apart
@@ -212,10 +213,10 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     return gradient
 
 
-def _learned(C: Array, known: LabelSets, rng: np.random.Generator) -> Array:
+def _learned(C: Array, label_sets: LabelSets, rng: np.random.Generator) -> Array:
     """Return the learned bits of the new classes, (c_new, r), beside those known before."""
     n_known, n_bits = C.shape
-    sets, weights = known
+    sets, weights = label_sets
     new = rng.standard_normal((sets.shape[1] - n_known, n_bits)).astype(np.float32)
     if not n_bits:
         return new.astype(np.float64)

@@ -156,9 +156,7 @@ def ingest(
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     file = RejectsFile(listed)
     model = None if owned is None else OASIS(bits or 64, owned=owned)
-    with Collection.open(
-        collection, bits, model=model, extractor=extractor, index=index
-    ) as opened:
+    with Collection.open(collection, bits, model=model, extractor=extractor, index=index) as opened:
         try:
             with file, progress_of("ingest", total) as progress:
                 feed(
