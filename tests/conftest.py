@@ -19,6 +19,13 @@ def folder(tmp_path):
         yield Path(name)
 
 
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The cache folder, in place of the user's: it is not there yet."""
+    monkeypatch.setenv("OASIS_CACHE", str(tmp_path / "deep" / "cache"))
+    return tmp_path / "deep" / "cache"
+
+
 @pytest.fixture(scope="session")
 def milvus_server():
     """The one real Milvus server of a test run, for files that have "milvus" in their name."""
