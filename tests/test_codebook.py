@@ -5,7 +5,14 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.codebook import SIGN_RIDGE, VALUE_RIDGE, Codebook, Readout, class_pairs
+from oasis.codebook import (
+    CODEWORD_SHARE,
+    SIGN_RIDGE,
+    VALUE_RIDGE,
+    Codebook,
+    Readout,
+    class_pairs,
+)
 
 
 def draw(n, r, c, seed=0):
@@ -72,13 +79,28 @@ def test_a_codebook_without_classes_reads_nothing():
 def test_signs_and_values_come_from_readouts_of_their_own():
     B, L = draw(300, 24, 9)
     book = Codebook.zero(24).plus(B, sp.csr_array(L))
+    C = np.random.default_rng(1).standard_normal((9, 24))
     w = np.random.default_rng(0).random((50, 9))
-    values, signs = w @ book.directions(VALUE_RIDGE), w @ book.directions(SIGN_RIDGE)
-    agree = np.sign(values) == np.sign(signs)
-    assert 0 < (~agree).sum() < agree.sum()
-    x = book.readout().project(w)
-    assert x.dtype == np.float32 and np.array_equal(x > 0, signs > 0)
-    assert np.allclose(x[agree], values[agree], rtol=1e-5) and (np.abs(x[~agree]) < 1e-30).all()
+    spread = [row / np.linalg.norm(row) for row in book.directions(SIGN_RIDGE)]
+    with_words = [
+        row + CODEWORD_SHARE * c / np.linalg.norm(c) for row, c in zip(spread, C, strict=True)
+    ]
+    for readout, directions in ((book.readout(), spread), (book.readout(C), with_words)):
+        values, signs = w @ book.directions(VALUE_RIDGE), w @ np.array(directions)
+        agree = np.sign(values) == np.sign(signs)
+        assert 0 < (~agree).sum() < agree.sum()
+        x = readout.project(w)
+        assert x.dtype == np.float32 and np.array_equal(x > 0, signs > 0)
+        assert np.allclose(x[agree], values[agree], rtol=1e-5) and (np.abs(x[~agree]) < 1e-30).all()
+
+
+def test_a_class_that_all_samples_have_is_read_from_its_codeword_alone():
+    B, L = draw(200, 16, 4)
+    L[:, 2] = 1
+    C = np.random.default_rng(1).standard_normal((4, 16))
+    book = Codebook.zero(16).plus(B, sp.csr_array(L))
+    assert not book.readout().signs[2].any()
+    assert np.array_equal(np.sign(book.readout(C).signs[2]), np.sign(C[2]))
 
 
 def test_nothing_is_projected_to_nothing():

@@ -11,7 +11,9 @@ then the code's labels, weighed by ``w``, which is what a search wants to rank b
 
 With a small ridge the readout is exact, and says most of what it knows in few bits; with a larger
 one it is spread over the bits, which counts where only their signs are used. So there are two: the
-signs of a projection come from the second, and its values from the first.
+signs of a projection come from the second, and its values from the first. A larger ridge also makes
+rare classes weak, so in the second one every class has a direction of unit length, and a share of
+the class's codeword, which says where its codes are meant to be, whatever came with it so far.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ VALUE_RIDGE = 0.001
 
 SIGN_RIDGE = 0.2
 """Ridge of the readout that gives their signs."""
+
+CODEWORD_SHARE = 0.25
+"""Length of the codeword that is added to a direction of unit length there."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +114,18 @@ class Codebook:
             self.n + other.n,
         )
 
-    def readout(self) -> Readout:
-        """Return the readout of labels from the codes so far."""
-        return Readout(self.directions(VALUE_RIDGE), self.directions(SIGN_RIDGE))
+    def readout(self, codewords: Array | None = None) -> Readout:
+        """Return the readout of labels from the codes so far.
+
+        Parameters
+        ----------
+        codewords : (c, r), optional
+            What a class adds to the learned bits of a code; 0 in others.
+        """
+        signs = _unit_rows(self.directions(SIGN_RIDGE))
+        if codewords is not None:
+            signs += CODEWORD_SHARE * _unit_rows(codewords)
+        return Readout(self.directions(VALUE_RIDGE), signs)
 
     def directions(self, ridge: float) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
@@ -149,3 +163,9 @@ def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
     """Return pairs (c, c) with rows and columns of zeros for more classes."""
     ends = np.pad(pairs.indptr, (0, n_classes - pairs.shape[0]), mode="edge")
     return sp.csr_array((pairs.data, pairs.indices, ends), shape=(n_classes, n_classes))
+
+
+def _unit_rows(directions: Array) -> Array:
+    """Return rows at unit length; one that is rounding alone, of a class that all have, is 0."""
+    norms = np.linalg.norm(directions, axis=1, keepdims=True)
+    return np.divide(directions, norms, out=np.zeros_like(directions), where=norms > 1e-12)

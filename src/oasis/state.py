@@ -87,7 +87,11 @@ class State:
     @cached_property
     def readout(self) -> Readout:
         """Where stored codes with given labels are."""
-        return self.codebook.readout()
+        if self.codes == "samples":
+            return self.codebook.readout()
+        n_learned = self.codewords.shape[1] - self.n_owned
+        learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
+        return self.codebook.readout(learned)
 
     def hash_function(self, normalize: bool) -> LinearMap | LabelMap:
         """Return what maps features, their rows at unit length if ``normalize``, to projections."""
