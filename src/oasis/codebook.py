@@ -168,4 +168,5 @@ def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
 def _unit_rows(directions: Array) -> Array:
     """Return rows at unit length; one that is rounding alone, of a class that all have, is 0."""
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
-    return np.divide(directions, norms, out=np.zeros_like(directions), where=norms > 1e-12)
+    unit: Array = np.divide(directions, norms, out=np.zeros_like(directions), where=norms > 1e-12)
+    return unit
