@@ -122,8 +122,24 @@ def _rounds(n_bits: int, floor: float) -> list[Row]:
             ),
             row(f"  1 sample, {n_bits} bits", best["1"], best["1"] / best["full"], "of the round"),
         ]
-    rows.append(_agreement(n_bits))
-    return rows
+    return [*rows, _arrival(n_bits, floor), _agreement(n_bits)]
+
+
+def _arrival(n_bits: int, floor: float) -> Row:
+    """A round of OASIS() in which half of the classes arrive, and have to get codewords."""
+    model = _model(n_bits, "OASIS()")
+    early = {f"class {j}" for j in range(0, N_CLASSES, 2)}
+    for seed in range(2):
+        X, y = _chunk(seed, 150.0)
+        model.partial_fit(X, [[name for name in names if name in early] for names in y])
+    X, y = _chunk(2, 150.0)
+    best = best_of(_REPEATS, {"full": lambda: copy.copy(model).partial_fit(X, y)})["full"]
+    return row(
+        f"round, {n_bits} bits, OASIS(), half of the classes are new",
+        best,
+        best / floor,
+        "of the float64 floor",
+    )
 
 
 def _agreement(n_bits: int) -> Row:
