@@ -356,17 +356,19 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
         (("ingest", "C", "I", "--bits", "32"), "64 bits"),
         (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
-        (("ingest", "new.oasis", "I", "--owned", "65"), "an integer from 0 to n_bits, 64"),
+        (("ingest", "N", "I", "--owned", "65"), "an integer from 0 to n_bits, 64"),
+        (("ingest", "N", "I", "--bits", "7"), "a positive multiple of 8"),
         (("ingest", "C", "I", "--image-extractor", "none"), "is recorded"),
         (("ingest", "I", "I"), "is a file"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_1(filled, tmp_path, oasis, arguments, said):
-    names = {"C": filled, "I": tmp_path / "items.jsonl"}
+    names = {"C": filled, "I": tmp_path / "items.jsonl", "N": tmp_path / "new.oasis"}
     code, out, err = oasis(*(names.get(each, each) for each in arguments))
     assert (code, out) == (1, "")
     assert err.startswith("error: ") and err.count("\n") == 1
     assert said in err
+    assert not names["N"].exists()
 
 
 @pytest.mark.parametrize(

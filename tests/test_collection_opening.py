@@ -251,3 +251,18 @@ def test_what_a_crash_left_behind_is_swept(folder):
             "index",
             "catalog.sqlite",
         }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n_bits": 7},
+        {"model": OASIS(16, owned=17)},
+        {"model": OASIS(16, delta=-1.0)},
+        {"model": OASIS(16), "n_bits": 32},
+    ],
+)
+def test_what_cannot_learn_leaves_nothing_behind(tmp_path, arguments):
+    with pytest.raises(InputError):
+        Collection.open(tmp_path / "c", **arguments)
+    assert not (tmp_path / "c").exists()

@@ -130,6 +130,10 @@ class Learner(OnlineHasher, Generic[S]):
         self.state_, self.codes_ = self._learn(old, chunk)
         return self
 
+    def check(self) -> None:
+        """Raise an `InputError` unless these parameters can learn; nothing is changed."""
+        self._check_parameters(getattr(self, "state_", None))
+
     @abstractmethod
     def _check_parameters(self, state: S | None) -> None:
         """Check all arguments of the constructor, also against what has been learned."""

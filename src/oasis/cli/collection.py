@@ -124,10 +124,9 @@ def ingest(
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
     from oasis.cli.ingest import Summary, check_all, expected, feed
-    from oasis.cli.opening import exists, extractor_to_fill
+    from oasis.cli.opening import exists, extractor_to_fill, model_to_fill
     from oasis.collection import Collection
     from oasis.items import Fields, RejectsFile, read_items
-    from oasis.model import OASIS
 
     payload = tuple(keep) if keep else payload_field
     fields = Fields(id_field, image_field, text_field, labels_field, payload)
@@ -155,7 +154,7 @@ def ingest(
     summary = Summary()
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     file = RejectsFile(listed)
-    model = None if owned is None else OASIS(bits or 64, owned=owned)
+    model = model_to_fill(collection, bits, owned)
     with Collection.open(collection, bits, model=model, extractor=extractor, index=index) as opened:
         try:
             with file, progress_of("ingest", total) as progress:

@@ -10,6 +10,7 @@ from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Embedder, Extractor, embedder_of_name
 from oasis.features.image import EfficientNetLite0
 from oasis.features.text import HashedText
+from oasis.model import OASIS
 
 _IMAGE = {"efficientnet": EfficientNetLite0}
 _TEXT = {"hashed": HashedText}
@@ -29,6 +30,19 @@ def open_to_read(path: Path, index: str | None = None) -> Collection:
 def exists(path: Path) -> bool:
     """Return whether a collection, sound or not, is at the path."""
     return (path / NAME).is_file()
+
+
+def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | None:
+    """Return what a new collection is to learn with; None where nothing is asked of its bits.
+
+    Of one that exists, whether it was made so is said by `Collection.open`.
+    """
+    if owned is None:
+        return None
+    if bits is None and exists(path):
+        with Collection.open(path, readonly=True) as opened:
+            bits = opened.n_bits
+    return OASIS(64 if bits is None else bits, owned=owned)
 
 
 def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extractor:

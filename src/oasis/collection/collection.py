@@ -139,6 +139,7 @@ class Collection(Reader):
                 if readonly:
                     catalog = Catalog(directory, writable=False)
                 else:
+                    _check_start(model, n_bits)
                     _make_directory(directory)
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
@@ -181,8 +182,6 @@ class Collection(Reader):
             raise CollectionError(f"the collection at {directory} is only just being made")
         model = OASIS(64 if n_bits is None else n_bits) if model is None else model
         setup = Setup.of(model)
-        if n_bits is not None and n_bits != setup.n_bits:
-            raise InputError(f"n_bits={n_bits}, but the model has n_bits={setup.n_bits}")
         settle(catalog, setup.n_bits, LOCAL if address is None else address)
         with catalog.write():
             setup.write(catalog)
@@ -400,6 +399,14 @@ class Collection(Reader):
                 self._extractor = Extractor.default()
                 self._settle_extractor()
         return self.extractor
+
+
+def _check_start(model: OASIS | None, n_bits: int | None) -> None:
+    """See that what a new collection would learn with can learn, before anything is written."""
+    started = OASIS(64 if n_bits is None else n_bits) if model is None else model
+    started.check()
+    if n_bits is not None and n_bits != started.n_bits:
+        raise InputError(f"n_bits={n_bits}, but the model has n_bits={started.n_bits}")
 
 
 def _make_directory(directory: Path) -> None:
