@@ -26,8 +26,6 @@ from oasis.metrics import (
     recall_at_k,
 )
 
-# ---------------------------------------------------------------- borders
-
 
 @pytest.mark.parametrize("ties", ["expected", "stable"])
 def test_a_query_without_a_similar_item_counts_zero(ties: str) -> None:

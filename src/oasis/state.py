@@ -122,16 +122,13 @@ class State:
         """
         counts = np.maximum(self.codebook.counts, 1.0)
         shares = self.codebook.counts / max(self.codebook.n, 1)
-        explained = {
-            name: (np.vecdot(ridge.W, ridge.BX) / counts - shares) / np.maximum(1 - shares, 1e-9)
-            for name, ridge in self.ridges.items()
-        }
-        predictors = {
-            name: LinearMap({name: ridge.W}, normalize=normalize)
-            for name, ridge in self.ridges.items()
-        }
-        within = {name: np.clip(R, 0.0, MOST_EXPLAINED) for name, R in explained.items()}
-        return LabelMap(predictors, within, shares, self.readout)
+        explained, predictors = {}, {}
+        for name, ridge in self.ridges.items():
+            means = np.vecdot(ridge.W, ridge.BX) / counts
+            R = (means - shares) / np.maximum(1 - shares, 1e-9)
+            explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
+            predictors[name] = LinearMap({name: ridge.W}, normalize=normalize)
+        return LabelMap(predictors, explained, shares, self.readout)
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""

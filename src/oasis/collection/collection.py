@@ -139,7 +139,7 @@ class Collection(Reader):
                 if readonly:
                     catalog = Catalog(directory, writable=False)
                 else:
-                    _check_start(model, n_bits)
+                    _checked(model, n_bits)  # before anything is written
                     _make_directory(directory)
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
@@ -180,7 +180,7 @@ class Collection(Reader):
             return cls(directory, catalog, setup, lock, extractor, words)
         if lock is None:
             raise CollectionError(f"the collection at {directory} is only just being made")
-        model = OASIS(64 if n_bits is None else n_bits) if model is None else model
+        model = _checked(model, n_bits)
         setup = Setup.of(model)
         settle(catalog, setup.n_bits, LOCAL if address is None else address)
         with catalog.write():
@@ -401,12 +401,13 @@ class Collection(Reader):
         return self.extractor
 
 
-def _check_start(model: OASIS | None, n_bits: int | None) -> None:
-    """See that what a new collection would learn with can learn, before anything is written."""
+def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
+    """Return what a new collection learns with; what cannot learn is refused."""
     started = OASIS(64 if n_bits is None else n_bits) if model is None else model
     started.check()
     if n_bits is not None and n_bits != started.n_bits:
         raise InputError(f"n_bits={n_bits}, but the model has n_bits={started.n_bits}")
+    return started
 
 
 def _make_directory(directory: Path) -> None:
