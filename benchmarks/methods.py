@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.timing import Row, best_of, row, seconds
 from oasis.datasets import load
 from oasis.datasets.dataset import Dataset
-from oasis.experiments.methods import METHODS
-from oasis.experiments.paper import published_seconds
+from oasis.experiments.measure.paper import published_seconds
+from oasis.experiments.run.methods import METHODS
 
 N_SAMPLES, N_BITS = 2_000, 16
 QUICK = ("fomh", "oasis-paper", "oasis", "lemon", "iw-omh")

@@ -22,7 +22,7 @@ from benchmarks.timing import Row, best_of, row, seconds
 from oasis.codes import Codes, unpack
 from oasis.index import HammingIndex
 from oasis.scale.milvus import MilvusIndex
-from tests.milvus_server import running
+from tests.helpers.milvus_server import running
 
 SIZE = 1_000_000
 RECALL_SIZE = 200_000

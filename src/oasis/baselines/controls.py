@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.classes import grown
-from oasis.baselines.components import Centred, principal_axes
-from oasis.baselines.draws import first_state, generator_at, random_rotation
-from oasis.baselines.parameters import check_count, check_unchanged
+from oasis.baselines.shared.classes import grown
+from oasis.baselines.shared.components import Centred, principal_axes
+from oasis.baselines.shared.draws import first_state, generator_at, random_rotation
+from oasis.baselines.shared.parameters import check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hasher import Chunk, Learner, Matrix, check_features, unit_rows
-from oasis.linear import LinearMap
+from oasis.hashers.learner import Chunk, Learner, Matrix, check_features, unit_rows
+from oasis.model.hash_functions import LinearMap
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Features: TypeAlias = dict[str, Matrix]

@@ -11,22 +11,22 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve
 
-from oasis.baselines.batch import signs
-from oasis.baselines.classes import check_announced, grown, indicator, refuse_unannounced
-from oasis.baselines.draws import (
+from oasis.baselines.shared.batch import signs
+from oasis.baselines.shared.classes import check_announced, grown, indicator, refuse_unannounced
+from oasis.baselines.shared.draws import (
     GeneratorState,
     first_state,
     generator_at,
     random_signs,
     state_of,
 )
-from oasis.baselines.gram import ridge_factor
-from oasis.baselines.kernel import AnchorKernel, Width, check_widths
-from oasis.baselines.parameters import check_count, check_unchanged, check_weight
-from oasis.baselines.residuals import residuals
-from oasis.baselines.similarity import similarity_times
+from oasis.baselines.shared.gram import ridge_factor
+from oasis.baselines.shared.kernel import AnchorKernel, Width, check_widths
+from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.shared.residuals import residuals
+from oasis.baselines.shared.similarity import similarity_times
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
+from oasis.hashers.learner import Chunk, Labels, Learner, Matrix, check_features, check_finite
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -11,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve
 
-from oasis.baselines.classes import check_announced, indicator, refuse_unannounced
-from oasis.baselines.draws import first_state, generator_at, random_signs
-from oasis.baselines.gram import GramSums, ridge_factor
-from oasis.baselines.parameters import check_choice, check_count, check_unchanged, check_weight
-from oasis.baselines.psd import PSDFactor
+from oasis.baselines.shared.classes import check_announced, indicator, refuse_unannounced
+from oasis.baselines.shared.draws import first_state, generator_at, random_signs
+from oasis.baselines.shared.gram import GramSums, ridge_factor
+from oasis.baselines.shared.parameters import (
+    check_choice,
+    check_count,
+    check_unchanged,
+    check_weight,
+)
+from oasis.baselines.shared.psd import PSDFactor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hasher import Chunk, Labels, Learner, Matrix, check_features, check_finite
+from oasis.hashers.learner import Chunk, Labels, Learner, Matrix, check_features, check_finite
 from oasis.labels import LabelSpace
-from oasis.linear import has_row
+from oasis.model.hash_functions import has_row
 
 Array: TypeAlias = npt.NDArray[np.float64]
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]

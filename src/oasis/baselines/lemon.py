@@ -11,8 +11,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.baselines.classes import grown, indicator
-from oasis.baselines.draws import (
+from oasis.baselines.shared.classes import grown, indicator
+from oasis.baselines.shared.draws import (
     GeneratorState,
     first_state,
     generator_at,
@@ -20,12 +20,12 @@ from oasis.baselines.draws import (
     random_signs,
     state_of,
 )
-from oasis.baselines.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.hasher import Chunk, Learner, check_features, unit_rows
-from oasis.linear import LinearMap
-from oasis.ridge import Ridge
-from oasis.updates import v_step
+from oasis.hashers.learner import Chunk, Learner, check_features, unit_rows
+from oasis.model.hash_functions import LinearMap
+from oasis.model.ridge import Ridge
+from oasis.model.updates import v_step
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

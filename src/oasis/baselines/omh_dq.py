@@ -11,20 +11,20 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, State, blocks, signs
-from oasis.baselines.draws import (
+from oasis.baselines.shared.batch import BatchHasher, KernelRows, Precision, State, blocks, signs
+from oasis.baselines.shared.draws import (
     GeneratorState,
     generator_at,
     random_rotation,
     random_signs,
     state_of,
 )
-from oasis.baselines.gram import ridge_factor
-from oasis.baselines.kernel import AnchorKernel, Width
-from oasis.baselines.parameters import check_choice, check_count, check_weight
-from oasis.baselines.residuals import residuals
-from oasis.baselines.similarity import similarity_between, similarity_times
-from oasis.hasher import Matrix
+from oasis.baselines.shared.gram import ridge_factor
+from oasis.baselines.shared.kernel import AnchorKernel, Width
+from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
+from oasis.baselines.shared.residuals import residuals
+from oasis.baselines.shared.similarity import similarity_between, similarity_times
+from oasis.hashers.learner import Matrix
 
 Array: TypeAlias = npt.NDArray[np.float64]
 QueryWeights: TypeAlias = Literal["published", "inverse"]

@@ -16,12 +16,19 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from oasis.baselines.classes import LabelSets, grown, indicator
-from oasis.baselines.parameters import check_unchanged, check_weight
+from oasis.baselines.shared.classes import LabelSets, grown, indicator
+from oasis.baselines.shared.parameters import check_unchanged, check_weight
 from oasis.errors import InputError, NotFittedError
-from oasis.hasher import Labels, Matrix, check_chunk, check_features, check_finite, unit_rows
-from oasis.linear import LinearMap, has_row, inner_products
-from oasis.ridge import Ridge
+from oasis.hashers.learner import (
+    Labels,
+    Matrix,
+    check_chunk,
+    check_features,
+    check_finite,
+    unit_rows,
+)
+from oasis.model.hash_functions import LinearMap, has_row, inner_products
+from oasis.model.ridge import Ridge
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 

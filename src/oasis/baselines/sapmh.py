@@ -10,13 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.batch import BatchHasher, KernelRows, Precision, State, signs
-from oasis.baselines.draws import random_signs, state_of
-from oasis.baselines.kernel import Width
-from oasis.baselines.parameters import check_choice, check_count, check_weight
-from oasis.baselines.partial_views import MuFeatures, PartialViews, modality_weight
-from oasis.baselines.psd import PSDFactor
-from oasis.baselines.similarity import similarity_between, similarity_squared, similarity_times
+from oasis.baselines.shared.batch import BatchHasher, KernelRows, Precision, State, signs
+from oasis.baselines.shared.draws import random_signs, state_of
+from oasis.baselines.shared.kernel import Width
+from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
+from oasis.baselines.shared.partial_views import MuFeatures, PartialViews, modality_weight
+from oasis.baselines.shared.psd import PSDFactor
+from oasis.baselines.shared.similarity import (
+    similarity_between,
+    similarity_squared,
+    similarity_times,
+)
 
 Array: TypeAlias = npt.NDArray[np.float64]
 WWeight: TypeAlias = Literal["rho", "mu"]

@@ -12,23 +12,23 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
-from oasis.baselines.classes import grown, indicator
-from oasis.baselines.draws import (
+from oasis.baselines.shared.classes import grown, indicator
+from oasis.baselines.shared.draws import (
     GeneratorState,
     first_state,
     generator_at,
     random_signs,
     state_of,
 )
-from oasis.baselines.gram import GramSums
-from oasis.baselines.parameters import check_count, check_unchanged, check_weight
-from oasis.baselines.sylvester import solve_sylvester
+from oasis.baselines.shared.gram import GramSums
+from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.shared.sylvester import solve_sylvester
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hasher import Chunk, Learner, check_features, unit_rows
+from oasis.hashers.learner import Chunk, Learner, check_features, unit_rows
 from oasis.labels import LabelSpace
-from oasis.linear import LinearMap
-from oasis.updates import v_step
+from oasis.model.hash_functions import LinearMap
+from oasis.model.updates import v_step
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -175,7 +175,7 @@ class THOR(Learner[State]):
     floating point they would only multiply rounding error.
 
     Cost of a round: O(n r^2) per iteration, then per modality n d^2 for the sum X'X and 4/3 d^3 for
-    the Sylvester equation; see `oasis.baselines.sylvester`.
+    the Sylvester equation; see `oasis.baselines.shared.sylvester`.
 
     Examples
     --------

@@ -14,8 +14,8 @@ from oasis.cli.console import table as table_of
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from oasis.experiments.cells import Results
     from oasis.experiments.grid import Event, Finished
+    from oasis.experiments.measure.cells import Results
 
 
 def reproduce(
@@ -53,9 +53,9 @@ def reproduce(
 
     Example: oasis reproduce --dataset synthetic@2000 --setting first --method oasis,probe --bits 64
     """
-    from oasis.experiments.definition import Grid
     from oasis.experiments.grid import reproduce as carry_out
     from oasis.experiments.grid import trace_runs
+    from oasis.experiments.run.definition import Grid
 
     grid = Grid(_names(dataset), _names(setting), _names(method), _numbers(bits), seeds)
     runs = grid.runs()
@@ -94,7 +94,7 @@ def report(
 
     Example: oasis report results --out report
     """
-    from oasis.experiments.report import write_report
+    from oasis.experiments.report.report import write_report
 
     with _progress() as progress:
         progress.add_task("drawing", total=None)
@@ -172,7 +172,7 @@ def _progress() -> Progress:
 
 def _print_table(finished: list[Finished]) -> None:
     """Print MAP at the last round, queries of that round, mean over seeds."""
-    from oasis.experiments.cells import Results, title_of
+    from oasis.experiments.measure.cells import Results, title_of
 
     summaries = [each.summary for each in finished if each.summary is not None]
     if not summaries:

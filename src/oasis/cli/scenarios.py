@@ -34,10 +34,10 @@ def scenarios(
 
     Example: oasis scenarios --dataset synthetic@1000 --scenario wrong-labels,tiny-rounds
     """
-    from oasis.experiments.definition import check_dataset, load_dataset
-    from oasis.experiments.scenarios import SCENARIOS, scenario_named
-    from oasis.experiments.scoreboard import scoreboard
-    from oasis.experiments.trials import applies, carry_out
+    from oasis.experiments.run.definition import check_dataset, load_dataset
+    from oasis.experiments.scenarios.scoreboard import scoreboard
+    from oasis.experiments.scenarios.transformations import SCENARIOS, scenario_named
+    from oasis.experiments.scenarios.trials import applies, carry_out
 
     names = [check_dataset(name) for name in _names(dataset)]
     wanted = [scenario_named(name) for name in _names(scenario or ",".join(SCENARIOS))]

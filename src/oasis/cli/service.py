@@ -64,7 +64,7 @@ def serve(
 
     Example: oasis serve photos.oasis --port 8000
     """
-    from oasis.service.logs import log_to_stderr
+    from oasis.service.http.logs import log_to_stderr
     from oasis.service.server import address_of, listen, run
     from oasis.service.settings import Limits, Settings, Tokens
 

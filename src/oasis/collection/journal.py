@@ -33,7 +33,7 @@ import safetensors.numpy
 import scipy.sparse as sp
 
 from oasis.errors import FormatError, OasisError
-from oasis.hasher import Matrix
+from oasis.hashers.learner import Matrix
 from oasis.labels import LabelSpace
 from oasis.model import OASIS
 

@@ -14,7 +14,7 @@ from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.schema import label_numbers
 from oasis.collection.view import View
-from oasis.hasher import Matrix
+from oasis.hashers.learner import Matrix
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""

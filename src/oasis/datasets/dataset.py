@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import InputError
-from oasis.hasher import Matrix
+from oasis.hashers.learner import Matrix
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Positions of samples in a data set."""

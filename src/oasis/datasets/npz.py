@@ -36,7 +36,7 @@ import scipy.sparse as sp
 
 from oasis.datasets.dataset import Dataset, RowSource, Source
 from oasis.errors import DataError, InputError
-from oasis.hasher import Matrix
+from oasis.hashers.learner import Matrix
 
 # what zipfile and NumPy were seen to raise on damaged files
 _DAMAGE = (

@@ -24,15 +24,10 @@ from typing import Any, Literal, TypeAlias
 
 from oasis.datasets.dataset import Dataset
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError, OasisError
-from oasis.experiments import traces
-from oasis.experiments.convergence import trace_run
-from oasis.experiments.definition import Run, load_dataset
-from oasis.experiments.machine import THREAD_VARIABLES
-from oasis.experiments.measures import measure
-from oasis.experiments.methods import METHODS
-from oasis.experiments.results import RawResult, read_result, write_result
-from oasis.experiments.runner import carry_out, describe
-from oasis.experiments.summaries import (
+from oasis.experiments.measure import traces
+from oasis.experiments.measure.convergence import trace_run
+from oasis.experiments.measure.measures import measure
+from oasis.experiments.measure.summaries import (
     FOLDER,
     VERSION,
     Summary,
@@ -40,6 +35,11 @@ from oasis.experiments.summaries import (
     read_summary,
     write_summary,
 )
+from oasis.experiments.run.definition import Run, load_dataset
+from oasis.experiments.run.machine import THREAD_VARIABLES
+from oasis.experiments.run.methods import METHODS
+from oasis.experiments.run.results import RawResult, read_result, write_result
+from oasis.experiments.run.runner import carry_out, describe
 
 RAW = "raw"
 """Where a results folder keeps its raw results."""

@@ -5,17 +5,18 @@ How it is built, and why:
 - **Slots.** Distinct codes are kept once, one after the other in order of first insertion, in one
   array that faiss scans (two after a file was opened and added to). With slots in this order the k
   nearest slots, ties by slot, are always enough for the k nearest items, ties by insertion: an item
-  of any other slot has at least one item of each of these before it. See `oasis.index.expand`.
+  of any other slot has at least one item of each of these before it. See
+  `oasis.index.engine.expand`.
 - **Rows.** Items are numbered by insertion. ``ids`` by row, the row's slot, and the lists of rows
-  per slot (`oasis.index.postings`: a frozen CSR base, then lists that double in place). A code
-  with one item has no list; as long as all codes differ, row and slot are the same number and
+  per slot (`oasis.index.engine.postings`: a frozen CSR base, then lists that double in place). A
+  code with one item has no list; as long as all codes differ, row and slot are the same number and
   nothing is stored.
-- **Maps** from ids to rows and from codes to slots are sorted runs (`oasis.index.keys`), merged as
-  they grow: four bytes an entry, nothing for ids that ascend. A hash table of the same speed takes
-  up to twice as much, and the whole index must stay within twice the codes and ids.
+- **Maps** from ids to rows and from codes to slots are sorted runs (`oasis.index.engine.keys`),
+  merged as they grow: four bytes an entry, nothing for ids that ascend. A hash table of the same
+  speed takes up to twice as much, and the whole index must stay within twice the codes and ids.
 - **States.** Everything is append-only up to a published length, so a search works on the state
-  that it found (`oasis.index.state`) and takes no lock. Removed rows are bits, copied on removal;
-  after a third is gone the index is rebuilt.
+  that it found (`oasis.index.engine.state`) and takes no lock. Removed rows are bits, copied on
+  removal; after a third is gone the index is rebuilt.
 - **Filters.** Removed rows and allow-lists are tested on the rows a search looks at, and the
   answer is then proven complete, or searched again among the permitted rows alone. A short
   allow-list is searched that way at once.

@@ -1,7 +1,7 @@
 """The file of an index, format version 1.
 
-Little-endian throughout. A header of 512 bytes, then the arrays of `oasis.index.layout.Layout`,
-each at a multiple of 64 bytes::
+Little-endian throughout. A header of 512 bytes, then the arrays of
+`oasis.index.engine.layout.Layout`, each at a multiple of 64 bytes::
 
     8s   magic "OASISIDX"
     I    format version (1)
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import FormatError, NewerVersionError
-from oasis.index.layout import Layout
+from oasis.index.engine.layout import Layout
 from oasis.store import replacing
 
 MAGIC = b"OASISIDX"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import file
-from oasis.index.arguments import (
+from oasis.index.engine.arguments import (
     Ids,
     check_distinct,
     check_ids,
@@ -23,12 +23,12 @@ from oasis.index.arguments import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.filters import Allowed
-from oasis.index.layout import Layout
-from oasis.index.postings import Ints
-from oasis.index.scan import Projections, best, nearest, within
-from oasis.index.search import Scan, Search
-from oasis.index.state import State, View
+from oasis.index.engine.filters import Allowed
+from oasis.index.engine.layout import Layout
+from oasis.index.engine.postings import Ints
+from oasis.index.engine.scan import Projections, best, nearest, within
+from oasis.index.engine.search import Scan, Search
+from oasis.index.engine.state import State, View
 
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from oasis.codes import Codes
-from oasis.index.arguments import Ids
+from oasis.index.engine.arguments import Ids
 from oasis.index.hamming import Matches, RangeMatches, ScoredMatches
 
 

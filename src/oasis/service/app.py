@@ -14,13 +14,13 @@ from starlette.exceptions import HTTPException
 
 from oasis.collection import Collection
 from oasis.errors import OasisError
-from oasis.service import pages, routes, searching
-from oasis.service.direct import Direct
-from oasis.service.guard import Guard
-from oasis.service.problems import Problem, response_to, response_to_error
+from oasis.service.api import pages, routes, searching
+from oasis.service.api.direct import Direct
+from oasis.service.api.served import Service
+from oasis.service.api.wire import REQUESTS
+from oasis.service.http.guard import Guard
+from oasis.service.http.problems import Problem, response_to, response_to_error
 from oasis.service.settings import Settings
-from oasis.service.state import Service
-from oasis.service.wire import REQUESTS
 
 _SUMMARY = """\
 A collection over HTTP: it learns from a stream and finds things again.

@@ -15,7 +15,7 @@ from oasis.collection import Collection
 from oasis.errors import CollectionError, InputError, MissingExtraError
 from oasis.features.image import EfficientNetLite0
 from oasis.service import create_app
-from oasis.service.logs import LOG
+from oasis.service.http.logs import LOG
 from oasis.service.settings import Settings
 
 _SWITCH_SECONDS = 0.0001

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oasis.errors import InputError
-from oasis.index.arguments import Ids
+from oasis.index.engine.arguments import Ids
 
 IDS_AT_ONCE = 8192
 """So many ids go into one expression: some hundred kilobytes of text, parsed in milliseconds."""

@@ -14,7 +14,7 @@ import numpy as np
 from oasis.codes import Codes, check_codes, check_n_bits, pack
 from oasis.errors import InputError
 from oasis.index import Matches, RangeMatches, ScoredMatches
-from oasis.index.arguments import (
+from oasis.index.engine.arguments import (
     Ids,
     check_distinct,
     check_ids,
@@ -24,8 +24,8 @@ from oasis.index.arguments import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.filters import Allowed
-from oasis.index.scan import Projections
+from oasis.index.engine.filters import Allowed
+from oasis.index.engine.scan import Projections
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
 from oasis.scale.milvus.expressions import IDS_AT_ONCE, both, check_where, ids_in, pieces

@@ -1,0 +1,1 @@
+"""What the rivals share: kernels, similarity, draws and sums."""

@@ -1,0 +1,105 @@
+"""Principal components of several modalities together, dense or CSR, without densifying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.hashers.learner import Matrix
+from oasis.model.hash_functions import has_row
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+_PASSES = 6
+_SPARE = 16
+
+
+@dataclass(frozen=True)
+class Centred:
+    """The modalities side by side, (n, d), less their means; never formed.
+
+    The mean of a modality is that of the rows which have it; a row of zeros stays zero, as if the
+    sample's missing modality were the mean.
+    """
+
+    X: Mapping[str, Matrix]
+
+    @property
+    def n_samples(self) -> int:
+        return int(next(iter(self.X.values())).shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return sum(int(matrix.shape[1]) for matrix in self.X.values())
+
+    @cached_property
+    def present(self) -> dict[str, Array]:
+        """Modality name -> (n,), 1 where a sample has it and 0 elsewhere."""
+        return {name: has_row(matrix).astype(np.float64) for name, matrix in self.X.items()}
+
+    @cached_property
+    def means(self) -> dict[str, Array]:
+        """Modality name -> (d_m,)."""
+        return {
+            name: np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
+            / max(1.0, self.present[name].sum())
+            for name, matrix in self.X.items()
+        }
+
+    def split(self, columns: Array) -> dict[str, Array]:
+        """Cut the rows of a (d, m) array into modalities."""
+        ends = np.cumsum([matrix.shape[1] for matrix in self.X.values()])
+        return dict(zip(self.X, np.split(columns, ends[:-1]), strict=True))
+
+    def times(self, right: Array) -> Array:
+        """Return the product with ``right`` (d, m), (n, m)."""
+        product = np.zeros((self.n_samples, right.shape[1]))
+        for name, part in self.split(right).items():
+            product += self.X[name] @ part.astype(self.X[name].dtype, copy=False)
+            product -= np.outer(self.present[name], self.means[name] @ part)
+        return product
+
+    def transposed_times(self, right: Array) -> Array:
+        """Return the product of the transpose with ``right`` (n, m), (d, m)."""
+        return np.vstack(
+            [
+                matrix.T @ right.astype(matrix.dtype, copy=False)
+                - np.outer(self.means[name], self.present[name] @ right)
+                for name, matrix in self.X.items()
+            ]
+        )
+
+
+def principal_axes(data: Centred, n_axes: int, rng: np.random.Generator) -> Array:
+    """Return the directions of most variance, (d, k) orthonormal columns, most important first.
+
+    k is ``n_axes`` or the rank of the data, whichever is less. The largest entry of an axis is
+    positive. Found by subspace iteration on ``2 n_axes + 16`` random directions, which is exact
+    when that reaches the smaller side of the data, and close otherwise.
+
+    Cost: 14 products of the data with as many directions.
+    """
+    n, d = data.n_samples, data.n_features
+    size = min(n, d, 2 * n_axes + _SPARE)
+    basis = _orthonormal(data.times(rng.standard_normal((d, size))))  # (n, size)
+    for _ in range(_PASSES):
+        basis = _orthonormal(data.times(_orthonormal(data.transposed_times(basis))))
+    axes, s, _ = np.linalg.svd(data.transposed_times(basis), full_matrices=False)
+    dtype = np.result_type(*(matrix.dtype for matrix in data.X.values()))
+    # what is left of data without variance is rounding error, in proportion to the means taken off
+    lengths = sum(float(np.vdot(mean, mean)) for mean in data.means.values())
+    floor = np.finfo(dtype).eps * np.sqrt(max(n, d) * (n * lengths + float(np.vdot(s, s))))
+    k = min(n_axes, int(np.count_nonzero(s > floor)))
+    axes = axes[:, :k]
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(k)]
+    oriented: Array = axes * np.where(largest < 0, -1.0, 1.0)
+    return oriented
+
+
+def _orthonormal(columns: Array) -> Array:
+    return np.linalg.qr(columns)[0]

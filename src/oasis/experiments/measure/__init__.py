@@ -1,0 +1,1 @@
+"""Measures of raw results, and the summaries that keep them."""

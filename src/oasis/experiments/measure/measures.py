@@ -1,0 +1,188 @@
+"""From raw results to measures.
+
+What costs most is measured least: ties left open at every round for all queries so far, which
+needs no sort; the older item first for the round's own queries, as the paper does; by projections,
+class by class and by radius at the last round only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import Codes
+from oasis.experiments.measure.summaries import (
+    ClassMeasures,
+    Curve,
+    QueryMeasures,
+    RoundMeasures,
+    Summary,
+)
+from oasis.experiments.run.results import RawResult
+from oasis.metrics import (
+    asymmetric_average_precision,
+    average_precision,
+    chance_map,
+    forgetting,
+    per_class_average_precision,
+    precision_recall_curve,
+)
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+def measure(result: RawResult, raw_sha256: str) -> Summary:
+    """Return the measures of a run.
+
+    Parameters
+    ----------
+    result : what the run left behind
+    raw_sha256 : checksum of the file it was read from, so that a summary is known to be its own
+    """
+    start = time.perf_counter()
+    rounds: list[RoundMeasures] = []
+    values: list[list[Floats]] = []  # [round][query set], average precision of each query
+    n_classes = 0
+    for t, each in enumerate(result.rounds):
+        n_classes += len(each.new_classes)
+        measured = _RoundScores(result, t)
+        values.append(measured.expected)
+        own, arrived = [each.query_set], range(len(measured.expected))
+        rounds.append(
+            RoundMeasures(
+                number=each.number,
+                n_train=each.n_train,
+                n_base=measured.n_base,
+                n_classes=n_classes,
+                train_seconds=each.train_seconds,
+                encode_seconds=each.encode_seconds,
+                n_encoded=sum(len(result.query_sets[i]) for i in arrived),
+                new=measured.of(own),
+                old=measured.of([i for i in arrived if i != each.query_set]),
+                all=measured.of(arrived),
+            )
+        )
+    history = _history(result, values)
+    classes, curve = _last_round(result)
+    return Summary(
+        result.run,
+        {**result.about, "runbook": _named(result.about["runbook"])},
+        raw_sha256,
+        time.perf_counter() - start,
+        tuple(rounds),
+        tuple(tuple(row[: t + 1]) for t, row in enumerate(history.tolist())),
+        tuple(forgetting(history).tolist()) if len(history) > 1 else (),
+        classes,
+        curve,
+    )
+
+
+class _RoundScores:
+    """Average precisions after one round, by query set."""
+
+    def __init__(self, result: RawResult, t: int) -> None:
+        each = result.rounds[t]
+        self.n_base = result.n_base(t)
+        n_sets = len(each.ranked) or len(each.query_codes)
+        sets = result.query_sets[:n_sets]
+        base_labels = result.train_labels[: self.n_base]
+        self._chance = [
+            chance_map(queries.labels, base_labels) if len(queries) else 0.0 for queries in sets
+        ]
+        self.asymmetric: dict[int, Floats] = {}
+        own = each.query_set
+        if each.ranked:
+            self.expected = [ranked.expected for ranked in each.ranked]
+            self.stable = {own: each.ranked[own].stable}
+            return
+        base = result.base_codes(t)
+        labels = [queries.labels for queries in sets]
+        self.expected = _by_set(each.query_codes, labels, base, base_labels)
+        self.stable = {
+            own: average_precision(
+                each.query_codes[own], base, labels[own], base_labels, ties="stable"
+            )
+        }
+        if t == len(result.rounds) - 1:
+            self.asymmetric = {
+                i: asymmetric_average_precision(projections, base, labels[i], base_labels)
+                for i, projections in enumerate(result.last_projections)
+            }
+
+    def of(self, sets: Sequence[int]) -> QueryMeasures | None:
+        """Return the measures of some query sets together; None where they hold no query."""
+        sizes = [len(self.expected[i]) for i in sets]
+        if not sum(sizes):
+            return None
+        return QueryMeasures(
+            n=sum(sizes),
+            expected=float(np.concatenate([self.expected[i] for i in sets]).mean()),
+            chance=float(np.average([self._chance[i] for i in sets], weights=sizes)),
+            stable=_mean(self.stable, sets),
+            asymmetric=_mean(self.asymmetric, sets),
+        )
+
+
+def _last_round(result: RawResult) -> tuple[tuple[ClassMeasures, ...], Curve | None]:
+    """Measure classes and radii with the queries of all rounds; there is nothing of a ranker."""
+    last = len(result.rounds) - 1
+    arrived = result.rounds[last].query_codes
+    if not sum(len(codes) for codes in arrived):
+        return (), None
+    codes = np.concatenate(arrived)
+    labels = np.concatenate([each.labels for each in result.query_sets[: len(arrived)]])
+    base, base_labels = result.base_codes(last), result.train_labels
+    precisions = per_class_average_precision(codes, base, labels, base_labels)
+    n_base, n_queries = base_labels.sum(axis=0), labels.sum(axis=0)
+    classes = tuple(
+        ClassMeasures(name, int(n_base[j]), int(n_queries[j]), float(precisions[j]))
+        for j, name in enumerate(result.class_names())
+        if name and n_queries[j]
+    )
+    found = precision_recall_curve(codes, base, labels, base_labels)
+    some = found.retrieved > 0
+    return classes, Curve(tuple(found.precision[some].tolist()), tuple(found.recall[some].tolist()))
+
+
+def _by_set(
+    query_codes: Sequence[Codes],
+    labels: Sequence[npt.NDArray[np.uint8]],
+    base: Codes,
+    base_labels: npt.NDArray[np.uint8],
+) -> list[Floats]:
+    """Measure all sets in one pass, since finding equal items of the base is shared by queries."""
+    together = average_precision(
+        np.concatenate(query_codes), base, np.concatenate(labels), base_labels
+    )
+    return np.split(together, np.cumsum([len(codes) for codes in query_codes])[:-1])
+
+
+def _mean(values: dict[int, Floats], sets: Sequence[int]) -> float | None:
+    if any(i not in values for i in sets):
+        return None
+    return float(np.concatenate([values[i] for i in sets]).mean())
+
+
+def _named(runbook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells a runbook from others; the raw result has all of it."""
+    return {key: runbook[key] for key in ("name", "digest")}
+
+
+def _history(result: RawResult, values: list[list[Floats]]) -> Floats:
+    """Return MAP of the queries of round i after round t, rounds with queries of their own only.
+
+    Empty where rounds share their queries: nothing is older than anything else there.
+    """
+    sets = [each.query_set for each in result.rounds]
+    if len(set(sets)) < len(sets):
+        return np.zeros((0, 0))
+    kept = [t for t, i in enumerate(sets) if len(result.query_sets[i])]
+    history = np.full((len(kept), len(kept)), np.nan)
+    for row, t in enumerate(kept):
+        for column, earlier in enumerate(kept[: row + 1]):
+            history[row, column] = values[t][sets[earlier]].mean()
+    return history

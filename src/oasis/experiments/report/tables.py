@@ -1,0 +1,414 @@
+"""Tables of a report, for people: Markdown and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from oasis.experiments.measure.cells import Cell, Estimate, Results, title_of
+from oasis.experiments.measure.paper import published_seconds
+from oasis.experiments.measure.summaries import Summary
+
+Row = tuple[str, ...]
+
+_TABLE_2_BITS, _TABLE_2_ROUNDS = 16, 9
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under a heading; ``n_names`` first columns are names, the rest are figures.
+
+    In a cell, ``*`` at the start marks the best of its column.
+    """
+
+    title: str
+    note: str
+    header: Row
+    rows: tuple[Row, ...]
+    n_names: int = 2
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, columns aligned."""
+        rows = [[_bold(cell) for cell in row] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(self.header, *rows, strict=True)]
+
+        def line(cells: Iterable[str]) -> str:
+            padded = [
+                cell.ljust(width) if number < self.n_names else cell.rjust(width)
+                for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            ]
+            return f"| {' | '.join(padded)} |"
+
+        rule = [
+            "-" * width if number < self.n_names else "-" * (width - 1) + ":"
+            for number, width in enumerate(widths)
+        ]
+        body = "\n".join([line(self.header), line(rule), *(line(row) for row in rows)])
+        note = f"{self.note}\n\n" if self.note else ""
+        title = f"#### {self.title}\n\n" if self.title else ""
+        return f"{title}{note}{body}\n"
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+
+        def cell(tag: str, number: int, text: str) -> str:
+            best = text.startswith("*")
+            kind = ' class="name"' if number < self.n_names else ' class="best"' if best else ""
+            return f"<{tag}{kind}>{html.escape(text.removeprefix('*'))}</{tag}>"
+
+        def line(tag: str, cells: Row, rule: bool = False) -> str:
+            start = '<tr class="rule">' if rule else "<tr>"
+            return start + "".join(cell(tag, i, text) for i, text in enumerate(cells)) + "</tr>"
+
+        # a rule where the first of several names changes, such as between settings
+        before = [None, *(row[0] for row in self.rows)]
+        grouped = len({row[0] for row in self.rows}) < len(self.rows)
+        body = "\n".join(
+            line("td", row, grouped and last is not None and row[0] != last)
+            for last, row in zip(before, self.rows, strict=False)
+        )
+        title = f"<h4>{html.escape(self.title)}</h4>\n" if self.title else ""
+        note = f"<p>{html.escape(self.note)}</p>\n" if self.note else ""
+        return (
+            f"{title}{note}"
+            f'<div class="scroll"><table>\n<thead>{line("th", self.header)}</thead>\n'
+            f"<tbody>\n{body}\n</tbody></table></div>\n"
+        )
+
+
+def glance_table(results: Results, dataset: str) -> Table:
+    """Return all methods at one code length, setting by setting."""
+    n_bits, settings = results.shown_bits(dataset), results.settings(dataset)
+    variants = list(dict.fromkeys(v for each in settings for v in results.variants(dataset, each)))
+    rows: list[list[str]] = []
+    best: dict[int, tuple[float, int]] = {}
+    for variant in variants:
+        cells = [results.cell(dataset, setting, variant, n_bits) for setting in settings]
+        some = next((cell for cell in cells if cell is not None), None)
+        if some is None:
+            continue
+        for column, cell in enumerate(cells, 2):
+            value = None if cell is None else cell.last("new", "expected")
+            if value is not None and some.method.kind == "online":
+                best[column] = max(best.get(column, (-1.0, 0)), (value.mean, len(rows)))
+        rows.append([title_of(variant), some.method.kind, *(_both(cell) for cell in cells)])
+    for column, (_, row) in best.items():
+        rows[row][column] = f"*{rows[row][column]}"
+    chances = [
+        next(cell.last("new", "chance") for cell in results.at(dataset, each, n_bits).values())
+        for each in settings
+    ]
+    rows.append(["chance", "", *("" if each is None else f"{each.mean:.3f}" for each in chances)])
+    length = f"{n_bits} bits, " if n_bits else ""
+    return Table(
+        "",
+        f"MAP at the last round, {length}queries of that round: by Hamming distance / by "
+        "projections. Bold: the best online method by Hamming distance.",
+        ("method", "kind", *settings),
+        tuple(tuple(row) for row in rows),
+    )
+
+
+def _both(cell: Cell | None) -> str:
+    values = [] if cell is None else [cell.last("new", each) for each in ("expected", "asymmetric")]
+    return " / ".join(f"{each.mean:.3f}" for each in values if each is not None)
+
+
+def map_tables(results: Results, dataset: str) -> list[Table]:
+    """Return MAP at the last round by code length: the paper's Table 1, measured in four ways."""
+    return _some(
+        _map_table(
+            results,
+            dataset,
+            "MAP at the last round",
+            "Queries of the last round against everything stored, Hamming distance; the mean over "
+            "all orders of tied items. Bold: the best online method.",
+            lambda cell: cell.last("new", "expected"),
+        ),
+        _map_table(
+            results,
+            dataset,
+            "MAP at the last round by projections",
+            "The same queries, ranked by the inner product of their real-valued projection with "
+            "the stored bits.",
+            lambda cell: cell.last("new", "asymmetric"),
+        ),
+        _map_table(
+            results,
+            dataset,
+            "MAP at the last round, queries of all rounds",
+            "As the first table, for the queries of all rounds so far. Rounds of the first setting "
+            "share their queries.",
+            lambda cell: cell.last("all", "expected"),
+            queries="all",
+        ),
+        _map_table(
+            results,
+            dataset,
+            "MAP at the last round, the older item first among ties",
+            "As the paper measures. Where the paper has the same cell, its figure stands beside "
+            "ours.",
+            lambda cell: cell.last("new", "stable"),
+            beside_paper=True,
+        ),
+    )
+
+
+def forgetting_tables(results: Results, dataset: str) -> list[Table]:
+    """Return what becomes of the queries of earlier rounds."""
+    return _some(_forgetting_table(results, dataset))
+
+
+def time_tables(results: Results, dataset: str) -> list[Table]:
+    """Return training times, and the paper's Table 2 beside ours where the shapes are the same."""
+    return _some(_table_2(results, dataset), _training_table(results, dataset))
+
+
+def method_tables(results: Results, dataset: str) -> list[Table]:
+    """Return what every method is, and what it is given."""
+    return _some(_method_table(results, dataset))
+
+
+def _some(*tables: Table) -> list[Table]:
+    return [table for table in tables if table.rows]
+
+
+_ENGINEERS = (
+    *("oasis", "oasis-paper", "itq", "itq-refit", "pca-sign", "random-projection"),
+    *("float-cosine", "probe"),
+)
+
+
+def bytes_table(results: Results, dataset: str) -> Table:
+    """Return what an engineer would pick at the same bytes an item, and the ceiling."""
+    n_bits = results.shown_bits(dataset)
+    rows: list[Row] = []
+    for setting in results.settings(dataset):
+        cells = results.at(dataset, setting, n_bits)
+        ceiling = _best(cells["probe"]) if "probe" in cells else None
+        for name in _ENGINEERS:
+            best = _best(cells[name]) if name in cells else None
+            if best is None:
+                continue
+            chance = cells[name].last("new", "chance")
+            share = ""
+            if ceiling is not None and chance is not None and ceiling.mean > chance.mean:
+                share = f"{(best.mean - chance.mean) / (ceiling.mean - chance.mean):.0%}"
+            rows.append(
+                (setting, title_of(name), _bytes(cells[name]), _both(cells[name]), str(best), share)
+            )
+    return Table(
+        "",
+        "What an engineer would pick instead: codes that need no labels, or the features as they "
+        "are (float32). MAP at the last round, queries of that round, by Hamming distance / by "
+        "projections; the better of the two; and how far that is on the way from chance to the "
+        "ceiling, a float regression onto labels that ranks by the true label sets of the base.",
+        ("setting", "method", "bytes an item", "MAP", "better", "of the way"),
+        tuple(rows) if len({row[1] for row in rows}) > 1 else (),
+    )
+
+
+def _best(cell: Cell) -> Estimate | None:
+    found = [cell.last("new", each) for each in ("expected", "asymmetric")]
+    known = [each for each in found if each is not None]
+    return max(known, key=lambda each: each.mean, default=None)
+
+
+def _bytes(cell: Cell) -> str:
+    if cell.n_bits is not None:
+        return f"{cell.n_bits // 8:,}"
+    if cell.method.name == "probe":
+        return "its labels"
+    return f"{4 * sum(cell.summaries[0].about['dataset']['n_features'].values()):,}"
+
+
+def _table_2(results: Results, dataset: str) -> Table:
+    """Return training times by round beside the paper's, for MIRFlickr and data of its shape."""
+    rows: list[Row] = []
+    numbers = range(1, _TABLE_2_ROUNDS + 1)
+    cells = results.at(dataset, "first", _TABLE_2_BITS)
+    if dataset.removeprefix("synthetic-") == "mirflickr":
+        for variant, cell in cells.items():
+            if cell.n_bits is None:
+                continue
+            rounds = enumerate(cell.round_numbers())
+            ours = {
+                number: cell.estimate(lambda s, t=t: s.rounds[t].train_seconds)  # type: ignore[misc]
+                for t, number in rounds
+            }
+            found = [ours.get(number) for number in numbers]
+            texts = ["" if each is None else f"{each.mean:.2f}" for each in found]
+            rows.append((title_of(variant), "here", *texts))
+            papers = published_seconds(cell.method.name)
+            if papers:
+                rows.append((title_of(variant), "paper", *(f"{each:.2f}" for each in papers)))
+    generated = " Here the features are generated." if dataset.startswith("synthetic-") else ""
+    return Table(
+        "Training time by round, beside the paper's Table 2",
+        f"Seconds, 16 bits, first setting, rounds of 2,000.{generated} The paper's machine is "
+        "another one: compare ratios.",
+        ("method", "", *(str(number) for number in numbers)),
+        tuple(rows),
+    )
+
+
+def _map_table(
+    results: Results,
+    dataset: str,
+    title: str,
+    note: str,
+    value: Callable[[Cell], Estimate | None],
+    queries: str = "new",
+    beside_paper: bool = False,
+) -> Table:
+    bits = results.bits(dataset)
+    rows: list[Row] = []
+    any_ranker = False
+    for setting in results.settings(dataset):
+        columns: list[list[str]] = []
+        best: dict[int, tuple[float, int]] = {}
+        chance: Estimate | None = None
+        for variant in results.variants(dataset, setting):
+            texts = [setting, title_of(variant)]
+            for column, n_bits in enumerate([*bits, None], 2):
+                cell = results.cells.get((dataset, setting, variant, n_bits))
+                estimate = None if cell is None else value(cell)
+                if cell is None or estimate is None:
+                    texts.append("")
+                    continue
+                chance = cell.last(queries, "chance")
+                any_ranker |= n_bits is None
+                texts.append(_beside(estimate, cell.published()) if beside_paper else str(estimate))
+                if cell.method.kind == "online" and estimate.mean > best.get(column, (-1.0, 0))[0]:
+                    best[column] = estimate.mean, len(columns)
+            if any(texts[2:]):
+                columns.append(texts)
+        for column, (_, row) in best.items():
+            columns[row][column] = f"*{columns[row][column]}"
+        if chance is not None:
+            columns.append([setting, "chance", *("" for _ in bits), str(chance)])
+            any_ranker = True
+        rows += [tuple(texts) for texts in columns]
+    header: Row = ("setting", "method", *(f"{n} bits" for n in bits), "no codes")
+    if not any_ranker:
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Table(title, note, header, tuple(rows))
+
+
+def _beside(estimate: Estimate, published: float | None) -> str:
+    if published is None:
+        return str(estimate)
+    return f"{estimate} (paper {published:.4f}, {estimate.mean - published:+.4f})"
+
+
+def _forgetting_table(results: Results, dataset: str) -> Table:
+    rows: list[Row] = []
+    for (of, setting, variant, n_bits), cell in results.cells.items():
+        lost = cell.estimate(lambda summary: summary.mean_forgetting)
+        if of != dataset or lost is None:
+            continue
+        after = cell.estimate(_mean_right_after)
+        now = cell.estimate(_mean_now)
+        rows.append(
+            (
+                setting,
+                title_of(variant),
+                "" if n_bits is None else str(n_bits),
+                *(str(each) for each in (after, now)),
+                _signed(lost),
+                str(cell.last("old", "expected")),
+            )
+        )
+    return Table(
+        "Forgetting",
+        "MAP of each earlier round's queries right after their round, and after the last one; the "
+        "mean over rounds. The base has grown in between, so that the task is harder now. The "
+        "last column is the mean over queries instead.",
+        ("setting", "method", "bits", "right after", "now", "lost", "old queries now"),
+        tuple(rows),
+    )
+
+
+def _mean_right_after(summary: Summary) -> float | None:
+    values = [row[-1] for row in summary.history[:-1]]
+    return sum(values) / len(values) if values else None
+
+
+def _mean_now(summary: Summary) -> float | None:
+    values = summary.history[-1][:-1] if summary.history else ()
+    return sum(values) / len(values) if values else None
+
+
+def _signed(estimate: Estimate) -> str:
+    text = str(estimate)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def _training_table(results: Results, dataset: str) -> Table:
+    rows: list[Row] = []
+    for (of, setting, variant, n_bits), cell in results.cells.items():
+        if of != dataset:
+            continue
+        times = [[each.train_seconds for each in s.rounds] for s in cell.summaries]
+        encoded = sum(each.n_encoded for s in cell.summaries for each in s.rounds)
+        seconds = sum(each.encode_seconds for s in cell.summaries for each in s.rounds)
+        rows.append(
+            (
+                setting,
+                title_of(variant),
+                "" if n_bits is None else str(n_bits),
+                *(
+                    f"{sum(values) / len(values):.3f}"
+                    for values in (
+                        [each[0] for each in times],
+                        [median(each) for each in times],
+                        [each[-1] for each in times],
+                        [sum(each) for each in times],
+                    )
+                ),
+                f"{seconds / encoded * 1e6:.0f}" if seconds and encoded else "",
+            )
+        )
+    return Table(
+        "Training time",
+        "Seconds to learn a round, and the whole stream; the mean over seeds. Last column: "
+        "microseconds to project one query.",
+        ("setting", "method", "bits", "first", "median", "last", "total", "query"),
+        tuple(rows),
+    )
+
+
+def _method_table(results: Results, dataset: str) -> Table:
+    rows: dict[str, Row] = {}
+    for (of, _, variant, _), cell in results.cells.items():
+        about = cell.summaries[0].about["method"]
+        if of == dataset:
+            fixed = about.get("fixed", cell.method.fixed)  # older results do not say
+            rows[variant] = (
+                title_of(variant),
+                about["kind"],
+                "yes" if about["told_classes"] else "no",
+                about["label_vectors"] or "none",
+                about.get("rounds", "every"),
+                ", ".join(f"{name}={value}" for name, value in fixed.items()) or "none",
+                str(max(len(c.summaries) for k, c in results.cells.items() if k[2] == variant)),
+            )
+    return Table(
+        "Methods",
+        "Online codes stand for ever; a batch method keeps all features and codes everything anew "
+        "each round; a ranker has no codes. Parameters are the published ones unless set here: "
+        "sigma=mean fits kernel widths to the data, since the published ones are for standardised "
+        "features; dtype=float32 is how batch methods keep features, their sums being float64.",
+        (
+            *("method", "kind", "told all classes", "label vectors", "measured at rounds"),
+            *("set besides", "seeds"),
+        ),
+        tuple(rows.values()),
+        n_names=6,
+    )
+
+
+def _bold(text: str) -> str:
+    return f"**{text.removeprefix('*')}**" if text.startswith("*") else text

@@ -1,0 +1,1 @@
+"""Runs: what is run, how, and what it leaves behind."""

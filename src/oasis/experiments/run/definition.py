@@ -1,0 +1,256 @@
+"""What is run: a run is data, and its key is its path.
+
+A data set is named as in `oasis.datasets`, with ``synthetic`` for ``synthetic-coco79`` and
+``name@n`` for a synthetic set of n samples. A setting is ``first``, ``second`` or ``third`` (the
+data set's own runbook, or the rule for any data), the name of a runbook, or the path of one. A
+method may carry parameters: ``oasis-paper+alpha=1+n_iter=5``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from oasis.codes import check_n_bits
+from oasis.datasets import load, names
+from oasis.datasets.dataset import Dataset
+from oasis.errors import InputError
+from oasis.experiments.run.methods import Method, Value, method_named
+from oasis.streams import Runbook, runbook, runbooks
+
+SETTINGS = ("first", "second", "third")
+"""The paper's three online settings."""
+
+# what the icons' own stream is in the paper's terms: new classes join old ones
+_ICONS_SECOND = "icons"
+_NO_CODES = "float"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method on one stream at one code length with one seed.
+
+    Attributes
+    ----------
+    dataset, setting, method : str
+        As above; ``method`` without parameters.
+    n_bits : int or None
+        Code length; None for a ranker, which has no codes.
+    seed : int
+        Of the split into rounds and of the method.
+    parameters : tuple of (name, value)
+        What the method is given besides, sorted by name.
+
+    Examples
+    --------
+    >>> Run("coco79", "first", "oasis-paper", 64, 0, (("alpha", 1.0),)).key
+    PurePosixPath('coco79/first/oasis-paper+alpha=1.0/64/0')
+    """
+
+    dataset: str
+    setting: str
+    method: str
+    n_bits: int | None
+    seed: int
+    parameters: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def key(self) -> PurePosixPath:
+        """The path of everything that the run leaves behind, without a suffix."""
+        return PurePosixPath(
+            _dataset_segment(self.dataset),
+            _setting_segment(self.setting),
+            self.variant,
+            _NO_CODES if self.n_bits is None else str(self.n_bits),
+            str(self.seed),
+        )
+
+    @property
+    def variant(self) -> str:
+        """The method with its parameters."""
+        return "+".join([self.method, *(f"{name}={value}" for name, value in self.parameters)])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, of which `parse` makes the same run."""
+        return {
+            "dataset": self.dataset,
+            "setting": self.setting,
+            "method": self.method,
+            "n_bits": self.n_bits,
+            "seed": self.seed,
+            "parameters": dict(self.parameters),
+        }
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Make a run of what `as_dict` returned."""
+        try:
+            parameters = tuple(sorted(values["parameters"].items()))
+            return cls(
+                str(values["dataset"]),
+                str(values["setting"]),
+                str(values["method"]),
+                None if values["n_bits"] is None else int(values["n_bits"]),
+                int(values["seed"]),
+                parameters,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"not a run: {values!r} ({error!r})") from error
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All combinations of some picks.
+
+    A ranker has no code length and takes part once. Names are checked when the grid is made, so
+    that nothing runs before everything is known.
+
+    Examples
+    --------
+    >>> grid = Grid(["synthetic@500"], ["first"], ["oasis", "probe"], [16, 32], seeds=1)
+    >>> [str(run.key) for run in grid.runs()]
+    ['synthetic-coco79@500/first/oasis/16/0', 'synthetic-coco79@500/first/oasis/32/0',
+     'synthetic-coco79@500/first/probe/float/0']
+    """
+
+    datasets: Sequence[str]
+    settings: Sequence[str]
+    methods: Sequence[str]
+    bits: Sequence[int]
+    seeds: int
+
+    def __post_init__(self) -> None:
+        datasets = [check_dataset(name) for name in self.datasets]
+        bits = [check_n_bits(n) for n in self.bits]
+        picks: dict[str, Sequence[Any]] = {
+            "datasets": datasets,
+            "settings": self.settings,
+            "methods": self.methods,
+            "bits": bits,
+        }
+        for name, values in picks.items():
+            if not values:
+                raise InputError(f"no {name} picked; expected one at least")
+            object.__setattr__(self, name, tuple(dict.fromkeys(values)))
+        if self.seeds < 1:
+            raise InputError(f"seeds must be a positive integer, got {self.seeds}")
+        for dataset in self.datasets:
+            for setting in self.settings:
+                runbook_for(dataset, setting)
+        for variant in self.methods:
+            parse_variant(variant)
+
+    def runs(self) -> list[Run]:
+        """Return the runs: data set, setting, seed, method, code length, the last moving fastest.
+
+        So the first seed of everything in a setting is there before the second.
+        """
+        methods = [parse_variant(variant) for variant in self.methods]
+        return [
+            Run(dataset, setting, method.name, n_bits, seed, parameters)
+            for dataset in self.datasets
+            for setting in self.settings
+            for seed in range(self.seeds)
+            for method, parameters in methods
+            for n_bits in (self.bits if method.has_codes else (None,))
+        ]
+
+
+def check_dataset(name: str) -> str:
+    """Return the full name of a data set, or say which ones there are.
+
+    >>> check_dataset("synthetic@2000")
+    'synthetic-coco79@2000'
+    """
+    if name.endswith(".npz"):
+        return name
+    base, at, size = name.partition("@")
+    base = "synthetic-coco79" if base == "synthetic" else base
+    if base not in names():
+        raise InputError(
+            f"unknown data set {name!r}; known are synthetic, {', '.join(names())}, or a path to "
+            "an .npz file"
+        )
+    if at and (not base.startswith("synthetic-") or not re.fullmatch(r"[1-9]\d*", size)):
+        raise InputError(
+            f"{name!r} is not a data set; '@' and a number of samples may follow the name of a "
+            "synthetic set, as in synthetic@3000"
+        )
+    return base + at + size
+
+
+def load_dataset(name: str, folder: Path | None = None) -> Dataset:
+    """Load the data set of a run."""
+    if name.endswith(".npz"):
+        return load(name)
+    base, _, size = check_dataset(name).partition("@")
+    return load(base, folder, **({"n_samples": int(size)} if size else {}))
+
+
+def runbook_for(dataset: str, setting: str) -> Runbook:
+    """Return the runbook of a setting on a data set.
+
+    >>> runbook_for("coco79", "second").name, runbook_for("mine.npz", "second").name
+    ('coco79-second', 'any-second')
+    """
+    if setting in SETTINGS:
+        if dataset == "icons" and setting == "second":
+            return runbook(_ICONS_SECOND)
+        # a synthetic set of full size has the shape that the original's runbook is made for
+        own = f"{dataset.removeprefix('synthetic-')}-{setting}"
+        return runbook(own if own in runbooks() else f"any-{setting}")
+    if setting.endswith(".toml") or setting in runbooks():
+        return runbook(setting)
+    raise InputError(
+        f"unknown setting {setting!r}; known are {', '.join(SETTINGS)}, the runbooks "
+        f"{', '.join(runbooks())}, or a path that ends in .toml"
+    )
+
+
+def parse_variant(text: str) -> tuple[Method, tuple[tuple[str, Value], ...]]:
+    """Split a method and its parameters: ``oasis-paper+alpha=1``.
+
+    >>> method, parameters = parse_variant("oasis-paper+n_iter=5+alpha=0.1")
+    >>> method.name, parameters
+    ('oasis-paper', (('alpha', 0.1), ('n_iter', 5)))
+    """
+    name, *given = text.split("+")
+    method = method_named(name)
+    parameters: dict[str, Value] = {}
+    for each in given:
+        parameter, equals, value = each.partition("=")
+        if not equals or parameter not in method.parameters:
+            raise InputError(
+                f"method {name!r} has no parameter {each!r}; expected NAME=VALUE with one of "
+                f"{', '.join(method.parameters) or 'none'}"
+            )
+        parameters[parameter] = _value(value)
+    method.check_parameters(parameters)
+    return method, tuple(sorted(parameters.items()))
+
+
+def _value(text: str) -> Value:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    if not re.fullmatch(r"[\w.-]+", text):
+        raise InputError(f"{text!r} cannot be the value of a parameter")
+    return text
+
+
+def _dataset_segment(name: str) -> str:
+    return Path(name).stem if name.endswith(".npz") else name
+
+
+def _setting_segment(setting: str) -> str:
+    return Path(setting).stem if setting.endswith(".toml") else setting

@@ -1,0 +1,231 @@
+"""Every method by name: how it is made for a run, and what it is told that others are not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from oasis.baselines import (
+    FOMH,
+    ITQ,
+    IWOMH,
+    LEMON,
+    OMHDQ,
+    SAPMH,
+    THOR,
+    FloatCosine,
+    PCASign,
+    Probe,
+    RandomProjection,
+)
+from oasis.baselines import sapmh as sapmh_module
+from oasis.baselines import thor as thor_module
+from oasis.datasets.dataset import Dataset
+from oasis.errors import InputError
+from oasis.hashers.learner import OnlineHasher
+from oasis.model import OASIS
+
+Ranker: TypeAlias = FloatCosine | Probe
+Value: TypeAlias = bool | int | float | str
+Kind: TypeAlias = Literal["online", "batch", "ranker"]
+
+_SET_BY_RUN = ("n_bits", "random_state", "labels", "classes")
+_ROUNDS = "rounds"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to rank a base, as it takes part in experiments.
+
+    Attributes
+    ----------
+    name : str
+        How it is asked for; part of a run's key.
+    title : str
+        How tables and figures call it.
+    make : called with keywords
+        What the run decides (``n_bits`` and ``random_state`` of a hasher), what the method is told
+        (``labels``, ``classes``), and its parameters.
+    parameters : names that a run may set, with their defaults
+    kind : {"online", "batch", "ranker"}
+        Online codes stand for ever; a batch method codes everything anew each round; a ranker
+        has no codes at all.
+    paper : str
+        Its name in the paper's tables; empty where the paper has not measured it.
+    told_classes : bool
+        Whether all classes of the stream are announced to it beforehand.
+    words : bool
+        Whether it takes the data set's own vectors of class names, and WordLlama's where there are
+        none.
+    thrice : bool
+        Whether it is trained and measured at the first, middle and last round only, unless a run
+        asks for all by ``rounds=all``: training on everything seen takes long.
+    fixed : what experiments set unless a run says otherwise
+    fixed_on : the same, for data sets of this shape alone
+    max_classes : int or None
+        The most classes it can tell apart.
+    """
+
+    name: str
+    title: str
+    make: Callable[..., OnlineHasher | Ranker]
+    parameters: Mapping[str, Any]
+    kind: Kind = "online"
+    paper: str = ""
+    told_classes: bool = False
+    words: bool = False
+    thrice: bool = False
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    fixed_on: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    max_classes: int | None = None
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether the method makes codes, and so needs a code length."""
+        return self.kind != "ranker"
+
+    def model(
+        self, n_bits: int | None, seed: int, dataset: Dataset, parameters: Mapping[str, Value]
+    ) -> OnlineHasher | Ranker:
+        """Return the model of a run, which has learned nothing yet."""
+        self.check_classes(dataset)
+        options: dict[str, Any] = {**self.fixed_for(dataset.name), **parameters}
+        options.pop(_ROUNDS, None)
+        if self.has_codes:
+            options |= {"n_bits": n_bits, "random_state": seed}
+        if self.words:
+            options["labels"] = "wordllama" if dataset.vectors is None else dataset.vectors
+        if self.told_classes:
+            options["classes"] = dataset.classes
+        return self.make(**options)
+
+    def fixed_for(self, dataset: str) -> dict[str, Value]:
+        """Return what experiments on a data set, by name, set unless a run says otherwise.
+
+        >>> METHODS["sapmh"].fixed_for("nuswide")["k"]
+        500
+        """
+        return {**self.fixed_on.get(dataset.removeprefix("synthetic-"), {}), **self.fixed}
+
+    def stops(self, n_rounds: int, parameters: Mapping[str, Value]) -> list[int]:
+        """Return the positions of the rounds after which it is measured.
+
+        >>> METHODS["omh-dq"].stops(10, {}), METHODS["omh-dq"].stops(4, {"rounds": "all"})
+        ([0, 4, 9], [0, 1, 2, 3])
+        """
+        if self.thrice and _ROUNDS not in parameters:
+            return sorted({0, (n_rounds - 1) // 2, n_rounds - 1})
+        return list(range(n_rounds))
+
+    def check_parameters(self, parameters: Mapping[str, Value]) -> None:
+        """Raise when a run asks for rounds in a way that there is not."""
+        if parameters.get(_ROUNDS, "all") != "all":
+            raise InputError(
+                f"rounds={parameters[_ROUNDS]} of {self.name!r}: expected rounds=all, or nothing "
+                "for the first, middle and last round"
+            )
+
+    def check_classes(self, dataset: Dataset) -> None:
+        """Raise when a data set has more classes than the method can tell apart."""
+        if self.max_classes is not None and len(dataset.classes) > self.max_classes:
+            raise InputError(
+                f"{self.title} can tell {self.max_classes} classes apart, {dataset.name} has "
+                f"{len(dataset.classes)}; leave {self.name!r} out, or take a part of the classes"
+            )
+
+    def label_vectors(self, dataset: Dataset) -> str:
+        """Return where the vectors of class names come from; empty where none are used."""
+        if self.words:
+            return "wordllama" if dataset.vectors is None else f"those of {dataset.name}"
+        return "wordllama and axes" if self.name == "oasis" else ""
+
+
+def _settable(cls: Callable[..., Any], *fixed: str) -> dict[str, Any]:
+    found = inspect.signature(cls).parameters
+    return {name: each.default for name, each in found.items() if name not in _SET_BY_RUN + fixed}
+
+
+def _hasher(
+    name: str, title: str, cls: type[OnlineHasher], *, tell: bool = False, **options: Any
+) -> Method:
+    """Return an entry whose kind, and whether classes are told, follow from the class.
+
+    ``tell`` announces the classes to a method that can do without, as the paper does.
+    """
+    is_batch = cls.is_batch is True  # of ITQ it depends on a parameter
+    return Method(
+        name,
+        title,
+        cls,
+        _settable(cls) | ({_ROUNDS: "first, middle and last"} if is_batch else {}),
+        kind="batch" if is_batch else "online",
+        told_classes=tell or cls.needs_classes,
+        thrice=is_batch,
+        **options,
+    )
+
+
+# The published widths fit standardised features; those of our data sets are raw.
+_RAW: dict[str, Value] = {"sigma": "mean"}
+_BATCH: dict[str, Value] = {**_RAW, "dtype": "float32"}
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "oasis-paper",
+            "OASIS (paper)",
+            OASIS.paper,
+            _settable(OASIS, "codes", "queries", "normalize", "unlabelled"),
+            paper="OASIS",
+            words=True,
+        ),
+        _hasher("oasis", "OASIS", OASIS),
+        _hasher("fomh", "FOMH", FOMH, paper="FOMH", tell=True, fixed=_RAW),
+        _hasher("lemon", "LEMON", LEMON),
+        _hasher(
+            "thor",
+            "THOR",
+            THOR,
+            words=True,
+            fixed_on={"nuswide": thor_module.NUSWIDE},
+            max_classes=thor_module.MAX_CLASSES,
+        ),
+        _hasher("iw-omh", "IW-OMH", IWOMH, words=True),
+        _hasher("omh-dq", "OMH-DQ", OMHDQ, paper="OMH-DQ", fixed=_BATCH),
+        _hasher(
+            "sapmh",
+            "SAPMH",
+            SAPMH,
+            paper="SAPMH",
+            fixed={**_BATCH, "max_iter": 20},
+            fixed_on={"nuswide": sapmh_module.NUSWIDE},
+        ),
+        _hasher("random-projection", "random projection", RandomProjection),
+        _hasher("pca-sign", "PCA-sign", PCASign),
+        Method("itq", "ITQ", ITQ, _settable(ITQ, "refit")),
+        Method(
+            "itq-refit",
+            "ITQ refitted",
+            lambda **options: ITQ(refit=True, **options),
+            _settable(ITQ, "refit"),
+            kind="batch",
+        ),
+        Method("float-cosine", "float cosine", FloatCosine, _settable(FloatCosine), kind="ranker"),
+        Method("probe", "probe (ceiling)", Probe, _settable(Probe), kind="ranker"),
+    )
+}
+"""The methods, in the order in which reports list them."""
+
+
+def method_named(name: str) -> Method:
+    """Return a method by name.
+
+    >>> method_named("fomh").told_classes
+    True
+    """
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
+    return METHODS[name]

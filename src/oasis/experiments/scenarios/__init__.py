@@ -1,0 +1,1 @@
+"""Scenarios: hard streams by name, and the scores of methods on them."""

@@ -1,0 +1,339 @@
+"""Where the vectors of words come from: given by the user, WordLlama, or a file.
+
+A class name is split into words, and its vector is the mean of theirs. Every source answers the
+same question, ``vectors(names)``, and can write down what it is, so that a saved label space finds
+it again and notices when it has become another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import DataError, FormatError, InputError, UnknownWordError
+from oasis.labels.files import Vector, find_words, fingerprint
+
+State: TypeAlias = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
+"""What is saved: JSON-able facts, and arrays by name."""
+
+# squares and sums of vectors of such lengths neither overflow nor vanish in float64
+_MIN_NORM, _MAX_NORM = 1e-100, 1e100
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Split a class name into words, at whatever is neither a letter nor a digit.
+
+    Accents and vowel signs belong to their letter, an apostrophe between letters to its word.
+
+    >>> split_name("food-beverage"), split_name("plant_life"), split_name("women's shoes")
+    (('food', 'beverage'), ('plant', 'life'), ("women's", 'shoes'))
+    """
+    text = unicodedata.normalize("NFC", name).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    kept = "".join(c if c == "'" or _is_word_character(c) else " " for c in text)
+    return tuple(word for word in (part.strip("'") for part in kept.split()) if word)
+
+
+def _is_word_character(character: str) -> bool:
+    return character.isalnum() or unicodedata.category(character).startswith("M")
+
+
+def check_vector(vector: Any, name: str, width: int | None = None) -> Vector:
+    """Return a (width,) float64 copy of a vector, or say what is wrong with it.
+
+    A vector of zeros is allowed: samples of its class alone get a row of zeros.
+    """
+    try:
+        array = np.asarray(vector)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the vector of {name!r} is not an array of numbers: {error}") from error
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"the vector of {name!r} must hold real numbers, got {array.dtype}")
+    if array.ndim != 1 or len(array) == 0:
+        raise InputError(f"the vector of {name!r} must have shape (width,), got {array.shape}")
+    if width is not None and len(array) != width:
+        raise InputError(f"the vector of {name!r} has {len(array)} values, the others {width}")
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise InputError(f"the vector of {name!r} holds NaN or infinity, expected finite numbers")
+    peak = float(np.abs(values).max())
+    if peak and not _MIN_NORM <= peak <= _MAX_NORM:
+        raise InputError(
+            f"the vector of {name!r} has values up to {peak:.3g} in size; expected between "
+            f"{_MIN_NORM:g} and {_MAX_NORM:g}, or all zero"
+        )
+    values.flags.writeable = False
+    return values
+
+
+class WordSource(ABC):
+    """Something that has vectors for words, all of one width."""
+
+    @property
+    def width(self) -> int:
+        """Number of values of a vector, 0 as long as that is not known."""
+        return 0
+
+    @abstractmethod
+    def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the (len(names), width) vectors of distinct names, or raise `UnknownWordError`.
+
+        At least one name. A row depends on its name alone, not on the names it is asked with.
+        """
+
+    @abstractmethod
+    def state(self) -> State:
+        """Return what is needed to find this source again."""
+
+
+class GivenWords(WordSource):
+    """Vectors given by name. A name that has none is split, if all of its words have one."""
+
+    def __init__(self, vectors: Mapping[str, Any]) -> None:
+        self._vectors: dict[str, Vector] = {}
+        self.add(vectors)
+
+    @property
+    def width(self) -> int:
+        return next((len(vector) for vector in self._vectors.values()), 0)
+
+    def add(self, vectors: Mapping[str, Any]) -> None:
+        """Take more vectors, all of them or, with an error, none."""
+        if not isinstance(vectors, Mapping):
+            raise InputError(
+                f"expected a mapping of names to vectors, got {type(vectors).__name__}"
+            )
+        new: dict[str, Vector] = {}
+        width = self.width or None
+        for name, vector in vectors.items():
+            if not isinstance(name, str) or not name.strip():
+                raise InputError(f"names of vectors are non-empty strings, got {name!r}")
+            new[str(name)] = check_vector(vector, name, width)
+            width = len(new[name])
+            known = self._vectors.get(name)
+            if known is not None and not np.array_equal(known, new[name]):
+                raise InputError(
+                    f"{name!r} has another vector already; vectors that were learned from do not "
+                    "change, so use another name"
+                )
+        self._vectors.update(new)
+
+    def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        words = {name: (name,) if name in self._vectors else split_name(name) for name in names}
+        way_out = "add its vector with LabelSpace.add"
+        return _mean_vectors(words, self._vectors.get, self, way_out)
+
+    def state(self) -> State:
+        given = np.array(list(self._vectors.values())).reshape(len(self._vectors), self.width)
+        return {"kind": "given", "names": list(self._vectors)}, {"given": given}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._vectors)} given vectors>"
+
+
+class WordLlamaWords(WordSource):
+    """The static embedding that comes with the package wordllama: 256 values, no network.
+
+    Vectors have unit length: as they come, the longest is several times the shortest, and would
+    drown the other labels of a sample. A name's words, joined by a space, are cut into subwords,
+    so every name with a letter or a digit in it has a vector. The model is loaded on first use,
+    once per process (about 0.7 s, 33 MB).
+    """
+
+    def __init__(self, version: str | None = None, checksum: str | None = None) -> None:
+        self._version, self._checksum = version, checksum
+
+    def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        texts = {name: " ".join(split_name(name)) for name in names}
+        unknown = {name: "" for name, text in texts.items() if not text}
+        if unknown:
+            raise _unknown(unknown, self, "use a name with a letter in it, or a mapping")
+        model, version, checksum = _wordllama()
+        if self._checksum not in (None, checksum):
+            raise DataError(
+                f"wordllama {version} has other word vectors than wordllama {self._version}, with "
+                "which this label space was made; install that version"
+            )
+        self._version, self._checksum = version, checksum
+        # one at a time: a vector must not depend on how much its neighbours were padded
+        vectors = np.array([model.embed(texts[name])[0] for name in names], dtype=np.float64)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
+
+    def state(self) -> State:
+        return {"kind": "wordllama", "version": self._version, "checksum": self._checksum}, {}
+
+    def __repr__(self) -> str:
+        return "'wordllama'"
+
+
+class FileWords(WordSource):
+    """A word2vec or GloVe file, scanned when a word is needed; words once found are kept.
+
+    A word is looked up as it is, then in lower case, then capitalised.
+    """
+
+    def __init__(self, path: Path, checksum: str | None = None) -> None:
+        self._path = path.expanduser().absolute()
+        # of the file that vectors were taken from, and of the one that was scanned last
+        self._checksum, self._scanned = checksum, checksum
+        # None: the file does not have it
+        self._found: dict[str, Vector | None] = {}
+
+    def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
+        words = {name: split_name(name) for name in names}
+        self._look_up({word for parts in words.values() for word in parts})
+        way_out = "use another file, or a mapping that has its vector"
+        vectors = _mean_vectors(words, self._vector, self, way_out)
+        self._checksum = self._scanned
+        return vectors
+
+    def _vector(self, word: str) -> Vector | None:
+        return next((v for v in map(self._found.get, _forms(word)) if v is not None), None)
+
+    def _look_up(self, words: Collection[str]) -> None:
+        if all(self._found.get(word) is not None for word in words):
+            return
+        checksum = fingerprint(self._path)
+        if self._checksum not in (None, checksum):
+            raise DataError(
+                f"{self._path} is not the file with which this label space was made (checksum "
+                f"{checksum[:12]}, expected {str(self._checksum)[:12]}); give the place of that one"
+            )
+        if checksum != self._scanned:
+            # nothing was taken from the file as it was: its user may have added a missing word
+            self._found, self._scanned = {}, checksum
+        pending = {word for word in words if word not in self._found}
+        if not pending:
+            return
+        wanted = {form for word in pending for form in _forms(word)}
+        found = find_words(self._path, wanted, until=pending)
+        self._found |= {form: check_vector(vector, form) for form, vector in found.items()}
+        if not pending <= found.keys():
+            # the scan went to the end, so what was not found is not there
+            self._found |= dict.fromkeys(wanted - found.keys())
+
+    def state(self) -> State:
+        return {"kind": "file", "path": str(self._path), "checksum": self._checksum}, {}
+
+    def __repr__(self) -> str:
+        return repr(str(self._path))
+
+
+def source_of(words: Any) -> WordSource:
+    """Return the source that a user means: a mapping, ``"wordllama"`` or the path of a file."""
+    if isinstance(words, Mapping):
+        return GivenWords(words)
+    if isinstance(words, str) and words == "wordllama":
+        return WordLlamaWords()
+    if isinstance(words, (str, Path)):
+        path = Path(words)
+        if not path.expanduser().is_file():
+            raise DataError(
+                f"there is no file {str(words)!r}; words come from a mapping of names to vectors, "
+                "'wordllama', or a word2vec or GloVe file (for axes alone: words=None, axes=1)"
+            )
+        return FileWords(path)
+    raise InputError(
+        "words must be a mapping of names to vectors, 'wordllama' or the path of a file, got "
+        f"{type(words).__name__}"
+    )
+
+
+def source_from_state(
+    meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], path: str | Path | None
+) -> WordSource:
+    """Return the source that ``state`` described; ``path`` is where its file is now, if it moved.
+
+    Nothing is opened.
+    """
+    kind = meta["kind"]
+    if kind == "given":
+        return GivenWords(dict(zip(meta["names"], arrays["given"], strict=True)))
+    if kind == "wordllama":
+        return WordLlamaWords(meta["version"], meta["checksum"])
+    if kind == "file":
+        return FileWords(Path(meta["path"] if path is None else path), meta["checksum"])
+    raise FormatError(f"the label space has words of kind {kind!r}, which is unknown")
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((word, word.lower(), word.capitalize())))
+
+
+def _mean_vectors(
+    words: Mapping[str, Sequence[str]],
+    look_up: Callable[[str], Vector | None],
+    source: WordSource,
+    way_out: str,
+) -> npt.NDArray[np.float64]:
+    """Return the mean vector of each name's words, or raise for all names that lack one."""
+    rows: list[Vector] = []
+    unknown: dict[str, str] = {}
+    for name, parts in words.items():
+        vectors = []
+        for word in parts:
+            vector = look_up(word)
+            if vector is None:
+                unknown[name] = word
+                break
+            vectors.append(vector)
+        if vectors and name not in unknown:
+            rows.append(vectors[0] if len(vectors) == 1 else np.mean(vectors, axis=0))
+        else:
+            unknown.setdefault(name, "")
+    if unknown:
+        raise _unknown(unknown, source, way_out)
+    return np.array(rows)
+
+
+def _unknown(unknown: Mapping[str, str], source: WordSource, way_out: str) -> UnknownWordError:
+    """Build the error for class names (each with the word it lacks) that have no vector."""
+    (name, word), *others = unknown.items()
+    what = (
+        f"the word {word!r} of class {name!r}" if word else f"class {name!r}, which has no words,"
+    )
+    more = f"; {len(others)} more: {', '.join(repr(n) for n, _ in others[:5])}" if others else ""
+    return UnknownWordError(
+        f"{what} has no vector in {source}: {way_out}, or use labels='orthogonal'{more}"
+    )
+
+
+class _Embedder(Protocol):
+    def embed(self, texts: str) -> npt.NDArray[np.float32]: ...
+
+
+@cache
+def _wordllama() -> tuple[_Embedder, str, str]:
+    """Load WordLlama from its own package; also return its version and checksum."""
+    # importing it configures logging for the whole process, unless someone has done so before
+    root, placeholder = logging.getLogger(), logging.NullHandler()
+    root.addHandler(placeholder)
+    try:
+        import wordllama
+    finally:
+        root.removeHandler(placeholder)
+    folder = Path(wordllama.__file__).parent
+    config, width = "l2_supercat", 256
+    files = (
+        folder / "weights" / f"{config}_{width}.safetensors",
+        folder / "tokenizers" / f"{config}_tokenizer_config.json",
+    )
+    try:
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+        # without a folder and with downloads it would look for its tokenizer on the network
+        model = wordllama.WordLlama.load(config, cache_dir=folder, dim=width, disable_download=True)
+    except OSError as error:
+        raise DataError(
+            f"the word vectors of the package wordllama are missing ({error}); install it anew "
+            "with: pip install --force-reinstall wordllama"
+        ) from error
+    return model, str(wordllama.__version__), digest.hexdigest()

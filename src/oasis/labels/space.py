@@ -1,0 +1,409 @@
+"""The label space: a vector for every class name, growing as classes arrive.
+
+Row j of K is the vector of class j, and the semantic-enhanced representation of a sample is the sum
+of its classes' rows, scaled to unit length (SPEC section 2: ``G = L K``, normalised). Words say
+which classes are near each other; axes keep them apart. With weight ``a`` of the axes ::
+
+    row j of K = [sqrt(1 - a) * unit word vector,  sqrt(a) * e_j]
+
+so that two classes have the inner product ``(1 - a) * cos(words)``, and a class with itself 1. The
+columns of words come first, then one per class in order of arrival: whoever sums over G follows
+new classes by appending zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.errors import FormatError, InputError, UnknownWordError
+from oasis.labels.sources import (
+    FileWords,
+    GivenWords,
+    State,
+    WordSource,
+    source_from_state,
+    source_of,
+)
+
+DEFAULT_AXES = 0.99
+"""Weight of the axes in the label space that is used when none is given.
+
+Words that lie close together make codes hard to tell apart, so they weigh next to nothing there;
+they are for names that are no class, which are found through the classes near them.
+"""
+
+# vectors whose sum is shorter than this part of their lengths cancel
+_CANCEL = 1e-12
+
+
+class LabelSpace:
+    """A vector for every class name: from words, from an axis of its own, or a blend of both.
+
+    A space does not change: `grown` returns another one that knows more classes, and the vector of
+    a class stays what it was on arrival. Making one loads nothing; words are looked up on growth.
+
+    Parameters
+    ----------
+    words : None, "wordllama", the path of a word2vec or GloVe file, or a mapping of name to vector
+        A name that a mapping does not have, and any name in the other sources, is split into words
+        and gets the mean of their vectors. None only with ``axes=1``.
+    axes : float in [0, 1]
+        Weight of a class's own axis. With 0 the rows of K are the word vectors as given, not
+        scaled: of two classes the one with the longer vector counts more, as in the paper. With 1
+        words are not used at all.
+
+    Examples
+    --------
+    >>> space = LabelSpace({"sky": [1.0, 0.0], "sea": [0.6, 0.8]}, axes=0.5).grown(["sky", "sea"])
+    >>> space.names, space.n_features
+    (('sky', 'sea'), 4)
+    >>> G = space.represent([["sky"], ["sea"], []])
+    >>> (G @ G.T).round(6)
+    array([[1. , 0.3, 0. ],
+           [0.3, 1. , 0. ],
+           [0. , 0. , 0. ]])
+    """
+
+    axes: float
+    names: tuple[str, ...]
+    _source: WordSource | None
+    _rows: npt.NDArray[np.float64]  # (c, width): the word columns of K
+    _index: dict[str, int]
+
+    def __init__(self, words: Any = None, axes: float = 0.0) -> None:
+        weight = _check_axes(axes)
+        if words is None and weight != 1:
+            raise InputError(
+                f"a label space without words needs axes=1, got axes={axes!r}; give it words, or "
+                "use LabelSpace.of('orthogonal')"
+            )
+        source = None if words is None else source_of(words)
+        self._set(None if weight == 1 else source, weight, (), np.empty((0, 0)))
+
+    def _set(
+        self,
+        source: WordSource | None,
+        axes: float,
+        names: tuple[str, ...],
+        rows: npt.NDArray[np.float64],
+    ) -> None:
+        if len(names) == 0:
+            rows = np.empty((0, source.width if source else 0))
+        rows.flags.writeable = False
+        self._source, self.axes, self.names, self._rows = source, axes, names, rows
+        self._index = {name: i for i, name in enumerate(names)}
+
+    @classmethod
+    def _made(
+        cls,
+        source: WordSource | None,
+        axes: float,
+        names: tuple[str, ...],
+        rows: npt.NDArray[np.float64],
+    ) -> Self:
+        space = cls.__new__(cls)
+        space._set(source, axes, names, rows)
+        return space
+
+    @classmethod
+    def of(cls, labels: Any) -> LabelSpace:
+        """Return the label space that a user means.
+
+        Parameters
+        ----------
+        labels : a mapping of name to vector, "orthogonal", "wordllama", the path of a word2vec or
+            GloVe file, a LabelSpace (returned as it is), or None: WordLlama blended with axes of
+            weight `DEFAULT_AXES`
+
+        >>> LabelSpace.of("orthogonal")
+        <LabelSpace words=None axes=1.0, 0 classes>
+        >>> LabelSpace.of(None)
+        <LabelSpace words='wordllama' axes=0.99, 0 classes>
+        """
+        if isinstance(labels, LabelSpace):
+            return labels
+        if labels is None:
+            return cls("wordllama", axes=DEFAULT_AXES)
+        if isinstance(labels, str) and labels == "orthogonal":
+            return cls(axes=1.0)
+        if isinstance(labels, (str, Path, Mapping)):
+            return cls(labels)
+        raise InputError(
+            "labels must be a mapping of class names to vectors, 'orthogonal', 'wordllama', the "
+            f"path of a word2vec or GloVe file, or a LabelSpace, got {type(labels).__name__}"
+        )
+
+    @property
+    def n_features(self) -> int:
+        """Columns of G: the width of the words (0 before it is known), and the axes."""
+        return int(self._rows.shape[1]) + self._n_axes
+
+    @property
+    def has_words(self) -> bool:
+        """Whether a name that is no class has a vector too."""
+        return self._source is not None
+
+    @property
+    def _n_axes(self) -> int:
+        return len(self.names) if self.axes > 0 else 0
+
+    def grown(self, names: Iterable[str]) -> LabelSpace:
+        """Return a space that also knows these classes; names that are known are skipped.
+
+        The rows of known classes stay bit for bit. The new space shares the source of words.
+        Without a new name the space itself is returned.
+
+        Raises
+        ------
+        UnknownWordError
+            The source has no vector for a name; nothing has changed.
+
+        Notes
+        -----
+        Cost: one look-up for all new names together, which for a file is at most one scan of it.
+
+        >>> LabelSpace.of("orthogonal").grown(["sky", "sea"]).grown(["sea", "sun"]).names
+        ('sky', 'sea', 'sun')
+        """
+        new = [name for name in dict.fromkeys(_check_names(names)) if name not in self._index]
+        if not new:
+            return self
+        if self._source is None:
+            rows = np.empty((len(new), 0))
+        else:
+            rows = self._source.vectors(new)
+            if self.axes > 0:
+                rows = np.sqrt(1 - self.axes) * _to_unit(rows)
+        if self.names:
+            rows = np.concatenate([self._rows, rows])
+        return self._made(self._source, self.axes, self.names + tuple(new), rows)
+
+    def closed(self) -> LabelSpace:
+        """Return the space of these classes alone, without the source of words: light to send.
+
+        >>> LabelSpace({"sky": [1.0, 0.0], "sea": [0.0, 1.0]}).grown(["sky"]).closed()
+        <LabelSpace words=None axes=0.0, 1 class>
+        """
+        return self._made(None, self.axes, self.names, self._rows)
+
+    def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
+        """Return L, (n, c): 1 where a sample has a class; a name counts once.
+
+        >>> LabelSpace.of("orthogonal").grown(["a", "b"]).indicator([["a"], ["b", "a"]]).toarray()
+        array([[1., 0.],
+               [1., 1.]])
+        """
+        indptr, indices = [0], list[int]()
+        for row, names in enumerate(label_sets):
+            if names is not None:
+                if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+                    raise InputError(
+                        f"labels of sample {row} must be an iterable of class names, got "
+                        f"{names!r}; write ['sky'] for one class"
+                    )
+                # sorted, so that sums are rounded in the same way whatever the order of the names
+                indices.extend(sorted({self._known(name) for name in names}))
+            indptr.append(len(indices))
+        return sp.csr_array(
+            (np.ones(len(indices)), np.array(indices, dtype=np.int64), np.array(indptr)),
+            shape=(len(indptr) - 1, len(self.names)),
+        )
+
+    def vectors(self) -> npt.NDArray[np.float64]:
+        """Return the vectors of all classes, (c, n_features), each scaled to unit length."""
+        return self.represent([name] for name in self.names)
+
+    def represent(self, label_sets: Iterable[Iterable[str] | None]) -> npt.NDArray[np.float64]:
+        """Return G: per sample the sum of its classes' vectors, scaled to unit length.
+
+        Parameters
+        ----------
+        label_sets : one iterable of known class names per sample, empty or None for none; a name
+            counts once
+
+        Returns
+        -------
+        (n, n_features) float64. A sample without a class, or whose vectors cancel (their sum is
+        shorter than 1e-12 of the sum of their lengths), has a row of zeros. A row depends on its
+        set of classes alone, not on their order nor on other samples.
+
+        >>> LabelSpace.of("orthogonal").grown(["a", "b"]).represent([["a"], ["b", "a"], None])
+        array([[1.        , 0.        ],
+               [0.70710678, 0.70710678],
+               [0.        , 0.        ]])
+        """
+        return self.represent_rows(self.indicator(label_sets))
+
+    def represent_rows(self, L: sp.csr_array) -> npt.NDArray[np.float64]:
+        """Return G for the rows of an indicator L (n, c), see `represent`."""
+        n_samples, width = L.shape[0], self._rows.shape[1]
+        G = np.zeros((n_samples, self.n_features))
+        G[:, :width] = L @ self._rows  # SPEC 2: L_j K, the columns of words
+        if self.axes > 0:
+            samples = np.repeat(np.arange(n_samples), np.diff(L.indptr))
+            G[samples, width + L.indices] = np.sqrt(self.axes)
+        lengths = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
+        return _to_unit(G, floor=_CANCEL * (L @ lengths))
+
+    def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
+        """Return a unit vector for each name, be it a class or any other words.
+
+        A class is answered by its own row, any other name by the vector of its words, with zeros on
+        the axes. Shape (n, n_features); a name whose word vector is zero has a row of zeros.
+
+        Raises
+        ------
+        InputError
+            The space has no words.
+        UnknownWordError
+            A name has no vector.
+
+        >>> space = LabelSpace({"sky": [3.0, 0.0], "sea": [3.0, 4.0]}).grown(["sky"])
+        >>> space.query_vectors(["sky", "sea"])
+        array([[1. , 0. ],
+               [0.6, 0.8]])
+        """
+        if self._source is None:
+            raise InputError(
+                "this label space has no words, so there is no vector for a name; use words, or a "
+                "blend such as LabelSpace('wordllama', axes=0.5)"
+            )
+        names = _check_names(names)
+        others = [name for name in dict.fromkeys(names) if name not in self._index]
+        classes = self.represent([[name] if name in self._index else () for name in names])
+        if not others:
+            return classes
+        looked_up = dict(zip(others, _to_unit(self._source.vectors(others)), strict=True))
+        width = len(looked_up[others[0]])
+        vectors = np.zeros((len(names), width + self._n_axes))
+        vectors[:, : classes.shape[1]] = classes
+        for row, name in enumerate(names):
+            if name in looked_up:
+                vectors[row, :width] = looked_up[name]
+        return vectors
+
+    def add(self, vectors: Mapping[str, Any]) -> None:
+        """Extend a given mapping, for this space and all that share it.
+
+        Classes keep the vectors with which they arrived. All vectors are taken or, with an error,
+        none: they must have the width of the others, and a name that has another vector is refused.
+
+        >>> space = LabelSpace({"sky": [1.0, 0.0]})
+        >>> space.add({"sea": [0.6, 0.8]})
+        >>> space.grown(["sea"]).represent([["sea"]])
+        array([[0.6, 0.8]])
+        """
+        if not isinstance(self._source, GivenWords):
+            what = "has no words" if self._source is None else f"takes words from {self._source!r}"
+            raise InputError(
+                f"this label space {what}; vectors can be added to one that was made from a mapping"
+            )
+        self._source.add(vectors)
+
+    def state(self) -> State:
+        """Return all that is needed to go on exactly: JSON-able facts, and arrays by name.
+
+        A given mapping is part of it; WordLlama and files are recorded by name and checksum, beside
+        the vectors of all classes so far.
+        """
+        source, arrays = (None, {}) if self._source is None else self._source.state()
+        meta = {"axes": self.axes, "names": list(self.names), "source": source}
+        return meta, {"rows": self._rows, **arrays}
+
+    @classmethod
+    def from_state(
+        cls,
+        meta: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        words: str | Path | None = None,
+    ) -> LabelSpace:
+        """Return the space that `state` described; nothing is loaded.
+
+        Parameters
+        ----------
+        meta, arrays : what `state` returned
+        words : where the file of word vectors is now, if not where it was. It is needed for new
+            classes only, and then refused if it is another file than the recorded one.
+
+        >>> space = LabelSpace.of("orthogonal").grown(["sky"])
+        >>> LabelSpace.from_state(*space.state()).names
+        ('sky',)
+        """
+        if words is not None and not isinstance(words, (str, Path)):
+            raise InputError(f"words must be the path of a file, got {type(words).__name__}")
+        try:
+            axes, described = _check_axes(meta["axes"]), meta["source"]
+            names = tuple(dict.fromkeys(_check_names(meta["names"])))
+            rows = np.array(arrays["rows"], dtype=np.float64, order="C")
+            source = None if described is None else source_from_state(described, arrays, words)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"the state of the label space is damaged: {error!r}") from error
+        if words is not None and not isinstance(source, FileWords):
+            raise InputError(f"the words of this label space come from no file, but from {source}")
+        if rows.ndim != 2 or len(rows) != len(names) or len(names) != len(meta["names"]):
+            raise FormatError(
+                f"the label space has {len(meta['names'])} class names ({len(names)} distinct) and "
+                f"vectors of shape {rows.shape}"
+            )
+        if not np.isfinite(rows).all():
+            raise FormatError("the vectors of the label space hold NaN or infinity")
+        if source is None and axes < 1:
+            raise FormatError(f"the label space has no words, but axes of weight {axes}, not 1")
+        # a source that is not loaded does not know its width
+        expected = 0 if source is None else source.width or rows.shape[1]
+        if names and rows.shape[1] != expected:
+            raise FormatError(
+                f"the classes of the label space have word vectors of {rows.shape[1]} values, "
+                f"expected {expected}"
+            )
+        return cls._made(source, axes, names, rows)
+
+    def _known(self, name: str) -> int:
+        try:
+            return self._index[name]
+        except (KeyError, TypeError):
+            raise UnknownWordError(
+                f"class {name!r} is not one of the {len(self.names)} of this label space; let it "
+                "grow by the name first"
+            ) from None
+
+    def __repr__(self) -> str:
+        classes = "1 class" if len(self.names) == 1 else f"{len(self.names)} classes"
+        return f"<LabelSpace words={self._source!r} axes={self.axes}, {classes}>"
+
+
+def _check_axes(axes: Any) -> float:
+    try:
+        weight = float(axes)
+    except (TypeError, ValueError):
+        weight = np.nan
+    if isinstance(axes, (str, bool)) or not 0 <= weight <= 1:
+        raise InputError(f"axes must be a number from 0 to 1, got {axes!r}")
+    return weight
+
+
+def _check_names(names: Any) -> list[str]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InputError(f"expected an iterable of class names, got {names!r}; write ['sky']")
+    checked: list[str] = []
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"class names are non-empty strings, got {name!r}")
+        checked.append(str(name))
+    return checked
+
+
+def _to_unit(rows: npt.NDArray[np.float64], floor: Any = 0.0) -> npt.NDArray[np.float64]:
+    """Scale rows to unit length, in place; those not longer than ``floor`` become zero."""
+    # vecdot, as its rounding does not depend on the number of rows (einsum's does if they are long)
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    short = lengths <= floor
+    rows[short] = 0
+    rows /= np.where(short, 1, lengths)[:, None]
+    return rows

@@ -1,0 +1,172 @@
+"""The codebook: what the stored codes say about labels, kept as sums.
+
+Stored codes are in effect a function of the label set. Read the other way round, a linear readout
+of a code tells which labels its sample has: with centred codes B and labels L,
+
+    ``D = (B'B + ridge n I)^-1 B'L``  (r, c)
+
+so that ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query whose
+predicted labels weigh ``w`` (c,) is projected to ``D w``: its inner product with a stored code is
+then the code's labels, weighed by ``w``, which is what a search wants to rank by.
+
+With a small ridge the readout is exact, and says most of what it knows in few bits; with a larger
+one it is spread over the bits, which counts where only their signs are used. So there are two: the
+signs of a projection come from the second, and its values from the first. A larger ridge also makes
+rare classes weak, so in the second one every class has a direction of unit length, and a share of
+the class's codeword, which says where its codes are meant to be, whatever came with it so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
+
+from oasis.model.updates import Array
+
+VALUE_RIDGE = 0.001
+"""Ridge of the readout that gives the values of projections, per stored code."""
+
+SIGN_RIDGE = 0.2
+"""Ridge of the readout that gives their signs."""
+
+CODEWORD_SHARE = 0.25
+"""Length of the codeword that is added to a direction of unit length there."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Where stored codes with given labels are.
+
+    Attributes
+    ----------
+    values : (c, r), the direction in which each class is read exactly
+    signs : (c, r), the direction in which it is read by signs alone
+    """
+
+    values: Array
+    signs: Array
+
+    def project(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the (n, r) float32 projections of queries with these weights of labels (n, c).
+
+        Where the two readouts disagree about a bit, its value is next to nothing.
+
+        >>> each = Readout(values=np.array([[0.5, -2.0]]), signs=np.array([[1.0, 1.0]]))
+        >>> x = each.project(np.ones((1, 1)))
+        >>> x.round(3).tolist(), (x > 0).tolist()
+        ([[0.5, 0.0]], [[True, True]])
+        """
+        values = np.asarray(labels @ self.values, dtype=np.float32)
+        signs = np.asarray(labels @ self.signs, dtype=np.float32)
+        least = np.finfo(np.float32).tiny
+        is_set = signs > 0
+        return np.where((values > 0) == is_set, values, np.where(is_set, least, -least))
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """Sums over all stored codes and their labels; the size depends on bits and classes alone.
+
+    Attributes
+    ----------
+    BB : (r, r), sum of B'B
+    B1 : (r,), sum of B
+    LB : (c, r), sum of L'B
+    counts : (c,), samples of each class
+    pairs : (c, c), sum of `class_pairs`
+    n : samples
+    """
+
+    BB: Array
+    B1: Array
+    LB: Array
+    counts: Array
+    pairs: sp.csr_array
+    n: int
+
+    @classmethod
+    def zero(cls, n_bits: int) -> Codebook:
+        """Return the codebook of no samples and no classes."""
+        empty = np.zeros((0, n_bits))
+        square, nothing = np.zeros((n_bits, n_bits)), np.zeros(0)
+        return cls(square, np.zeros(n_bits), empty, nothing, sp.csr_array((0, 0)), 0)
+
+    def plus(self, B: Array, L: sp.csr_array) -> Codebook:
+        """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
+        counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
+        pairs = class_pairs(L)
+        return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, pairs, len(B)))
+
+    def joined(self, other: Codebook) -> Codebook:
+        """Return the codebook of the samples of both; ``other`` knows all classes of this one."""
+        more = len(other.counts) - len(self.counts)
+        return Codebook(
+            self.BB + other.BB,
+            self.B1 + other.B1,
+            np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
+            np.pad(self.counts, (0, more)) + other.counts,
+            _widened(self.pairs, len(other.counts)) + other.pairs,
+            self.n + other.n,
+        )
+
+    def readout(self, codewords: Array | None = None) -> Readout:
+        """Return the readout of labels from the codes so far.
+
+        Parameters
+        ----------
+        codewords : (c, r), optional
+            What a class adds to the learned bits of a code; 0 in others.
+        """
+        signs = _unit_rows(self.directions(SIGN_RIDGE))
+        if codewords is not None:
+            signs += CODEWORD_SHARE * _unit_rows(codewords)
+        return Readout(self.directions(VALUE_RIDGE), signs)
+
+    def directions(self, ridge: float) -> Array:
+        """Return D', (c, r): the direction in which each class is read from a code."""
+        if not len(self.counts):
+            return np.zeros_like(self.LB)
+        mean = self.B1 / self.n
+        covariance = self.BB - self.n * np.outer(mean, mean)
+        joint = self.LB - np.outer(self.counts, mean)
+        A = covariance + ridge * self.n * np.eye(len(mean))
+        return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), joint.T).T)
+
+
+def class_pairs(L: sp.csr_array) -> sp.csr_array:
+    """Return how often two classes come together, (c, c), above and on the diagonal.
+
+    Every sample counts 1, in equal parts for the pairs of its classes; the diagonal is for samples
+    with one class alone. Parts are whole multiples of 2**-20: sums are then exact in any order.
+
+    Examples
+    --------
+    >>> L = sp.csr_array([[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    >>> class_pairs(L).toarray().round(3)
+    array([[0.   , 0.333, 0.333],
+           [0.   , 1.   , 1.333],
+           [0.   , 0.   , 0.   ]])
+    """
+    sizes = np.diff(L.indptr)
+    shares = np.round(2**20 / np.maximum(sizes * (sizes - 1) / 2, 1)) / 2**20
+    several = sp.triu(L.T @ sp.diags_array(shares) @ L, k=1, format="csr")
+    alone = sp.diags_array(np.asarray(L[sizes == 1].sum(axis=0), dtype=np.float64).ravel())
+    return sp.csr_array(several + alone)
+
+
+def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
+    """Return pairs (c, c) with rows and columns of zeros for more classes."""
+    ends = np.pad(pairs.indptr, (0, n_classes - pairs.shape[0]), mode="edge")
+    return sp.csr_array((pairs.data, pairs.indices, ends), shape=(n_classes, n_classes))
+
+
+def _unit_rows(directions: Array) -> Array:
+    """Return rows at unit length; one that is rounding alone, of a class that all have, is 0."""
+    norms = np.linalg.norm(directions, axis=1, keepdims=True)
+    unit: Array = np.divide(directions, norms, out=np.zeros_like(directions), where=norms > 1e-12)
+    return unit

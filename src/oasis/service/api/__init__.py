@@ -1,0 +1,1 @@
+"""The operations of the service and their wire format."""

@@ -1,0 +1,264 @@
+"""Bodies into requests: JSON, multipart forms with pictures, and safetensors for vectors.
+
+==============================  ===================================================================
+``application/json``            the request
+``multipart/form-data``         a field ``request`` with the JSON, and files ``image.0``,
+                                ``image.1``...: the pictures of its items by row
+``application/x-safetensors``   one tensor a modality, (n, d); the rest of the request as JSON under
+                                ``request`` in the metadata. A CSR matrix is three tensors,
+                                ``text:data``, ``text:indices`` and ``text:indptr``, and its width
+                                stands under ``sparse`` in the metadata, as JSON: ``{"text": 2048}``
+==============================  ===================================================================
+
+Vectors as safetensors take the bytes of their numbers (4 each for float32) and a head of some
+hundred bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import scipy.sparse as sp
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from oasis.errors import InputError
+from oasis.service.api.served import Service
+from oasis.service.http.problems import Problem
+
+JSON = "application/json"
+FORM = "multipart/form-data"
+TENSORS = "application/x-safetensors"
+
+_FILE = re.compile(r"image\.(\d{1,6})")
+_MAX_ERRORS = 20
+_SMALL = 1 << 16
+_DTYPES = frozenset("fiu")
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Body(Generic[Form]):
+    """A decoded body: the request, vectors by modality, and pictures by row."""
+
+    request: Form
+    vectors: dict[str, Any] = field(default_factory=dict)
+    pictures: dict[int, bytes] = field(default_factory=dict)
+
+
+async def read_body(request: Request, service: Service, form: type[Form]) -> Body[Form]:
+    """Return the body of a request, or refuse it with what is wrong and where."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    limit = service.settings.limits.json_bytes
+    decode: Callable[[], Body[Form]]
+    if kind == JSON:
+        content = await request.body()
+
+        def decode() -> Body[Form]:
+            return Body(_parse(form, content, limit))
+
+    elif kind == TENSORS:
+        content = await request.body()
+
+        def decode() -> Body[Form]:
+            return _tensors(form, content, limit)
+
+    elif kind == FORM:
+        text, pictures = await _form(request, service)
+        content = text
+
+        def decode() -> Body[Form]:
+            return Body(_parse(form, text, limit), {}, pictures)
+
+    else:
+        raise Problem(
+            415,
+            "media-type",
+            f"the body has the type {kind[:100]!r}, expected {JSON}, {FORM} or {TENSORS}",
+        )
+    # a large body is decoded beside the loop, which others wait for
+    return decode() if len(content) <= _SMALL else await service.read(decode)
+
+
+def _parse(form: type[Form], content: bytes, limit: int) -> Form:
+    if len(content) > limit:
+        raise Problem(
+            413,
+            "too-large",
+            f"the JSON has {len(content)} bytes, at most {limit} are taken; send smaller batches, "
+            f"or vectors as {TENSORS}",
+        )
+    try:
+        return form.model_validate_json(content)
+    except ValidationError as error:
+        found = [
+            (_pointer(each["loc"]), each["msg"])
+            for each in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        shown = found[:_MAX_ERRORS]
+        first = f"{shown[0][0] or 'the body'}: {shown[0][1]}"
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise Problem(422, "input", first + more, shown) from error
+
+
+def _pointer(loc: tuple[int | str, ...]) -> str:
+    """Return a place in the body as a JSON pointer."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')[:100]}" for part in loc)
+
+
+# -- forms -------------------------------------------------------------------------------------
+
+
+async def _form(request: Request, service: Service) -> tuple[bytes, dict[int, bytes]]:
+    limits = service.settings.limits
+    _, options = parse_options_header(request.headers["content-type"])
+    end = b"--" + options.get(b"boundary", b"") + b"--"
+    # the parser leaves out a part that was cut off, and says nothing
+    if not (await request.body()).rstrip(b"\r\n").endswith(end):
+        raise _bad_form("it does not end with its boundary")
+    try:
+        async with request.form(
+            max_files=limits.raw_batch, max_fields=1, max_part_size=limits.json_bytes
+        ) as parts:
+            text, pictures = b"{}", {}
+            for name, value in parts.multi_items():
+                if isinstance(value, str):
+                    if name != "request":
+                        raise _bad_form(f"the field {name[:100]!r} is not known")
+                    text = value.encode()
+                    continue
+                content = await _file(value)
+                match = _FILE.fullmatch(name)
+                if name == "request":
+                    text = content
+                elif match is None:
+                    raise _bad_form(f"the file {name[:100]!r} is not known")
+                elif (row := int(match[1])) in pictures:
+                    raise _bad_form(f"the file image.{row} is given twice")
+                else:
+                    pictures[row] = content
+    except HTTPException as error:
+        raise _bad_form(str(error.detail)) from error
+    except (ValueError, KeyError, AttributeError) as error:  # what broken forms make the parser do
+        raise _bad_form("the parts cannot be told apart") from error
+    return text, pictures
+
+
+async def _file(value: UploadFile) -> bytes:
+    return await value.read()
+
+
+def _bad_form(reason: str) -> Problem:
+    return Problem(
+        400,
+        "form",
+        f"the form cannot be read: {reason}; expected a field 'request' with JSON, and files "
+        "image.0, image.1 and so on",
+    )
+
+
+# -- tensors -----------------------------------------------------------------------------------
+
+
+def _tensors(form: type[Form], content: bytes, limit: int) -> Body[Form]:
+    metadata = _metadata(content)
+    try:
+        loaded = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _bad_tensors(str(error)) from error
+    for name, tensor in loaded.items():
+        if tensor.dtype.kind not in _DTYPES:
+            raise _bad_tensors(f"the tensor {name[:100]!r} holds {tensor.dtype}, expected numbers")
+    try:
+        vectors = _matrices(loaded, json.loads(metadata.get("sparse", "{}")))
+        rest = json.loads(metadata.get("request", "{}"))
+        if not isinstance(rest, dict):
+            raise ValueError("request must be an object")
+        # the form is told that there are vectors; what they are stands beside
+        text = json.dumps({**rest, "vectors": {}}).encode()
+    except (ValueError, RecursionError) as error:
+        raise _bad_tensors(str(error)) from error
+    return Body(_parse(form, text, limit), vectors)
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    try:
+        length = int.from_bytes(content[:8], "little")
+        found = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        if not all(isinstance(value, str) for value in found.values()):
+            raise ValueError("metadata are texts")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _bad_tensors("its head is no JSON object") from error
+    return dict(found)
+
+
+def _matrices(loaded: dict[str, Any], widths: Any) -> dict[str, Any]:
+    """Return dense and CSR matrices by modality."""
+    if not isinstance(widths, dict):
+        raise ValueError("sparse must be an object")
+    found: dict[str, Any] = {}
+    for name, width in widths.items():
+        parts = [loaded.pop(f"{name}:{part}", None) for part in ("data", "indices", "indptr")]
+        data, indices, indptr = parts
+        if data is None or indices is None or indptr is None or not isinstance(width, int):
+            raise ValueError(f"the sparse modality {name[:100]!r} lacks a part, or its width")
+        if any(part.ndim != 1 for part in parts if part is not None) or not len(indptr):
+            raise ValueError(f"the parts of the sparse modality {name[:100]!r} must be vectors")
+        try:
+            matrix = sp.csr_array(
+                (data, indices.astype(np.int64), indptr.astype(np.int64)),
+                shape=(len(indptr) - 1, width),
+            )
+            matrix.check_format(full_check=True)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"the sparse modality {name[:100]!r} is no CSR: {error}") from error
+        found[name] = matrix
+    for name, tensor in loaded.items():
+        if tensor.ndim != 2:
+            raise ValueError(f"the tensor {name[:100]!r} has shape {tensor.shape}, expected (n, d)")
+        found[name] = tensor
+    if not found:
+        raise ValueError("there is no tensor")
+    return found
+
+
+def _bad_tensors(reason: str) -> Problem:
+    return Problem(400, "tensors", f"the safetensors body cannot be read: {reason[:300]}")
+
+
+# -- what the collection is given --------------------------------------------------------------
+
+
+def matrices(body: Body[Any]) -> dict[str, Any]:
+    """Return the vectors of a request as matrices by modality; lists become float64."""
+    if body.vectors or not body.request.vectors:
+        return body.vectors
+    found = {}
+    for name, rows in body.request.vectors.items():
+        if len({len(row) for row in rows}) > 1:
+            raise InputError(f"the rows of modality {name!r} differ in length")
+        found[name] = np.array(rows, dtype=np.float64).reshape(
+            len(rows), len(rows[0]) if rows else 0
+        )
+    return found
+
+
+def raw_fields(body: Body[Any]) -> list[dict[str, Any]]:
+    """Return the raw items of a request with the pictures of its form."""
+    found = [item.fields() for item in body.request.items or []]
+    for row, picture in body.pictures.items():
+        if row >= len(found):
+            raise InputError(f"there is a file image.{row}, but only {len(found)} items")
+        found[row]["image"] = picture
+    return found

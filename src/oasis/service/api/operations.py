@@ -1,0 +1,107 @@
+"""What operations have in common: who may ask, how they are described, how much they take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
+
+from oasis.service.api import wire
+from oasis.service.api.bodies import FORM, JSON, TENSORS
+from oasis.service.api.served import Served, Service
+from oasis.service.http.problems import MEDIA_TYPE, Problem
+from oasis.service.settings import Scope
+
+bearer = HTTPBearer(auto_error=False, description="A read token, or the write token.")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": wire.ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
+}
+
+
+async def reading(service: Served, credentials: Credentials) -> None:
+    """Let only those in who may read."""
+    _check(service, credentials, Scope.READ)
+
+
+async def writing(service: Served, credentials: Credentials) -> None:
+    """Let only those in who may write."""
+    _check(service, credentials, Scope.WRITE)
+    if service.collection.readonly:
+        raise Problem(403, "readonly", "this service only reads; another process writes")
+
+
+def _check(service: Service, credentials: Credentials, wanted: Scope) -> None:
+    scope = service.settings.tokens.scope(credentials.credentials if credentials else None)
+    if scope >= wanted:
+        return
+    if scope > Scope.NOTHING:
+        raise Problem(403, "scope", "this token may read, but not write")
+    found = "it is not a known one" if credentials else "there is none"
+    raise Problem(
+        401,
+        "token",
+        f"a token is needed, and {found}; send it as: Authorization: Bearer TOKEN",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+READ = [Depends(reading)]
+WRITE = [Depends(writing)]
+
+
+def takes(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
+    """Describe the body of an operation, which is decoded by `read_body`."""
+    own = {"$ref": f"#/components/schemas/{form.__name__}"}
+    content: dict[str, Any] = {JSON: {"schema": own}}
+    if FORM in kinds:
+        file = {"type": "string", "format": "binary"}
+        content[FORM] = {
+            "schema": {
+                "type": "object",
+                "properties": {"request": own, "image.0": file, "image.1": file},
+            }
+        }
+    if TENSORS in kinds:
+        content[TENSORS] = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def gives(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Describe the answers of an operation."""
+    return {200: {"model": model}, **PROBLEMS}
+
+
+# -- how much ---------------------------------------------------------------------------------
+
+
+def n_rows(X: dict[str, Any]) -> int:
+    """Return how many rows the longest of the matrices has."""
+    return max((matrix.shape[0] for matrix in X.values()), default=0)
+
+
+def check_batch(service: Service, n: int, asked: wire.SearchRequest | None = None) -> None:
+    """Refuse more samples, or queries with more hits together, than are taken at once."""
+    limits = service.settings.limits
+    if n > limits.batch:
+        raise Problem(413, "too-large", f"at most {limits.batch} rows are taken at once, got {n}")
+    if asked is not None and n * (asked.k + asked.offset) > limits.hits:
+        raise Problem(
+            413, "too-large", f"{n} queries with {asked.k + asked.offset} hits each are too many: "
+            f"at most {limits.hits} hits are found at once"
+        )  # fmt: skip
+
+
+def check_raw(service: Service, n: int) -> None:
+    """Refuse more raw items than are taken at once."""
+    limit = service.settings.limits.raw_batch
+    if n > limit:
+        raise Problem(413, "too-large", f"at most {limit} raw items are taken at once, got {n}")
+
+
+def at_pointer(pointer: str, detail: str) -> Problem:
+    """Return the problem of one place in the body."""
+    return Problem(422, "input", detail, [(pointer, detail)])

@@ -1,0 +1,289 @@
+"""The API but for the search: what can be asked, and what is answered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zlib import crc32
+
+from fastapi import APIRouter, Query, Request, Response
+
+from oasis.errors import DataError, InputError
+from oasis.features.thumbnail import thumbnail
+from oasis.service.api import wire
+from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
+from oasis.service.api.operations import (
+    PROBLEMS,
+    READ,
+    WRITE,
+    at_pointer,
+    check_batch,
+    check_raw,
+    gives,
+    n_rows,
+    takes,
+)
+from oasis.service.api.pictures import check_pixels, media_type
+from oasis.service.api.served import Served, Service
+from oasis.service.http import metrics as prometheus
+from oasis.service.http.problems import Problem
+
+router = APIRouter()
+
+# -- changing ----------------------------------------------------------------------------------
+
+
+@router.post(
+    "/v1/ingest",
+    dependencies=WRITE,
+    responses=gives(wire.IngestAnswer),
+    openapi_extra=takes(wire.IngestRequest, FORM, TENSORS),
+)
+async def ingest(request: Request, service: Served) -> Response:
+    """Learn from a chunk and store its items: all of it, or nothing with an error.
+
+    Raw items that cannot be used are left out and listed, unless ``strict`` is set. When the answer
+    arrives, the chunk is on disk.
+    """
+    body = await read_body(request, service, wire.IngestRequest)
+    if body.request.items is None:
+        X = matrices(body)
+        check_batch(service, n_rows(X))
+        return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
+    items = raw_fields(body)
+    check_raw(service, len(items))
+    for row, item in enumerate(items):
+        if item["text"] is None and item["image"] is None:
+            raise at_pointer(f"/items/{row}", f"item {row} has neither a text nor a picture")
+    pictures = await service.read(lambda: _thumbnails(service, body, items))
+    return wire.answer(await service.change(lambda: _ingest_items(service, body, items, pictures)))
+
+
+def _ingest_vectors(
+    service: Service, body: Body[wire.IngestRequest], X: dict[str, Any]
+) -> dict[str, Any]:
+    asked, start = body.request, time.perf_counter()
+    labels = asked.labels
+    if labels is None:
+        raise InputError("the labels are missing; write null for a sample without")
+    service.collection.ingest(X, labels, asked.ids, asked.payload, asked.thumbnails)
+    return _ingested(service, n_rows(X), [], start)
+
+
+def _thumbnails(
+    service: Service, body: Body[wire.IngestRequest], items: list[dict[str, Any]]
+) -> list[bytes | None]:
+    """Return the thumbnails given, or made; a picture with too many pixels is refused here."""
+    limit = service.settings.limits.pixels
+    for item in items:
+        if item["image"] is not None:
+            check_pixels(item["image"], limit)
+    if body.request.thumbnails is not None:
+        return body.request.thumbnails
+    return [_thumbnail(item["image"], limit) for item in items]
+
+
+def _thumbnail(picture: bytes | None, limit: int) -> bytes | None:
+    try:
+        return None if picture is None else thumbnail(picture, limit)
+    except DataError:
+        return None  # the item is left out, and why is said where its features are made
+
+
+def _ingest_items(
+    service: Service,
+    body: Body[wire.IngestRequest],
+    items: list[dict[str, Any]],
+    pictures: list[bytes | None],
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    rejected = service.collection.ingest_items(
+        items, thumbnails=pictures, strict=body.request.strict
+    )
+    return _ingested(service, len(items) - len(rejected), rejected, start)
+
+
+def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> dict[str, Any]:
+    service.metrics.count("oasis_ingested_items_total", "Items ingested.", n=n)
+    service.metrics.observe(
+        "oasis_ingest_seconds", "Time to learn and store a chunk.", time.perf_counter() - start
+    )
+    return {
+        "ingested": n,
+        "rejected": [wire.rejected(each) for each in rejected],
+        "n_items": len(service.collection),
+    }
+
+
+@router.post(
+    "/v1/delete",
+    dependencies=WRITE,
+    responses=gives(wire.CountAnswer),
+    openapi_extra=takes(wire.IdsRequest),
+)
+async def delete(request: Request, service: Served) -> Response:
+    """Delete items for ever; every id must be there."""
+    body = await read_body(request, service, wire.IdsRequest)
+    ids = body.request.ids
+    return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
+
+
+@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(wire.CountAnswer))
+async def checkpoint(service: Served) -> Response:
+    """Write the whole model and the index, and erase the journal with the features in it."""
+    await service.change(service.collection.checkpoint)
+    return wire.answer({"n": len(service.collection)})
+
+
+@router.post(
+    "/v1/words",
+    dependencies=WRITE,
+    responses=gives(wire.CountAnswer),
+    openapi_extra=takes(wire.WordsRequest),
+)
+async def add_words(request: Request, service: Served) -> Response:
+    """Add vectors of class names to a collection whose label space was made from a mapping."""
+    body = await read_body(request, service, wire.WordsRequest)
+    vectors = body.request.vectors
+    await service.change(lambda: service.collection.add_words(vectors))
+    return wire.answer({"n": len(vectors)})
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+_Id = Annotated[str, Query(min_length=1, max_length=1024, description="The id of an item.")]
+_Kind = Annotated[
+    Literal["text", "number"], Query(description="Whether the id is a text or a whole number.")
+]
+
+
+def _id(text: str, kind: str) -> str | int:
+    if kind == "text":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise at_pointer("/id", f"the id {text[:100]!r} is no whole number") from None
+
+
+@router.get("/v1/item", dependencies=READ, responses=gives(wire.StoredAnswer))
+async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # noqa: A002
+    """Return an item as it is stored. The id stands in the query, as it may hold anything."""
+    key = _id(id, kind)
+    return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
+
+
+@router.get(
+    "/v1/thumbnail",
+    dependencies=READ,
+    responses={
+        200: {
+            "content": {kind: {} for kind in ("image/png", "image/jpeg")},
+            "description": "A small picture.",
+        },
+        304: {"description": "It is the one that you have."},
+        **PROBLEMS,
+    },
+)
+async def thumbnail_of(
+    request: Request,
+    service: Served,
+    id: _Id,  # noqa: A002
+    kind: _Kind = "text",
+) -> Response:
+    """Return the picture that came with an item."""
+    key = _id(id, kind)
+    picture = await service.read(lambda: service.collection.thumbnail(key))
+    if picture is None:
+        raise Problem(404, "no-picture", f"the item {id[:100]!r} has no picture")
+    tag = f'"{crc32(picture):08x}"'
+    headers = {"Cache-Control": "private, no-cache", "ETag": tag}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(picture, media_type=media_type(picture), headers=headers)
+
+
+@router.post(
+    "/v1/known",
+    dependencies=READ,
+    responses=gives(wire.IdsAnswer),
+    openapi_extra=takes(wire.IdsRequest),
+)
+async def known(request: Request, service: Served) -> Response:
+    """Return those of the ids that items have."""
+    body = await read_body(request, service, wire.IdsRequest)
+    ids = body.request.ids
+    found = await service.read(lambda: service.collection.known(ids))
+    return wire.answer({"ids": [each for each in dict.fromkeys(ids) if each in found]})
+
+
+@router.get("/v1/classes", dependencies=READ, responses=gives(wire.ClassesAnswer))
+async def classes(service: Served) -> Response:
+    """Return the classes in order of arrival."""
+    found = await service.read(service.collection.classes)
+    return wire.answer({"classes": [asdict(each) for each in found]})
+
+
+@router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
+async def rounds(service: Served) -> Response:
+    """Return every chunk ingested, in order, with its quality before it was learned."""
+    found = await service.read(service.collection.rounds)
+    return wire.answer({"rounds": [asdict(each) for each in found]})
+
+
+@router.get("/v1/stats", dependencies=READ, responses=gives(wire.StatsAnswer))
+async def stats(service: Served) -> Response:
+    """Return the collection in numbers."""
+    found = await service.read(service.collection.stats)
+    return wire.answer(wire.stats(found, readonly=service.collection.readonly))
+
+
+@router.get("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
+async def check(service: Served) -> Response:
+    """Read everything and return what is wrong with it, in words. Changes wait meanwhile."""
+    return wire.answer({"findings": await service.change(service.collection.check)})
+
+
+# -- watching ----------------------------------------------------------------------------------
+
+
+@router.get("/health/live", responses={200: {"model": wire.HealthAnswer}, 421: PROBLEMS[421]})
+async def live() -> Response:
+    """Say that the process answers."""
+    return wire.answer({"status": "live"})
+
+
+@router.get("/health/ready", responses=gives(wire.HealthAnswer))
+async def ready(service: Served) -> Response:
+    """Say whether searches and changes are taken; codes that are elsewhere are asked for there."""
+    if service.queue.stopping:
+        raise Problem(503, "stopping", "the service is being stopped")
+    await service.read(lambda: len(service.collection))
+    await service.probe()
+    return wire.answer({"status": "ready"})
+
+
+@router.get(
+    "/metrics",
+    dependencies=READ,
+    responses={200: {"content": {"text/plain": {}}}, **PROBLEMS},
+)
+async def metrics(service: Served) -> Response:
+    """Return counters, durations and sizes in the text format of Prometheus."""
+    found = await service.read(service.collection.stats)
+    gauges = (
+        ("oasis_items", "Items in the collection.", found.n_items),
+        ("oasis_classes", "Classes so far.", found.n_classes),
+        ("oasis_rounds", "Chunks ingested so far.", found.n_rounds),
+        ("oasis_disk_bytes", "Bytes of the collection's files.", sum(found.bytes.values())),
+        ("oasis_writer_queue", "Changes waiting or running.", len(service.queue)),
+        ("process_resident_memory_bytes", "Memory that the process holds.", _resident()),
+    )
+    return Response(service.metrics.text(gauges), media_type=prometheus.MEDIA_TYPE)
+
+
+def _resident() -> int:
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0

@@ -1,0 +1,119 @@
+"""The search over HTTP: what may be asked, and when it is worth a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+
+from oasis.collection import Hit
+from oasis.index import HammingIndex
+from oasis.service.api import wire
+from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
+from oasis.service.api.operations import (
+    READ,
+    at_pointer,
+    bearer,
+    check_batch,
+    check_raw,
+    gives,
+    n_rows,
+    reading,
+    takes,
+)
+from oasis.service.api.pictures import check_pixels
+from oasis.service.api.served import Served, Service
+
+router = APIRouter()
+
+_FEW_HITS = 100
+_FEW_CODES = 200_000
+_FEW_NUMBERS = 1 << 15
+
+
+@router.post(
+    "/v1/search",
+    dependencies=READ,
+    responses=gives(wire.SearchAnswer),
+    openapi_extra=takes(wire.SearchRequest, FORM, TENSORS),
+)
+async def search(request: Request, service: Served) -> Response:
+    """Search with vectors, with texts and pictures, with words, or for more like an item."""
+    body = await read_body(request, service, wire.SearchRequest)
+    asked, limits = body.request, service.settings.limits
+    if asked.k > limits.k:
+        raise at_pointer("/k", f"at most {limits.k} hits are given a query, got k={asked.k}")
+    if asked.k + asked.offset > limits.hits:
+        raise at_pointer("/offset", f"k + offset may be at most {limits.hits}")
+    if _is_short(service, body):
+        lists = _search(service, body)
+    else:
+        lists = await service.read(lambda: _search(service, body))
+    return wire.answer({"results": [[wire.hit(found) for found in hits] for hits in lists]})
+
+
+async def search_directly(request: Request, service: Service) -> Response:
+    """Answer a search as its route does; for `oasis.service.api.direct`."""
+    await reading(service, await bearer(request))
+    return await search(request, service)
+
+
+def search_route() -> APIRoute:
+    """Return the route of the search."""
+    return next(
+        route for route in router.routes if isinstance(route, APIRoute) and route.endpoint is search
+    )
+
+
+def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
+    """Return whether a search takes so little that a thread of its own would cost more.
+
+    About a millisecond, most of which holds the interpreter, so that threads could not share it
+    out anyway: an id or vectors of few numbers, few codes to scan, few hits to fetch. A reader
+    that follows a writer may have to catch up first, codes elsewhere are asked over the network, a
+    filter may go through all items, and features of raw items are dear; those take a thread.
+    """
+    asked, collection = body.request, service.collection
+    if asked.where or asked.words is not None or asked.items is not None:
+        return False
+    # before the index is touched: that would look for a commit, or connect, with all waiting
+    if collection.readonly or not collection.codes_are_here:
+        return False
+    lists = (asked.vectors or {}).values()
+    n = 1 if asked.like is not None else max([n_rows(body.vectors), *map(len, lists)])
+    if n * (asked.k + asked.offset) > _FEW_HITS:
+        return False
+    numbers = sum(matrix.size for matrix in body.vectors.values())
+    numbers += sum(len(row) for rows in lists for row in rows)
+    index = collection.index
+    return (
+        numbers <= _FEW_NUMBERS
+        and isinstance(index, HammingIndex)
+        and n * index.n_codes <= _FEW_CODES
+    )
+
+
+def _search(service: Service, body: Body[wire.SearchRequest]) -> list[list[Hit]]:
+    collection, asked = service.collection, body.request
+    how: dict[str, Any] = {
+        "k": asked.k,
+        "mode": asked.mode,
+        "where": asked.where,
+        "offset": asked.offset,
+    }
+    if asked.like is not None:
+        return [collection.more_like(asked.like, **how)]
+    if asked.words is not None:
+        check_batch(service, len(asked.words), asked)
+        return collection.search_words(asked.words, **how)
+    if asked.items is not None:
+        queries = raw_fields(body)
+        check_raw(service, len(queries))
+        for query in queries:
+            if query["image"] is not None:
+                check_pixels(query["image"], service.settings.limits.pixels)
+        return collection.search_items(queries, **how)
+    X = matrices(body)
+    check_batch(service, n_rows(X), asked)
+    return collection.search(X, **how)

@@ -1,0 +1,89 @@
+"""What the requests of one application share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from oasis.collection import Collection
+from oasis.service.api.writing import WriterQueue
+from oasis.service.http.metrics import Metrics
+from oasis.service.http.problems import Problem, busy
+from oasis.service.settings import Settings
+
+Answer = TypeVar("Answer")
+
+PROBE_SECONDS = 2.0
+"""Within which an engine elsewhere must answer for the service to call itself ready."""
+
+
+def _threads(settings: Settings) -> int:
+    return settings.limits.search_threads or max(4, 2 * (os.cpu_count() or 1))
+
+
+@dataclass
+class Service:
+    """A collection with what it is served by: threads that search, one that writes, counters."""
+
+    collection: Collection
+    settings: Settings
+    queue: WriterQueue = field(init=False)
+    metrics: Metrics = field(init=False, default_factory=Metrics)
+    _pool: ThreadPoolExecutor = field(init=False)
+    _probing: ThreadPoolExecutor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WriterQueue(self.settings.limits.ingests)
+        self._pool = ThreadPoolExecutor(_threads(self.settings), thread_name_prefix="oasis-search")
+        # one thread: an engine that is away is asked once at a time, and searches keep theirs
+        self._probing = ThreadPoolExecutor(1, thread_name_prefix="oasis-probe")
+
+    async def read(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask the collection something in a thread; given up after the time for an answer."""
+        seconds = self.settings.limits.answer_seconds
+        problem = busy(f"no answer within {seconds:g} seconds; ask for less, or come again")
+        return await _within(seconds, self._pool, ask, problem)
+
+    async def probe(self) -> None:
+        """See that codes can be searched, also where that is up to an engine elsewhere."""
+        if not self.collection.codes_are_here:
+            problem = busy("the engine that searches the codes does not answer in time")
+            await _within(PROBE_SECONDS, self._probing, lambda: len(self.collection.index), problem)
+
+    async def change(self, make: Callable[[], Answer]) -> Answer:
+        """Change the collection, in turn."""
+        return await self.queue.run(make)
+
+    def close(self) -> None:
+        """Wait for the running change and the running searches."""
+        self.queue.close()
+        for pool in (self._pool, self._probing):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+async def _within(
+    seconds: float, pool: ThreadPoolExecutor, ask: Callable[[], Answer], otherwise: Problem
+) -> Answer:
+    """Return what a thread of the pool answers, or raise the problem when the time is up."""
+    future = asyncio.get_running_loop().run_in_executor(pool, ask)
+    done, _ = await asyncio.wait([future], timeout=seconds)
+    if not done:
+        future.cancel()
+        raise otherwise
+    return future.result()
+
+
+async def service_of(request: Request) -> Service:
+    """Return the service that a request is for."""
+    # async, as what is not would be run in a thread
+    service: Service = request.app.state.service
+    return service
+
+
+Served = Annotated[Service, Depends(service_of)]

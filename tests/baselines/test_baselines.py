@@ -1,0 +1,351 @@
+"""FOMH, LEMON and their kernel: the published formulas; conformance, also of the controls."""
+
+import tracemalloc
+
+import hasher_checks
+import literal_baselines
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import toy
+from baseline_makers import N_BITS, fomh, itq, itq_refit, lemon, pca_sign, random_projection
+
+from oasis.baselines import FOMH, ITQ, LEMON, PCASign, Probe, RandomProjection
+from oasis.baselines.shared.kernel import AnchorKernel
+from oasis.codes import unpack
+from oasis.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("check", "make"),
+    hasher_checks.cases(
+        # as published, the weights of the modalities are fitted to a batch of queries
+        fomh=(fomh, {"check_encoding_is_row_wise"}),
+        lemon=(lemon, set()),
+        random_projection=(random_projection, set()),
+        pca_sign=(pca_sign, set()),
+        itq=(itq, set()),
+        # a batch method keeps the features of everything seen
+        itq_refit=(itq_refit, {"check_memory_does_not_grow_with_samples"}),
+    ),
+)
+def test_conformance(check, make):
+    check(make)
+
+
+def test_every_left_out_check_exists():
+    assert {
+        "check_encoding_is_row_wise",
+        "check_memory_does_not_grow_with_samples",
+    } <= set(hasher_checks.CHECKS)
+
+
+# FOMH
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sizes", [(50, 50, 50), (60, 35, 35)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sigma": "mean"},
+        {
+            "sigma": {"image": 7.0, "text": 4.0},
+            "alpha": 1e-3,
+            "beta": 2.0,
+            "gamma": 0.5,
+            "rho": 1.0,
+        },
+    ],
+)
+def test_fomh_equals_the_published_formulas(sizes, options, seed):
+    model = FOMH(8, n_anchors=20, random_state=seed, **options)
+    slow = literal_baselines.LiteralFOMH(8, 20, seed=seed, **options)
+    for number, n in enumerate(sizes):
+        X, y = toy.chunk(n, [seed, number], bare=0.1)
+        expected = slow.partial_fit(X, y, toy.NAMES)
+        model.partial_fit(X, y)
+        assert np.array_equal(unpack(model.codes_), expected)
+        state = model.state_
+        assert np.array_equal(state.variables.B, slow.B.T)
+        assert np.array_equal(state.variables.Z, slow.Z.T)
+        assert np.allclose(state.variables.Gm, slow.Gm.T)
+        assert np.allclose(state.variables.D, slow.D.T, rtol=1e-6, atol=1e-8)
+        for name, regression in state.regressions.items():
+            assert regression.mu == pytest.approx(slow.mu[name], rel=1e-7)
+            assert np.allclose(regression.W, slow.W[name].T, rtol=1e-5, atol=1e-7)
+            assert np.allclose(regression.BK, slow.old_BK[name].T)
+            assert np.allclose(np.tril(regression.KK), np.tril(slow.old_KK[name]))
+    query = toy.chunk(70, [seed, 99])[0]
+    assert np.array_equal(unpack(model.encode(query)), slow.encode(query))
+
+
+def test_fomh_carries_the_weights_from_batch_to_batch_of_1000_rows():
+    X, y = toy.chunk(60)
+    model = FOMH(8, n_anchors=6, sigma="mean", random_state=0).partial_fit(X, y)
+    slow = literal_baselines.LiteralFOMH(8, 6, "mean", seed=0)
+    slow.partial_fit(X, y, toy.NAMES)
+    query = toy.chunk(2300, 9)[0]
+    query["text"][1000:] += 3 * np.random.default_rng(0).random((1300, 14))
+    codes = unpack(model.encode(query))
+    assert np.array_equal(codes, slow.encode(query))
+    anew = np.vstack(
+        [
+            unpack(model.encode({name: each[start : start + 1000] for name, each in query.items()}))
+            for start in (0, 1000, 2000)
+        ]
+    )
+    assert np.array_equal(codes[:1000], anew[:1000])
+    assert not np.array_equal(codes, anew)
+    large = toy.chunk(1500, 3)
+    model.partial_fit(*large)
+    assert np.array_equal(model.codes_, model.encode(large[0]))
+
+
+def test_fomh_starts_anew_when_the_chunk_size_changes_and_keeps_mu():
+    model = fomh().partial_fit(*toy.chunk(40))
+    before = model.state_
+    rng = np.random.Generator(np.random.PCG64())
+    rng.bit_generator.state = before.generator
+    fresh = np.where(rng.random((30, N_BITS)) < 0.5, -1.0, 1.0)
+    # with one iteration the W step is fitted to the start, by the mu of the round before
+    model.set_params(n_iter=1).partial_fit(*toy.chunk(30, 1))
+    for name, regression in model.state_.regressions.items():
+        old = before.regressions[name]
+        phi = regression.kernel.features(toy.chunk(30, 1)[0][name])
+        assert np.allclose(regression.BK, old.BK + phi.T @ fresh)
+        KK = np.tril(regression.KK) + np.tril(regression.KK, -1).T
+        W = np.linalg.solve(KK / old.mu + 1e-3 * np.eye(len(KK)), regression.BK / old.mu)
+        assert np.allclose(regression.W, W, rtol=1e-5, atol=1e-7)
+
+
+def test_fomh_takes_all_rows_of_a_small_first_chunk_as_anchors():
+    model = FOMH(8, sigma="mean", random_state=0).partial_fit(*toy.chunk(12))
+    kernel = model.state_.regressions["image"].kernel
+    assert kernel.n_anchors == 12 and kernel.n_features == 13
+    assert {tuple(row) for row in kernel.anchors} == {
+        tuple(row) for row in toy.chunk(12)[0]["image"]
+    }
+
+
+def test_fomh_draws_the_same_anchors_for_every_modality():
+    X, y = toy.chunk(40)
+    X = {"image": X["image"], "copy": X["image"].copy()}
+    regressions = fomh().partial_fit(X, y).state_.regressions
+    assert np.array_equal(regressions["image"].kernel.anchors, regressions["copy"].kernel.anchors)
+
+
+def test_fomh_refuses_a_class_that_was_not_announced_and_changes_nothing():
+    model = fomh(classes=toy.NAMES[:6])
+    model.partial_fit(*toy.chunk(30))
+    assert model.classes_ == toy.NAMES[:6]
+    before = hasher_checks.fingerprint(model)
+    X, _ = toy.chunk(2, 1)
+    with pytest.raises(InputError, match="sample 1 has class 'unicorn', which is not one of the 6"):
+        model.partial_fit(X, [["sky"], ["unicorn"]])
+    assert hasher_checks.fingerprint(model) == before
+
+
+def test_fomh_does_not_depend_on_whether_classes_are_announced():
+    announced, free = fomh(classes=toy.NAMES), fomh()
+    for number, classes in enumerate((toy.NAMES[:3], toy.NAMES[3:])):
+        chunk = toy.chunk(40, number, classes=classes)
+        assert np.array_equal(announced.partial_fit(*chunk).codes_, free.partial_fit(*chunk).codes_)
+    assert set(free.classes_) == set(toy.NAMES) and free.n_seen_ == 80
+
+
+def test_fomh_uses_the_published_widths_by_default():
+    regressions = FOMH(8, random_state=0).partial_fit(*toy.chunk(20)).state_.regressions
+    assert regressions["image"].kernel.sigma == 140 and regressions["text"].kernel.sigma == 60
+    X, y = toy.chunk(20)
+    with pytest.raises(InputError, match="no kernel width for modality 'sound'"):
+        FOMH(8).partial_fit({"sound": X["image"]}, y)
+
+
+def test_fomh_learns_the_classes():
+    model = fomh()
+    for number in range(3):
+        X, y = toy.chunk(200, number)
+        model.partial_fit(X, y)
+    assert shares_a_label(model, y) > 0.9
+
+
+# LEMON
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sizes", [(40, 60, 30), (200, 17, 90)])
+@pytest.mark.parametrize("options", [{}, {"alpha": 0.5, "beta": 3.0, "gamma": 2.0, "xi": 0.1}])
+def test_lemon_equals_the_published_formulas(sizes, options, seed):
+    model = LEMON(8, random_state=seed, **options)
+    slow = literal_baselines.LiteralLEMON(8, seed=seed, **options)
+    for number, n in enumerate(sizes):
+        # classes keep arriving: 8, then 9, then 10
+        X, y = toy.chunk(n, [seed, number], classes=toy.NAMES[: 8 + number], bare=0.1)
+        expected = slow.partial_fit(X, y, toy.NAMES)
+        model.partial_fit(X, y)
+        assert np.array_equal(unpack(model.codes_), expected)
+        for name, W in slow.W.items():
+            assert np.allclose(model.state_.ridges[name].W, W, rtol=1e-7, atol=1e-9)
+    query = toy.chunk(50, [seed, 99])[0]
+    projections = sum(query[name] @ slow.W[name].T for name in query)
+    assert np.allclose(model.project(query), projections, rtol=1e-4, atol=1e-5)
+    columns = [toy.NAMES.index(name) for name in model.classes_]
+    sums = model.state_.sums
+
+    def total(left, right):
+        return sum(each[left].T @ each[right] for each in slow.seen)
+
+    assert np.allclose(sums.VV, total("V", "V"), atol=1e-7)
+    assert np.allclose(sums.BV, total("B", "V"), atol=1e-7)
+    assert np.allclose(sums.LV, total("L", "V")[columns], atol=1e-7)
+    assert np.allclose(sums.GV, total("G", "V")[columns], atol=1e-7)
+    assert np.allclose(sums.GB, total("G", "B")[columns], atol=1e-7)
+
+
+def test_lemon_keeps_classes_in_order_of_arrival():
+    X, _ = toy.chunk(3)
+    model = lemon().partial_fit(X, [["sky"], ["Sky", "sea"], []])
+    model.partial_fit(X, [["sea"], ["cat"], None])
+    assert model.classes_ == ("sky", "Sky", "sea", "cat") and model.n_seen_ == 6
+
+
+def test_lemon_learns_new_classes():
+    model = lemon()
+    for number, classes in enumerate((toy.NAMES[:3], toy.NAMES[:6], toy.NAMES[6:])):
+        X, y = toy.chunk(150, number, classes=classes)
+        model.partial_fit(X, y)
+    assert shares_a_label(model, y, classes=toy.NAMES[6:]) > 0.9
+
+
+def shares_a_label(model, y, **options):
+    """How often a query's nearest item of the last chunk shares a label with it."""
+    query, labels = toy.chunk(200, 99, **options)
+    distance = (unpack(model.encode(query)) != unpack(model.codes_)[:, None]).sum(axis=2)
+    nearest = distance.argmin(axis=0)
+    return np.mean([bool(set(labels[j]) & set(y[i])) for j, i in enumerate(nearest)])
+
+
+# what both have in common
+
+
+@pytest.mark.parametrize("make", [fomh, lemon])
+def test_no_array_of_samples_by_samples_is_formed(make):
+    n = 20_000
+    rng = np.random.default_rng(0)
+    X = {"image": rng.random((n, 6)), "text": rng.random((n, 4))}
+    y = [[toy.NAMES[number]] for number in rng.integers(10, size=n)]
+    model = make(n_iter=2)
+    tracemalloc.start()
+    model.partial_fit(X, y)
+    model.encode(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6 < n * n  # less than a byte for every pair
+
+
+@pytest.mark.parametrize(
+    ("hasher", "message"),
+    [
+        (FOMH(12), "n_bits must be a positive multiple of 8, got 12"),
+        (FOMH(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
+        (FOMH(8, n_iter=1.5), "n_iter must be a positive integer, got 1.5"),
+        (FOMH(8, gamma=0), "gamma must be a finite number, positive, got 0"),
+        (FOMH(8, rho=-1), "rho must be a finite number, at least 0, got -1"),
+        (FOMH(8, alpha=float("nan")), "alpha must be a finite number"),
+        (FOMH(8, sigma="median"), "must be a positive number or 'mean', got 'median'"),
+        (FOMH(8, sigma={"image": 0, "text": 1}), "sigma of 'image' must be .*, positive, got 0"),
+        (FOMH(8, classes="sky"), "classes must be a list of class names or None, got 'sky'"),
+        (FOMH(8, classes=iter(["sky"])), "classes must be a list of class names or None"),
+        (FOMH(8, classes=["sky", ""]), "class names are non-empty strings, classes holds ''"),
+        (FOMH(8, random_state="x"), "random_state must be None, .*, got 'x'"),
+        (LEMON(0), "got 0"),
+        (LEMON(8, beta=-1), "beta must be a finite number, at least 0, got -1"),
+        (LEMON(8, xi=0), "xi must be a finite number, positive, got 0"),
+        (LEMON(8, n_iter=0), "n_iter must be a positive integer, got 0"),
+        (RandomProjection(7), "got 7"),
+        (RandomProjection(8, random_state=-1), "random_state must be None, .*, got -1"),
+        (PCASign("64"), "got '64'"),
+        (ITQ(8, refit="yes"), "refit must be True or False, got 'yes'"),
+        (ITQ(8, n_iter=0), "n_iter must be a positive integer, got 0"),
+        (Probe(delta=0), "delta must be a finite number, positive, got 0"),
+        (Probe(joint=2), "joint must be True or False, got 2"),
+    ],
+)
+def test_bad_parameters_are_refused(hasher, message):
+    with pytest.raises(InputError, match=message):
+        hasher.partial_fit(*toy.chunk(30))
+    assert not hasattr(hasher, "state_")
+
+
+@pytest.mark.parametrize(
+    ("make", "changed"),
+    [
+        (fomh, {"n_bits": 32}),
+        (lemon, {"n_bits": 32}),
+        (lemon, {"xi": 2.0}),
+        (random_projection, {"n_bits": 32}),
+        (itq, {"refit": True}),
+        (itq_refit, {"refit": False}),
+        (lambda: Probe(), {"delta": 2.0}),
+    ],
+)
+def test_what_the_state_depends_on_is_fixed_once_learned(make, changed):
+    model = make().partial_fit(*toy.chunk(30))
+    with pytest.raises(
+        InputError, match=f"{next(iter(changed))} is fixed once a model has learned"
+    ):
+        model.set_params(**changed).partial_fit(*toy.chunk(30, 1))
+
+
+def test_a_generator_as_seed_is_used_and_moves_on():
+    rng = np.random.default_rng(0)
+    first = RandomProjection(8, random_state=rng).partial_fit(*toy.chunk(30)).codes_
+    second = RandomProjection(8, random_state=rng).partial_fit(*toy.chunk(30)).codes_
+    again = RandomProjection(8, random_state=np.random.default_rng(0))
+    assert np.array_equal(first, again.partial_fit(*toy.chunk(30)).codes_)
+    assert not np.array_equal(first, second)
+
+
+# kernel features
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("wrap_anchors", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
+def test_kernel_features_equal_a_loop(wrap, wrap_anchors, dtype):
+    X = toy.chunk(30)[0]["image"].astype(dtype)
+    X[4] = 0
+    rows = np.array([3, 9, 17])
+    kernel = AnchorKernel(wrap_anchors(X[rows]), 2.5, bias=True)
+    phi = kernel.features(wrap(X))
+    assert phi.shape == (30, 4) and phi.dtype == np.float64 and kernel.n_features == 4
+    for i in range(30):
+        for j, row in enumerate(rows):
+            expected = np.exp(-((X[i].astype(float) - X[row]) ** 2).sum() / (2 * 2.5**2))
+            assert phi[i, j] == pytest.approx(0 if i == 4 else expected, rel=1e-5)
+        assert phi[i, 3] == (i != 4)
+    assert AnchorKernel(wrap_anchors(X[rows]), 2.5, bias=False).features(wrap(X)).shape == (30, 3)
+
+
+def test_mean_width_is_the_root_mean_squared_distance():
+    X = toy.chunk(30)[0]["image"]
+    rows = np.array([3, 9, 17])
+    squares = [((x - X[row]) ** 2).sum() for x in X for row in rows]
+    assert AnchorKernel.at(X, rows, "mean", bias=True).sigma == pytest.approx(
+        np.sqrt(np.mean(squares))
+    )
+    assert AnchorKernel.at(np.zeros((3, 2)), np.array([0]), "mean", bias=True).sigma == 1
+
+
+def test_features_that_overflow_are_refused():
+    model = fomh().partial_fit(*toy.chunk(30))
+    X, y = toy.chunk(10, 1)
+    before = hasher_checks.fingerprint(model)
+    with pytest.raises(InputError, match="features this large"):
+        model.partial_fit({**X, "image": X["image"] * 1e200}, y)
+    with pytest.raises(InputError, match="features this large"):
+        model.encode({"image": X["image"] * 1e200})
+    assert hasher_checks.fingerprint(model) == before
+    with pytest.raises(InputError, match="features this large"):
+        lemon().partial_fit(X, y).encode({"image": np.full((2, 20), 1e308)})

@@ -1,0 +1,231 @@
+"""OMH-DQ, SAPMH, THOR and IW-OMH: conformance, and what they have in common."""
+
+import tracemalloc
+
+import hasher_checks
+import literal_rivals
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import toy
+from baseline_makers import N_BITS, VECTORS, iwomh, omhdq, sapmh, thor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oasis.baselines import FOMH, IWOMH, OMHDQ, SAPMH, THOR
+from oasis.baselines.shared.gram import GramSums
+from oasis.baselines.shared.psd import PSDFactor
+from oasis.baselines.shared.similarity import (
+    similarity_between,
+    similarity_squared,
+    similarity_times,
+)
+from oasis.errors import InputError
+from oasis.model.ridge import MAX_FEATURES
+
+# a batch method keeps the features of everything seen, and the weights of the modalities are
+# fitted to a batch of queries
+BATCH = {"check_memory_does_not_grow_with_samples", "check_encoding_is_row_wise"}
+
+
+@pytest.mark.parametrize(
+    ("check", "make"),
+    hasher_checks.cases(
+        omhdq=(omhdq, BATCH),
+        sapmh=(sapmh, BATCH),
+        thor=(thor, set()),
+        # as published, errors are measured against the largest of a batch of queries
+        iwomh=(iwomh, {"check_encoding_is_row_wise"}),
+    ),
+)
+def test_conformance(check, make):
+    check(make)
+
+
+def test_every_left_out_check_exists():
+    assert set(hasher_checks.CHECKS) >= BATCH
+
+
+def test_each_method_says_what_kind_it_is():
+    assert [(make.is_batch, make.needs_classes) for make in (OMHDQ, SAPMH, THOR, IWOMH)] == [
+        (True, False),
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+# what they have in common
+
+
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+def test_no_array_of_samples_by_samples_is_formed(make):
+    n = 20_000
+    rng = np.random.default_rng(0)
+    X = {"image": rng.random((n, 6)), "text": rng.random((n, 4))}
+    y = [[toy.NAMES[number]] for number in rng.integers(10, size=n)]
+    model = make()
+    model.set_params(**{"n_iter": 2} if hasattr(model, "n_iter") else {"max_iter": 2})
+    tracemalloc.start()
+    model.partial_fit(X, y)
+    model.encode(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6 < n * n  # less than a byte for every pair
+
+
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
+    model = make().partial_fit(*toy.chunk(30))
+    before = hasher_checks.fingerprint(model)
+    for sparse in ((), ("image", "text")):
+        X, y = toy.chunk(20, 1, sparse=sparse)
+        with pytest.raises(InputError, match="features this large cannot be used"):
+            model.partial_fit({name: values * 1e200 for name, values in X.items()}, y)
+        assert hasher_checks.fingerprint(model) == before
+
+
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+def test_no_query_gives_no_codes(make):
+    model = make().partial_fit(*toy.chunk(30))
+    nothing = {name: values[:0] for name, values in toy.chunk(1)[0].items()}
+    assert model.encode(nothing).shape == (0, N_BITS // 8)
+
+
+@pytest.mark.parametrize("make", [THOR, IWOMH])
+def test_a_modality_that_is_too_wide_is_refused(make):
+    model = make(8, labels="orthogonal")
+    if make is IWOMH:
+        model.set_params(classes=["sky"])
+    X = {"text": sp.csr_array((2, MAX_FEATURES + 1))}
+    with pytest.raises(InputError, match=f"at most {MAX_FEATURES} are accepted"):
+        model.partial_fit(X, [["sky"], []])
+
+
+@pytest.mark.parametrize(
+    ("hasher", "message"),
+    [
+        (OMHDQ(12), "n_bits must be a positive multiple of 8, got 12"),
+        (OMHDQ(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
+        (OMHDQ(8, n_iter=1.5), "n_iter must be a positive integer, got 1.5"),
+        (OMHDQ(8, delta=0), "delta must be a finite number, positive, got 0"),
+        (OMHDQ(8, lam=-1), "lam must be a finite number, at least 0, got -1"),
+        (OMHDQ(8, query_weights="best"), "must be 'published' or 'inverse', got 'best'"),
+        (OMHDQ(8, dtype="float16"), "dtype must be 'float32' or 'float64', got 'float16'"),
+        (OMHDQ(8, sigma="median"), "must be a positive number or 'mean', got 'median'"),
+        (OMHDQ(8, random_state="x"), "random_state must be None, .*, got 'x'"),
+        (SAPMH(8, k=0), "k must be a positive integer, got 0"),
+        (SAPMH(8, max_iter=0), "max_iter must be a positive integer, got 0"),
+        (SAPMH(8, theta=0), "theta must be a finite number, positive, got 0"),
+        (SAPMH(8, rho=float("nan")), "rho must be a finite number"),
+        (SAPMH(8, w_weight="mu_2"), "w_weight must be 'rho' or 'mu', got 'mu_2'"),
+        (SAPMH(8, mu_features=None), "mu_features must be 'own' or 'first', got None"),
+        (THOR(0, VECTORS), "got 0"),
+        (THOR(8, VECTORS, gamma=0), "gamma must be a finite number, positive, got 0"),
+        (THOR(8, VECTORS, beta=-1), "beta must be a finite number, at least 0, got -1"),
+        (THOR(8, 7), "labels must be a mapping"),
+        (IWOMH(8, toy.NAMES, VECTORS, theta=0), "theta must be a finite number, positive, got 0"),
+        (IWOMH(8, "sky", VECTORS), "classes must be a list of class names or None, got 'sky'"),
+        (IWOMH(8, [], VECTORS), "must know all classes"),
+        (
+            IWOMH(8, toy.NAMES, VECTORS, ridge_on="all"),
+            "must be 'diagonal' or 'entries', got 'all'",
+        ),
+        (IWOMH(8, ["unicorn"], VECTORS), "sample 0 has class"),
+        (IWOMH(8, [*toy.NAMES, "unicorn"], VECTORS), "unicorn"),
+        (SAPMH(8, sigma={"image": 1.0}), "no kernel width for modality 'text'"),
+    ],
+)
+def test_bad_parameters_are_refused(hasher, message):
+    with pytest.raises(InputError, match=message):
+        hasher.partial_fit(*toy.chunk(30))
+    assert not hasattr(hasher, "state_")
+
+
+@pytest.mark.parametrize(
+    ("make", "changed"),
+    [
+        (omhdq, {"n_bits": 32}),
+        (sapmh, {"n_bits": 32}),
+        (thor, {"n_bits": 32}),
+        (iwomh, {"n_bits": 32}),
+        (iwomh, {"classes": toy.NAMES[:6]}),
+    ],
+)
+def test_what_the_state_depends_on_is_fixed_once_learned(make, changed):
+    model = make().partial_fit(*toy.chunk(30))
+    with pytest.raises(
+        InputError, match=f"{next(iter(changed))} is fixed once a model has learned"
+    ):
+        model.set_params(**changed).partial_fit(*toy.chunk(30, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
+def test_products_with_the_similarity_equal_those_with_the_matrix(seed, n, c):
+    rng = np.random.default_rng(seed)
+    L = (rng.random((n, c)) < 0.4).astype(float)
+    S = literal_rivals.similarity(L)
+    sparse, left, right = sp.csr_array(L), rng.random((n, 3)), rng.random((n, 2))
+    assert np.allclose(similarity_times(sparse, left), S @ left)
+    assert np.allclose(similarity_between(sparse, left, right), left.T @ S @ right)
+    assert similarity_squared(sparse) == pytest.approx(np.sum(S**2))
+
+
+def test_a_singular_system_gets_a_ridge_and_a_regular_one_none():
+    rng = np.random.default_rng(0)
+    for rank in (6, 3):
+        F = rng.random((rank, 6))
+        A, Y = F.T @ F, F.T @ rng.random((rank, 2))
+        X = PSDFactor.of(A).solve(Y)
+        assert np.allclose(A @ X, Y, rtol=1e-7)
+        if rank == 6:
+            assert np.allclose(X, np.linalg.solve(A, Y), rtol=1e-7)
+        rows = Y.T.copy()
+        PSDFactor.of(A).solve_rows(rows)
+        assert np.allclose(rows, X.T)
+    assert not PSDFactor.of(np.zeros((2, 2))).solve(np.ones((2, 1))).any()
+    with pytest.raises(InputError, match="cannot be solved in float64"):
+        PSDFactor.of(np.full((2, 2), np.inf))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_of_a_stream_equal_those_of_everything(dtype, sparse):
+    rng = np.random.default_rng(0)
+    sums, Xs, Bs = GramSums.zero(3, 7), [], []
+    for n in (5, 4500):
+        X, B = rng.random((n, 7)).astype(dtype), np.sign(rng.standard_normal((n, 3)))
+        before = sums.XX.copy()
+        new = sums.plus(sp.csr_array(X) if sparse else X, B)
+        assert np.array_equal(sums.XX, before)
+        sums = new
+        Xs.append(X.astype(np.float64))
+        Bs.append(B)
+    X, B = np.vstack(Xs), np.vstack(Bs)
+    assert np.allclose(np.tril(sums.XX), np.tril(X.T @ X))
+    assert np.allclose(sums.BX, B.T @ X, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: FOMH(8, 4, 1.0, gamma=1e-300, random_state=0),
+            "phi'phi \\+ gamma mu I is singular .* gamma=1e-300 is too small .*; raise gamma",
+        ),
+        (
+            lambda: OMHDQ(8, 4, 1.0, delta=1e-300, random_state=0),
+            "phi'phi \\+ delta mu I is singular .* delta=1e-300 is too small .*; raise delta",
+        ),
+        (
+            lambda: IWOMH(8, ["sky"], "orthogonal", theta=1e-300, random_state=0),
+            "X'X \\+ theta I is singular .* theta=1e-300 is too small .* or raise theta",
+        ),
+    ],
+)
+def test_a_ridge_that_is_lost_in_rounding_is_named(make, message):
+    model = make()
+    with pytest.raises(InputError, match=message):
+        model.partial_fit({"image": np.ones((6, 4))}, [["sky"]] * 6)
+    assert not hasattr(model, "state_")

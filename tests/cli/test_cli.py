@@ -1,0 +1,441 @@
+"""The command line from end to end: what is printed, what is written, what the exit codes are."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from oasis.cli import ingest, main, reference
+from oasis.cli.conditions import parse_where
+from oasis.cli.console import file_size
+from oasis.collection import Collection
+from oasis.errors import InputError, OasisError
+from oasis.features.extractor import Extractor, Function
+from oasis.features.thumbnail import MAX_BYTES
+
+TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@1")
+WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
+
+
+@pytest.fixture
+def oasis(monkeypatch, capsys):
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["oasis", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def row(number):
+    kind = list(WORDS)[number % 3]
+    words = WORDS[kind].split()
+    return {
+        "id": f"item-{number}",
+        "text": f"{words[number % 2]} {words[2]} number{number}",
+        "labels": [kind],
+        "payload": {"year": 2000 + number},
+    }
+
+
+def write_jsonl(path, rows):
+    path.write_text(
+        "".join(each if isinstance(each, str) else json.dumps(each) + "\n" for each in rows)
+    )
+    return path
+
+
+@pytest.fixture
+def filled(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(60)])
+    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--batch", 40)
+    assert (code, err) == (0, "")
+    return tmp_path / "c.oasis"
+
+
+def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):
+    source = write_jsonl(
+        tmp_path / "items.jsonl",
+        [
+            row(0),
+            "no json\n",
+            row(1),
+            row(0),
+            {"id": "x", "text": "a", "labels": "sky"},
+            {"id": "y", "image": "missing.png"},
+            {"id": "z" * 2000, "text": "an id that is too long"},
+            row(2),
+        ],
+    )
+    target = tmp_path / "c.oasis"
+    code, out, err = oasis("ingest", target, source, *TEXT_ONLY, "--json")
+    summary = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (summary["read"], summary["ingested"], summary["rejected"]) == (8, 3, 5)
+    lines = Path(summary["rejects"]).read_text().splitlines()
+    assert summary["rejects"] == f"{target}.rejects.jsonl"
+    rejected = [json.loads(line) for line in lines]
+    assert [each["where"].split(":")[1] for each in rejected] == ["2", "4", "5", "6", "7"]
+    assert "no JSON" in rejected[0]["reason"] and "earlier" in rejected[1]["reason"]
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.check() == []
+        assert opened.get("item-2").payload == {"year": 2002}
+
+
+def test_ingest_may_say_how_many_bits_are_owned_and_says_so_again(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(30)])
+    target, options = tmp_path / "c.oasis", ("--bits", 32, "--owned", 32)
+    code, out, _ = oasis("ingest", target, source, *TEXT_ONLY, *options, "--json")
+    assert (code, json.loads(out)["ingested"]) == (0, 30)
+    code, out, _ = oasis("ingest", target, source, *options, "--json")
+    assert (code, json.loads(out)["skipped"]) == (0, 30)
+    with Collection.open(target, readonly=True) as c:
+        codes, _ = c.index.items()
+        assert len(np.unique(codes, axis=0)) == len(WORDS)
+        assert np.bitwise_count(codes).sum(axis=1).tolist() == [1] * 30  # one bit for each class
+
+
+def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled, tmp_path, oasis):
+    source = write_jsonl(tmp_path / "more.jsonl", [row(number) for number in range(50, 70)])
+    code, out, _ = oasis("ingest", filled, source, "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert (summary["skipped"], summary["ingested"], summary["items"]) == (10, 10, 70)
+    assert summary["rejects"] is None
+    assert not list(tmp_path.glob("*.rejects.jsonl"))
+
+
+def test_strict_stops_before_anything_is_written(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(0), row(1), '{"id": 3}\n'])
+    target = tmp_path / "c.oasis"
+    code, out, err = oasis("ingest", target, source, *TEXT_ONLY, "--strict")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1 and "items.jsonl:3" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items.jsonl"]
+    write_jsonl(source, [row(0), row(1)])
+    assert oasis("ingest", target, source, *TEXT_ONLY, "--strict")[0] == 0
+
+
+def test_first_chunk_waits_for_a_label(tmp_path, oasis):
+    rows = [{**row(number), "labels": [] if number < 300 else ["sea"]} for number in range(310)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    code, out, _ = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--batch", 9, "--json")
+    assert (code, json.loads(out)["ingested"]) == (0, 310)
+
+
+def test_csv_fields_have_names_and_separators(tmp_path, oasis):
+    source = tmp_path / "items.csv"
+    source.write_text("key,caption,tags,year\n7,a boat,sea|sky,1999\n8,a street,town,2001\n")
+    code, _, err = oasis(
+        *("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--id-field", "key"),
+        *("--text-field", "caption", "--labels-field", "tags", "--labels-separator", "|"),
+        *("--keep", "year"),
+    )
+    assert (code, err) == (0, "")
+    with Collection.open(tmp_path / "c.oasis", readonly=True) as opened:
+        assert opened.get("7").labels == ("sea", "sky")
+        assert opened.get("8").payload == {"year": 2001}
+
+
+def test_killed_ingest_goes_on_where_it_was(tmp_path):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(1200)])
+    target = tmp_path / "c.oasis"
+    command = [sys.executable, "-m", "oasis", "ingest", target, source, *TEXT_ONLY]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen([*command, "--batch", "10"], env=environment) as writer:
+        while writer.poll() is None and _n_rounds(target) < 3:
+            time.sleep(0.02)
+        writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True)
+    summary = json.loads(done.stdout)
+    assert summary["skipped"] >= 30
+    assert summary["skipped"] + summary["ingested"] == 1200 == summary["items"]
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.check() == []
+
+
+def test_interrupted_ingest_says_how_to_go_on(filled, tmp_path, oasis, monkeypatch):
+    def interrupt(*_, summary, **__):
+        summary.ingested = 7
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ingest, "feed", interrupt)
+    code, out, err = oasis("ingest", filled, tmp_path / "items.jsonl")
+    assert (code, out) == (1, "")
+    assert "7 items are stored" in err and "again" in err
+
+
+def _n_rounds(target):
+    if not (target / "catalog.sqlite").exists():
+        return 0
+    try:
+        with Collection.open(target, readonly=True) as opened:
+            return opened.stats().n_rounds
+    except OasisError:  # it is only just being made
+        return 0
+
+
+def test_search_by_text_word_and_item_agree_with_the_collection(filled, oasis):
+    with Collection.open(filled, readonly=True) as opened:
+        by_text = opened.search_items([{"text": "boat anchor"}], k=5)[0]
+        by_word = opened.search_words(["sea", "ship"], k=4, mode="hamming")
+        by_item = opened.more_like("item-3", k=3)
+    _, out, _ = oasis("search", filled, "--text", "boat anchor", "-k", 5, "--json")
+    assert _ids(out) == [[hit.id for hit in by_text]]
+    assert json.loads(out)["results"][0]["query"] == {"text": "boat anchor"}
+    assert all(hit["labels"] == ["sea"] for hit in json.loads(out)["results"][0]["hits"])
+    _, out, _ = oasis(
+        *("search", filled, "--word", "sea", "--word", "ship", "-k", 4),
+        *("--mode", "hamming", "--json"),
+    )
+    assert _ids(out) == [[hit.id for hit in hits] for hits in by_word]
+    _, out, _ = oasis("search", filled, "--like", "item-3", "-k", 3, "--json")
+    assert _ids(out) == [[hit.id for hit in by_item]]
+
+
+def _ids(out):
+    return [[hit["id"] for hit in result["hits"]] for result in json.loads(out)["results"]]
+
+
+def test_search_prints_a_table_and_filters(filled, oasis):
+    code, out, _ = oasis(
+        *("search", filled, "--text", "boat", "--where", "year>=2010", "--where", "year<2020"),
+        *("--where", '{"$labels": {"has": "sea"}}'),
+    )
+    lines = [line.split() for line in out.splitlines() if "item-" in line]
+    assert code == 0
+    assert sorted(line[3] for line in lines) == ["item-12", "item-15", "item-18"]
+    assert (
+        oasis("search", filled, "--text", "boat", "--where", "year=1900")[1].count("nothing") == 1
+    )
+
+
+def test_search_without_knowledge_says_so(filled, oasis):
+    code, out, err = oasis("search", filled, "--text", "xylophone", "-k", 1)
+    scores = [line.split()[1] for line in out.splitlines() if "item-" in line]
+    assert code == 0
+    assert (scores == ["+0.000"]) == ("nothing like this query" in err)
+
+
+def test_collection_with_an_extractor_of_ones_own_answers_what_it_can(tmp_path, oasis):
+    length = Function("length@1", lambda texts: [[len(text), 1.0] for text in texts], 2)
+    own = Extractor({"text": ("text", length)})
+    with Collection.open(tmp_path / "c.oasis", extractor=own) as opened:
+        opened.ingest_items([row(number) for number in range(9)])
+    assert oasis("search", tmp_path / "c.oasis", "--like", "item-3")[0] == 0
+    code, _, err = oasis("search", tmp_path / "c.oasis", "--text", "boat")
+    assert code == 1
+    assert "no embedder is called 'length@1'" in err
+
+
+def test_like_finds_a_whole_number(tmp_path, oasis):
+    rows = [{**row(number), "id": number} for number in range(9)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    code, out, _ = oasis("search", tmp_path / "c.oasis", "--like", "3", "-k", 2, "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["query"] == {"like": 3}
+
+
+def test_pictures_from_a_folder_to_a_contact_sheet(tmp_path, oasis):
+    folder = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for kind, colour in (("circle", "red"), ("square", "blue")):
+        (folder / kind).mkdir(parents=True)
+        for number in range(6):
+            image = Image.new("RGB", (120, 90), tuple(rng.integers(150, 255, 3).tolist()))
+            draw = ImageDraw.Draw(image)
+            corner = rng.integers(5, 40, 2).tolist()
+            box = (*corner, corner[0] + 45, corner[1] + 45)
+            (draw.ellipse if kind == "circle" else draw.rectangle)(box, fill=colour)
+            image.save(folder / kind / f"{number}.png")
+            (folder / kind / f"{number}.txt").write_text(f"a {colour} {kind}")
+    (folder / "circle" / "broken.png").write_bytes(b"no picture")
+    target = tmp_path / "p.oasis"
+    common = ("ingest", target, folder, "--labels-from-folders")
+    assert oasis(*common, "--strict")[0] == 1
+    assert not target.exists()
+    code, out, err = oasis(*common)
+    assert (code, err) == (0, "")
+    assert "12 items ingested" in out and "1 left out" in out
+    query = folder / "square" / "0.png"
+    sheet = tmp_path / "hits.png"
+    code, out, _ = oasis("search", target, "--image", query, "-k", 6, "--save", sheet, "--json")
+    assert code == 0
+    hits = json.loads(out)["results"][0]["hits"]
+    assert [hit["labels"] for hit in hits] == [["square"]] * 6
+    with Image.open(sheet) as drawn, Collection.open(target, readonly=True) as opened:
+        assert drawn.format == "PNG" and drawn.width > 5 * 160
+        blue = np.asarray(drawn.convert("RGB"), dtype=int)
+        assert ((blue[..., 2] > 200) & (blue[..., :2].max(axis=2) < 60)).sum() > 6 * 1000
+        thumbnail = opened.thumbnail("square/0.png")
+        assert thumbnail is not None and len(thumbnail) <= MAX_BYTES
+    code, out, _ = oasis("search", target, "--image", query, "--text", "red circle", "--json")
+    assert (code, json.loads(out)["results"][0]["query"]["text"]) == (0, "red circle")
+
+
+def test_info_tells_classes_rounds_and_sizes(filled, oasis):
+    code, out, _ = oasis("info", filled, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {each["name"]: each["n"] for each in found["classes"]} == dict.fromkeys(WORDS, 20)
+    assert [each["n"] for each in found["rounds"]] == [40, 20]
+    assert found["rounds"][0]["precision"] is None
+    assert found["rounds"][1]["precision"] > found["rounds"][1]["chance"]
+    assert found["norms"]["W text"] > 0
+    code, out, _ = oasis("info", filled)
+    assert code == 0
+    assert "60 now, 60 ever" in out and "hashed-text-64-tf@1" in out and "since round" in out
+
+
+@pytest.mark.parametrize("form", ["faiss", "npz", "parquet"])
+def test_export_holds_every_code_under_its_id(filled, tmp_path, oasis, form):
+    out = tmp_path / f"codes.{form}"
+    code, printed, _ = oasis("export", filled, out, "--format", form, "--json")
+    assert (code, json.loads(printed)["items"]) == (0, 60)
+    with Collection.open(filled, readonly=True) as opened:
+        truth = {f"item-{number}": opened.get(f"item-{number}").code for number in range(60)}
+    if form == "faiss":
+        index = faiss.read_index_binary(str(out))
+        lines = (tmp_path / "codes.faiss.ids.jsonl").read_text().splitlines()
+        keys = {each["key"]: each["id"] for each in map(json.loads, lines)}
+        codes = faiss.vector_to_array(faiss.downcast_IndexBinary(index.index).xb).reshape(60, 8)
+        ids = faiss.vector_to_array(index.id_map)
+        found = {keys[int(key)]: each.tobytes() for key, each in zip(ids, codes, strict=True)}
+    elif form == "npz":
+        with np.load(out) as arrays:
+            found = {
+                str(key): each.tobytes()
+                for key, each in zip(arrays["ids"], arrays["codes"], strict=True)
+            }
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        rows = parquet.read_table(out).to_pylist()
+        found = {each["id"]: each["code"] for each in rows}
+        assert rows[3]["labels"] == ["sea"] and json.loads(rows[3]["payload"]) == {"year": 2003}
+    assert found == truth
+
+
+def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "i.jsonl", [{**row(n), "id": 5 * n} for n in range(9)])
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    oasis("export", tmp_path / "c.oasis", tmp_path / "c.faiss", "--format", "faiss")
+    index = faiss.read_index_binary(str(tmp_path / "c.faiss"))
+    assert faiss.vector_to_array(index.id_map).tolist() == [5 * n for n in range(9)]
+    assert not (tmp_path / "c.faiss.ids.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("search", "nowhere", "--text", "a"), "there is no collection at nowhere"),
+        (("search", "C", "--like", "nobody"), "no item has the id 'nobody'"),
+        (("search", "C", "--text", "a", "--where", "{broken"), "is no JSON"),
+        (("search", "C", "--text", "a", "--where", "year"), "is no condition"),
+        (("search", "C", "--text", "boat", "--save", "no/such/folder.png"), "cannot write"),
+        (("search", "C", "--image", "no.png"), "expected one of ['text']"),
+        (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
+        (("export", "C", "no/such/folder.npz"), "cannot write"),
+        (("info", "nowhere"), "there is no collection"),
+        (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
+        (("ingest", "C", "I", "--bits", "32"), "64 bits"),
+        (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
+        (("ingest", "N", "I", "--owned", "65"), "an integer from 0 to n_bits, 64"),
+        (("ingest", "N", "I", "--bits", "7"), "a positive multiple of 8"),
+        (("ingest", "C", "I", "--image-extractor", "none"), "is recorded"),
+        (("ingest", "I", "I"), "is a file"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_1(filled, tmp_path, oasis, arguments, said):
+    names = {"C": filled, "I": tmp_path / "items.jsonl", "N": tmp_path / "new.oasis"}
+    code, out, err = oasis(*(names.get(each, each) for each in arguments))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert said in err
+    assert not names["N"].exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "C"),
+        ("search", "C", "--text", "a", "--like", "b"),
+        ("search", "C", "--text", "a", "--mode", "best"),
+        ("search", "C", "--text", "a", "-k", "0"),
+        ("ingest", "C"),
+        ("frobnicate",),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(filled, oasis, arguments):
+    code, out, err = oasis(*(filled if each == "C" else each for each in arguments))
+    assert (code, out) == (2, "")
+    assert "Usage" in err
+
+
+@pytest.mark.parametrize("command", ["demo", "ingest", "search", "info", "export"])
+def test_help_has_an_example(oasis, command):
+    code, out, _ = oasis(command, "-h")
+    assert code == 0
+    assert f"Example: oasis {command}" in out
+
+
+def test_reference_is_current():
+    path = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+    assert path.read_text("utf-8") == reference.reference(), (
+        "run: python -m oasis.cli.reference docs/cli.md"
+    )
+
+
+def test_where_reads_scalars_as_json_and_refuses_two_equalities():
+    assert parse_where(["a=1", "b=x y", "c=null", 'd="1"', "e=[1]"]) == {
+        "a": 1,
+        "b": "x y",
+        "c": None,
+        "d": "1",
+        "e": "[1]",
+    }
+    assert parse_where(['{"a": {"gt": 1}}', "a<=3"]) == {"a": {"gt": 1, "lte": 3}}
+    with pytest.raises(InputError, match="two conditions on 'a'"):
+        parse_where(["a=1", "a=2"])
+
+
+def test_a_terminal_without_unicode_gets_an_answer(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "i.jsonl", [{**row(n), "id": f"Bär {n}"} for n in range(6)])
+    command = [sys.executable, "-m", "oasis"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    def run(*arguments):
+        return subprocess.run(
+            [*command, *map(str, arguments)], env=environment, capture_output=True, check=True
+        ).stdout.decode("ascii")
+
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    assert "B?r" in run("search", tmp_path / "c.oasis", "--word", "sea")
+    found = json.loads(run("search", tmp_path / "c.oasis", "--word", "sea", "--json"))
+    assert found["results"][0]["hits"][0]["id"].startswith("Bär")
+
+
+def test_sizes_for_people():
+    assert [file_size(n) for n in (999, 1000, 10**6, 10**9, 10**12)] == [
+        "999 B",
+        "1.0 kB",
+        "1.0 MB",
+        "1.0 GB",
+        "1.0 TB",
+    ]

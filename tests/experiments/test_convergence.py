@@ -1,0 +1,172 @@
+"""Convergence: the loss against its literal form, the trace against the model itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import literal
+import numpy as np
+import pytest
+import toy
+
+from oasis.datasets.dataset import Dataset
+from oasis.errors import FormatError, InputError, NewerVersionError
+from oasis.experiments.grid import Notice, trace_runs
+from oasis.experiments.measure.convergence import OldSums, round_loss, trace_run
+from oasis.experiments.measure.traces import RoundTrace, Trace, read_traces, write_trace
+from oasis.experiments.run.definition import Grid, Run, load_dataset, runbook_for
+from oasis.labels import LabelSpace
+from oasis.metrics import mean_average_precision
+from oasis.model import OASIS
+from oasis.model.ridge import Ridge
+from oasis.model.updates import Iterate, Weights, iterate
+from oasis.streams import rounds
+
+WEIGHTS = {"alpha": 3.0, "beta": 0.7, "gamma": 1.3, "theta": 0.5}
+DELTA = 0.8
+
+
+@pytest.mark.parametrize("sizes", [(60, 45), (40, 7)])
+def test_loss_is_the_literal_one_over_two_rounds(sizes: tuple[int, int]) -> None:
+    n_bits, weights = 8, Weights(**WEIGHTS)
+    space = LabelSpace.of(toy.class_vectors(6))
+    rng = np.random.default_rng(0)
+    old = OldSums.zero(n_bits)
+    ridges = {name: Ridge.zero(n_bits, d, DELTA) for name, d in (("image", 20), ("text", 14))}
+    before: list[dict] = []
+    for seed, n in enumerate(sizes):
+        X, y = toy.chunk(n, seed, classes=toy.NAMES[: 4 + 2 * seed])
+        space = space.grown(name for names in y for name in names)
+        G = space.represent(y)
+        old = old.widened(G.shape[1])
+        started = {name: ridges[name].round(matrix) for name, matrix in X.items()}
+
+        def predict(B: np.ndarray, started: dict = started) -> np.ndarray:
+            return np.asarray(sum(each.predict(B) for each in started.values()))
+
+        for now in iterate(old.sums, G, predict, weights, 3, rng):
+            fitted = {name: each.finish(now.B) for name, each in started.items()}
+            new = {"B": now.B, "V": now.V, "G": G, "X": list(X.values())}
+            everything = {
+                "B": np.vstack([np.zeros((0, n_bits)), *(each["B"] for each in before)]),
+                "V": np.vstack([np.zeros((0, n_bits)), *(each["V"] for each in before)]),
+                "G": np.vstack([np.zeros((0, G.shape[1])), *(each["G"] for each in before)]),
+                "X": [
+                    np.vstack([np.zeros((0, m.shape[1])), *(each["X"][i] for each in before)])
+                    for i, m in enumerate(X.values())
+                ],
+            }
+            Ws = [each.W for each in fitted.values()]
+            expected = literal.loss(everything, new, now.U, Ws, **WEIGHTS, delta=DELTA)
+            found = round_loss(old, G, now, fitted, weights)
+            assert found == pytest.approx(expected, rel=1e-9)
+        old, ridges = old.plus(now.B, G, now.V), fitted
+        before.append(new)
+
+
+def test_loss_of_any_variables_is_the_literal_one() -> None:
+    # nothing that the steps make true may be taken for granted: V not feasible, W not solved for
+    rng = np.random.default_rng(1)
+    n_bits, weights = 8, Weights(**WEIGHTS)
+
+    def draw(n: int) -> dict:
+        X = [rng.standard_normal((n, 5))]
+        B = np.where(rng.random((n, n_bits)) < 0.5, -1.0, 1.0)
+        return {
+            "B": B,
+            "V": rng.standard_normal((n, n_bits)),
+            "G": rng.standard_normal((n, 3)),
+            "X": X,
+        }
+
+    before, new = draw(12), draw(9)
+    U, W = rng.standard_normal((3, n_bits)), rng.standard_normal((n_bits, 5))
+    old = OldSums.zero(n_bits).widened(3).plus(before["B"], before["G"], before["V"])
+    ridge = Ridge.zero(n_bits, 5, DELTA).round(before["X"][0]).finish(before["B"])
+    ridge = ridge.round(new["X"][0]).finish(new["B"])
+    ridge = type(ridge)(**{**vars(ridge), "W": W})
+    now = Iterate(new["B"], new["V"], U)
+    found = round_loss(old, new["G"], now, {"x": ridge}, weights)
+    expected = literal.loss(before, new, U, [W], **WEIGHTS, delta=DELTA)
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return load_dataset("synthetic-coco79@700")
+
+
+def test_trace_is_that_of_the_model(data: Dataset) -> None:
+    run = Run("synthetic-coco79@700", "second", "oasis-paper", 16, 1, (("alpha", 2.0),))
+    trace = trace_run(run, data, 5)
+    stream = rounds(data, runbook_for(run.dataset, run.setting), run.seed)
+    assert [each.number for each in trace.rounds] == [each.number for each in stream]
+    model = OASIS.paper(16, alpha=2.0, random_state=1)
+    stored, labels = [], []
+    for each, traced in zip(stream, trace.rounds, strict=True):
+        model.partial_fit(data.take(each.train), data.labels(each.train))
+        stored.append(model.codes_.copy())
+        labels.append(data.L[each.train])
+        assert len(traced.loss) == len(traced.map) == 5
+        now = mean_average_precision(
+            model.encode(data.take(each.queries)),
+            np.concatenate(stored),
+            data.L[each.queries],
+            np.concatenate(labels),
+        )
+        assert traced.map[trace.n_iter - 1] == pytest.approx(now, abs=2e-3)
+
+
+def test_loss_of_the_trace_does_not_rise(data: Dataset) -> None:
+    # every chunk has more samples than bits, so that each step is an exact minimiser
+    run = Run("synthetic-coco79@700", "first", "oasis-paper", 16, 0)
+    for each in trace_run(run, data, 6).rounds:
+        loss = np.array(each.loss)
+        assert (np.diff(loss) <= 1e-9 * loss[:-1]).all()
+
+
+def test_fewer_iterations_than_the_method_takes_are_raised_to_its_own(data: Dataset) -> None:
+    run = Run("synthetic-coco79@700", "third", "oasis-paper", 8, 0)
+    assert {len(each.loss) for each in trace_run(run, data, 1).rounds} == {3}
+
+
+def test_trace_survives_its_file_and_damage_is_told(tmp_path: Path) -> None:
+    run = Run("coco79", "first", "oasis-paper", 64, 0)
+    traced = (RoundTrace(1, (2.0, 1.5), (0.3, 0.4)), RoundTrace(2, (1.0,), ()))
+    trace = Trace(run, {"machine": {}}, 3, traced)
+    path = tmp_path / "convergence" / f"{run.key}.json"
+    assert read_traces(tmp_path) == []
+    write_trace(path, trace)
+    assert read_traces(tmp_path) == [trace]
+    good = path.read_text()
+    for text, error in (
+        (good[:50], FormatError),
+        ("[1]", FormatError),
+        (json.dumps({**json.loads(good), "rounds": 3}), FormatError),
+        (json.dumps({**json.loads(good), "version": 9}), NewerVersionError),
+    ):
+        path.write_text(text)
+        with pytest.raises(error, match=r"0\.json"):
+            read_traces(tmp_path)
+
+
+def test_grid_keeps_traces_and_makes_damaged_ones_anew(tmp_path: Path) -> None:
+    name = "synthetic-coco79@300"
+    runs = Grid([name], ["third"], ["oasis-paper", "oasis-paper+alpha=1", "lemon"], [8], 2).runs()
+    statuses = [each.status for each in trace_runs(runs, tmp_path, 4)]
+    assert statuses == ["computed"]  # of the method as published and the first seed alone
+    (path,) = tmp_path.rglob("*.json")
+    assert path.relative_to(tmp_path).as_posix() == f"convergence/{runs[0].key}.json"
+    assert [each.status for each in trace_runs(runs, tmp_path, 4)] == ["kept"]
+    assert [each.status for each in trace_runs(runs, tmp_path, 5)] == ["computed"]
+    path.write_text("{")
+    seen: list[object] = []
+    (again,) = trace_runs(runs, tmp_path, 5, listener=seen.append)
+    assert again.status == "computed"
+    assert any(isinstance(each, Notice) and "damaged" in each.text for each in seen)
+    (trace,) = read_traces(tmp_path)
+    assert {len(each.loss) for each in trace.rounds} == {5}
+    assert trace.about["dataset"]["n_samples"] == 300
+    with pytest.raises(InputError, match="iterations"):
+        trace_runs(runs, tmp_path, 0)

@@ -1,0 +1,85 @@
+"""The sum of X'X, against a dense product in float64."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from oasis.model import gram
+from oasis.model.gram import GramSum
+
+
+def rows(n, d=20, dtype=np.float32, seed=0):
+    X = np.random.default_rng([5, seed]).random((n, d))
+    return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(dtype)
+
+
+def truth(*pieces):
+    dense = [X.toarray() if sp.issparse(X) else X for X in pieces]
+    X = np.vstack(dense).astype(np.float64)
+    return np.tril(X.T @ X)
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """How many rows were multiplied in which precision, in order."""
+    calls = []
+    for name in ("ssyrk", "dsyrk"):
+        real = getattr(gram.blas, name)
+
+        def note(alpha, a, *, real=real, name=name, **options):
+            calls.append((name, a.shape[1]))
+            return real(alpha, a, **options)
+
+        monkeypatch.setattr(gram.blas, name, note)
+    return calls
+
+
+@pytest.mark.parametrize("pieces", [(30,), (30, 1, 200), (9000,)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_sum_is_that_of_all_rows(pieces, dtype):
+    parts = [rows(n, dtype=dtype, seed=n) for n in pieces]
+    total = GramSum(20, delta=1.0)
+    for X in (*parts, sp.csr_array(parts[0])):
+        total.add(X)
+    # float32 may be wrong by a thousandth of delta
+    assert np.allclose(np.tril(total.lower), truth(*parts, parts[0]), atol=1e-3, rtol=0)
+    assert total.single == (dtype == np.float32)
+
+
+def test_many_float32_rows_are_cut_into_pieces_that_float32_can_take(used):
+    X = rows(30_000)
+    total = GramSum(20, delta=1.0)
+    total.add(X)
+    assert {name for name, _ in used} == {"ssyrk"}
+    assert sum(n for _, n in used) == 30_000 and len(used) == 5
+    assert np.allclose(total.lower, truth(X), atol=1e-3, rtol=0)
+
+
+def test_rows_too_long_for_float32_are_multiplied_in_float64(used):
+    X = 100 * rows(2000)
+    total = GramSum(20, delta=1.0)
+    total.add(X)
+    assert used == [("dsyrk", 2000)]
+    assert np.allclose(total.lower, truth(X), rtol=1e-12)
+
+
+def test_a_piece_with_longer_rows_than_the_others_is_multiplied_in_float64(used):
+    X = rows(20_000)
+    X[:3000] *= 2
+    total = GramSum(20, delta=1.0)
+    total.add(X)
+    assert {name for name, _ in used} == {"dsyrk", "ssyrk"}
+    assert np.allclose(total.lower, truth(X), atol=2e-3, rtol=0)
+
+
+def test_sums_join_and_start_where_another_ended():
+    X, Y = rows(50, dtype=np.float64), rows(40, dtype=np.float64, seed=1)
+    one, other = GramSum(20, 1.0), GramSum(20, 1.0)
+    one.add(X)
+    other.add(Y)
+    later = GramSum(20, 1.0, start=one.lower)
+    later.add(Y)
+    before = one.lower.copy()
+    assert np.allclose(one.joined(other).lower, truth(X, Y), rtol=1e-12)
+    assert np.allclose(later.lower, truth(X, Y), rtol=1e-12)
+    assert np.array_equal(one.lower, before)

@@ -1,0 +1,108 @@
+"""The readout of labels from codes, against a plain regression on everything stored."""
+
+from itertools import combinations
+
+import numpy as np
+import scipy.sparse as sp
+
+from oasis.model.readout import (
+    CODEWORD_SHARE,
+    SIGN_RIDGE,
+    VALUE_RIDGE,
+    Codebook,
+    Readout,
+    class_pairs,
+)
+
+
+def draw(n, r, c, seed=0):
+    rng = np.random.default_rng([9, seed])
+    L = (rng.random((n, c)) < 0.3).astype(float)
+    B = np.where(L @ rng.standard_normal((c, r)) + 0.1 * rng.standard_normal((n, r)) > 0, 1.0, -1.0)
+    return B, L
+
+
+def test_directions_equal_a_ridge_regression_of_centred_labels_on_centred_codes():
+    B, L = draw(200, 16, 5)
+    book = Codebook.zero(16).plus(B, sp.csr_array(L))
+    Bc, Lc = B - B.mean(axis=0), L - L.mean(axis=0)
+    ridge = 0.07
+    expected = np.linalg.inv(Bc.T @ Bc + ridge * len(B) * np.eye(16)) @ Bc.T @ Lc
+    assert np.allclose(book.directions(ridge), expected.T)
+
+
+def test_chunks_with_arriving_classes_add_up_to_one():
+    B, L = draw(90, 8, 6)
+    L[:40, 4:] = 0  # the last two classes arrive with the second chunk
+    once = Codebook.zero(8).plus(B, sp.csr_array(L))
+    twice = (
+        Codebook.zero(8).plus(B[:40], sp.csr_array(L[:40, :4])).plus(B[40:], sp.csr_array(L[40:]))
+    )
+    for name in ("BB", "B1", "LB", "counts", "n"):
+        assert np.allclose(getattr(once, name), getattr(twice, name)), name
+
+
+def test_pairs_are_those_of_each_sample_and_count_one_together():
+    _, L = draw(120, 8, 7)
+    expected = np.zeros((7, 7))
+    for row in L:
+        classes = np.flatnonzero(row)
+        pairs = [(j, j) for j in classes] if len(classes) == 1 else list(combinations(classes, 2))
+        for pair in pairs:
+            expected[pair] += 1 / len(pairs)
+    found = class_pairs(sp.csr_array(L))
+    assert np.allclose(found.toarray(), expected, rtol=1e-5)
+    assert np.isclose(found.sum(), L.any(axis=1).sum(), rtol=1e-5)
+
+
+def test_pairs_add_up_to_the_last_bit_in_any_order_while_classes_arrive():
+    B, L = draw(90, 8, 6)
+    L[:40, 4:] = 0
+    book = Codebook.zero(8)
+    for rows, c in ((slice(0, 13), 4), (slice(13, 40), 4), (slice(40, 90), 6)):
+        book = book.plus(B[rows], sp.csr_array(L[rows, :c]))
+    assert np.array_equal(book.pairs.toarray(), class_pairs(sp.csr_array(L[::-1])).toarray())
+
+
+def test_the_readout_tells_the_classes_of_a_code():
+    B, L = draw(500, 64, 6)
+    book = Codebook.zero(64).plus(B, sp.csr_array(L))
+    read = (B - B.mean(axis=0)) @ book.readout().values.T + L.mean(axis=0)
+    assert read[L == 1].mean() > 0.8 and read[L == 0].mean() < 0.1
+
+
+def test_a_codebook_without_classes_reads_nothing():
+    book = Codebook.zero(8).plus(np.ones((3, 8)), sp.csr_array((3, 0)))
+    assert book.readout().values.shape == (0, 8) and book.n == 3
+
+
+def test_signs_and_values_come_from_readouts_of_their_own():
+    B, L = draw(300, 24, 9)
+    book = Codebook.zero(24).plus(B, sp.csr_array(L))
+    C = np.random.default_rng(1).standard_normal((9, 24))
+    w = np.random.default_rng(0).random((50, 9))
+    spread = [row / np.linalg.norm(row) for row in book.directions(SIGN_RIDGE)]
+    with_words = [
+        row + CODEWORD_SHARE * c / np.linalg.norm(c) for row, c in zip(spread, C, strict=True)
+    ]
+    for readout, directions in ((book.readout(), spread), (book.readout(C), with_words)):
+        values, signs = w @ book.directions(VALUE_RIDGE), w @ np.array(directions)
+        agree = np.sign(values) == np.sign(signs)
+        assert 0 < (~agree).sum() < agree.sum()
+        x = readout.project(w)
+        assert x.dtype == np.float32 and np.array_equal(x > 0, signs > 0)
+        assert np.allclose(x[agree], values[agree], rtol=1e-5) and (np.abs(x[~agree]) < 1e-30).all()
+
+
+def test_a_class_that_all_samples_have_is_read_from_its_codeword_alone():
+    B, L = draw(200, 16, 4)
+    L[:, 2] = 1
+    C = np.random.default_rng(1).standard_normal((4, 16))
+    book = Codebook.zero(16).plus(B, sp.csr_array(L))
+    assert not book.readout().signs[2].any()
+    assert np.array_equal(np.sign(book.readout(C).signs[2]), np.sign(C[2]))
+
+
+def test_nothing_is_projected_to_nothing():
+    readout = Readout(np.ones((2, 8)), -np.ones((2, 8)))
+    assert not (np.abs(readout.project(np.zeros((3, 2)))) > 1e-30).any()
