@@ -17,7 +17,9 @@ import numpy as np
 
 from benchmarks.timing import Row, best_of, row, seconds
 from oasis.datasets import load
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.experiments.measure.paper import published_seconds
 from oasis.experiments.run.methods import METHODS
 

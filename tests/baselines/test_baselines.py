@@ -11,7 +11,9 @@ import toy
 from baseline_makers import N_BITS, fomh, itq, itq_refit, lemon, pca_sign, random_projection
 
 from oasis.baselines import FOMH, ITQ, LEMON, PCASign, Probe, RandomProjection
-from oasis.baselines.shared.kernel import AnchorKernel
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+)
 from oasis.codes import unpack
 from oasis.errors import InputError
 

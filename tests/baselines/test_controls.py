@@ -12,12 +12,17 @@ from baseline_makers import N_BITS, itq, itq_refit, pca_sign, random_projection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oasis.arrays import has_row, inner_products
 from oasis.baselines import ITQ, FloatCosine, PCASign, Probe, RandomProjection
 from oasis.baselines.shared.components import Centred, principal_axes
-from oasis.baselines.shared.draws import random_rotation
+from oasis.baselines.shared.draws import (
+    random_rotation,
+)
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, NotFittedError
-from oasis.model.hash_functions import LinearMap, has_row, inner_products
+from oasis.model.hash_functions import (
+    LinearMap,
+)
 from oasis.model.ridge import MAX_FEATURES
 
 # linear maps and products

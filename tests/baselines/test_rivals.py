@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.baselines import FOMH, IWOMH, OMHDQ, SAPMH, THOR
-from oasis.baselines.shared.gram import GramSums
+from oasis.baselines.shared.gram import (
+    GramSums,
+)
 from oasis.baselines.shared.psd import PSDFactor
 from oasis.baselines.shared.similarity import (
     similarity_between,

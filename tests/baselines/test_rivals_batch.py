@@ -10,11 +10,18 @@ from baseline_makers import N_BITS, omhdq, sapmh
 from oasis.baselines import OMHDQ, SAPMH
 from oasis.baselines.omh_dq import DynamicQueries
 from oasis.baselines.sapmh import NUSWIDE, Training, Weights
-from oasis.baselines.shared.batch import KernelRows, Seen
-from oasis.baselines.shared.kernel import AnchorKernel
+from oasis.baselines.shared.batch import (
+    KernelRows,
+    Seen,
+)
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+)
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, NotFittedError
-from oasis.hashers.learner import check_chunk
+from oasis.hashers.chunk import (
+    check_chunk,
+)
 
 # batch methods
 

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.datasets import Dataset, check, icons, load, mat, names, npz
-from oasis.datasets.dataset import indicator
+from oasis.datasets.dataset import (
+    indicator,
+)
 from oasis.datasets.mat import MIRFLICKR, NUSWIDE, Layout
 from oasis.errors import DataError, InputError, MissingExtraError
 from oasis.features.gradients import gradients

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import toy
 
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import FormatError, InputError, NewerVersionError
 from oasis.experiments.grid import Notice, trace_runs
 from oasis.experiments.measure.convergence import OldSums, round_loss, trace_run
@@ -20,7 +22,11 @@ from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
 from oasis.model.ridge import Ridge
-from oasis.model.updates import Iterate, Weights, iterate
+from oasis.model.updates import (
+    Iterate,
+    Weights,
+    iterate,
+)
 from oasis.streams import rounds
 
 WEIGHTS = {"alpha": 3.0, "beta": 0.7, "gamma": 1.3, "theta": 0.5}

@@ -19,7 +19,9 @@ from oasis.experiments.grid import Finished, Notice, RoundDone, reproduce
 from oasis.experiments.measure.summaries import Summary, read_summaries, read_summary
 from oasis.experiments.run.definition import Grid, Run, check_dataset, parse_variant, runbook_for
 from oasis.experiments.run.methods import METHODS
-from oasis.experiments.run.results import read_result
+from oasis.experiments.run.results import (
+    read_result,
+)
 
 toy = experiment_data.toy
 

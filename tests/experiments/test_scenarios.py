@@ -13,10 +13,17 @@ import scipy.sparse as sp
 from oasis.cli import main
 from oasis.codes import unpack
 from oasis.datasets import load
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import InputError
 from oasis.experiments.scenarios.scoreboard import scoreboard
-from oasis.experiments.scenarios.transformations import SCENARIOS, Scenario, deal, scenario_named
+from oasis.experiments.scenarios.transformations import (
+    SCENARIOS,
+    Scenario,
+    deal,
+    scenario_named,
+)
 from oasis.experiments.scenarios.trials import Score, Trial, applies, carry_out
 from oasis.model import OASIS
 from oasis.streams import Runbook, rounds

@@ -10,15 +10,16 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from oasis.arrays import inverse_norms, unit_rows
 from oasis.codes import pack
 from oasis.errors import InputError, NotFittedError
-from oasis.hashers.learner import (
-    Learner,
+from oasis.hashers.chunk import (
     check_chunk,
     check_features,
     check_labels,
-    inverse_norms,
-    unit_rows,
+)
+from oasis.hashers.learner import (
+    Learner,
 )
 
 

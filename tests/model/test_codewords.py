@@ -7,7 +7,14 @@ import scipy.sparse as sp
 from hypothesis import given
 
 from oasis.model import codewords
-from oasis.model.codewords import NEAR, SIMILAR, Batch, grown_codewords, pair_gradient, sample_codes
+from oasis.model.codewords import (
+    NEAR,
+    SIMILAR,
+    Batch,
+    grown_codewords,
+    pair_gradient,
+    sample_codes,
+)
 from oasis.model.readout import class_pairs
 
 

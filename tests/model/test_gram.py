@@ -5,7 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.model import gram
-from oasis.model.gram import GramSum
+from oasis.model.gram import (
+    GramSum,
+)
 
 
 def rows(n, d=20, dtype=np.float32, seed=0):

@@ -5,7 +5,11 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.errors import InputError
-from oasis.model.hash_functions import SHARPNESS, LabelMap, LinearMap
+from oasis.model.hash_functions import (
+    SHARPNESS,
+    LabelMap,
+    LinearMap,
+)
 from oasis.model.readout import Readout
 
 

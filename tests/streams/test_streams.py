@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.datasets import Dataset, icons, load
-from oasis.datasets.dataset import indicator
+from oasis.datasets.dataset import (
+    indicator,
+)
 from oasis.errors import DataError, InputError
 from oasis.streams import Round, Runbook, balanced, class_order, rounds, runbook, runbooks
 

@@ -15,16 +15,27 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import Array, Matrix, generator_at, unit_rows
 from oasis.baselines.shared.classes import grown
 from oasis.baselines.shared.components import Centred, principal_axes
-from oasis.baselines.shared.draws import first_state, generator_at, random_rotation
+from oasis.baselines.shared.draws import (
+    first_state,
+    random_rotation,
+)
 from oasis.baselines.shared.parameters import check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hashers.learner import Chunk, Learner, Matrix, check_features, unit_rows
-from oasis.model.hash_functions import LinearMap
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
+from oasis.model.hash_functions import (
+    LinearMap,
+)
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Features: TypeAlias = dict[str, Matrix]
 
 

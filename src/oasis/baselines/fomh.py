@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve
 
-from oasis.baselines.shared.batch import signs
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
+from oasis.baselines.shared.batch import (
+    signs,
+)
 from oasis.baselines.shared.classes import check_announced, grown, indicator, refuse_unannounced
 from oasis.baselines.shared.draws import (
-    GeneratorState,
     first_state,
-    generator_at,
     random_signs,
-    state_of,
 )
-from oasis.baselines.shared.gram import ridge_factor
-from oasis.baselines.shared.kernel import AnchorKernel, Width, check_widths
+from oasis.baselines.shared.gram import (
+    ridge_factor,
+)
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+    Width,
+    check_widths,
+)
 from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
 from oasis.baselines.shared.residuals import residuals
 from oasis.baselines.shared.similarity import similarity_times
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.hashers.learner import Chunk, Labels, Learner, Matrix, check_features, check_finite
-
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+    check_finite,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
+from oasis.hashers.protocol import (
+    Labels,
+)
 
 PUBLISHED_WIDTHS = {"image": 140.0, "text": 60.0}
 """The authors' kernel widths; they fit standardised features."""

@@ -11,9 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve
 
+from oasis.arrays import Array, Matrix, generator_at, has_row
 from oasis.baselines.shared.classes import check_announced, indicator, refuse_unannounced
-from oasis.baselines.shared.draws import first_state, generator_at, random_signs
-from oasis.baselines.shared.gram import GramSums, ridge_factor
+from oasis.baselines.shared.draws import (
+    first_state,
+    random_signs,
+)
+from oasis.baselines.shared.gram import (
+    GramSums,
+    ridge_factor,
+)
 from oasis.baselines.shared.parameters import (
     check_choice,
     check_count,
@@ -23,11 +30,19 @@ from oasis.baselines.shared.parameters import (
 from oasis.baselines.shared.psd import PSDFactor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hashers.learner import Chunk, Labels, Learner, Matrix, check_features, check_finite
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+    check_finite,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
+from oasis.hashers.protocol import (
+    Labels,
+)
 from oasis.labels import LabelSpace
-from oasis.model.hash_functions import has_row
 
-Array: TypeAlias = npt.NDArray[np.float64]
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]
 
 

@@ -11,22 +11,30 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.baselines.shared.batch import BatchHasher, KernelRows, Precision, State, blocks, signs
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
+from oasis.baselines.shared.batch import (
+    BatchHasher,
+    KernelRows,
+    Precision,
+    State,
+    blocks,
+    signs,
+)
 from oasis.baselines.shared.draws import (
-    GeneratorState,
-    generator_at,
     random_rotation,
     random_signs,
-    state_of,
 )
-from oasis.baselines.shared.gram import ridge_factor
-from oasis.baselines.shared.kernel import AnchorKernel, Width
+from oasis.baselines.shared.gram import (
+    ridge_factor,
+)
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+    Width,
+)
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
 from oasis.baselines.shared.residuals import residuals
 from oasis.baselines.shared.similarity import similarity_between, similarity_times
-from oasis.hashers.learner import Matrix
 
-Array: TypeAlias = npt.NDArray[np.float64]
 QueryWeights: TypeAlias = Literal["published", "inverse"]
 
 PUBLISHED_WIDTHS = {"image": 60.0, "text": 80.0}

@@ -16,18 +16,21 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from oasis.arrays import Matrix, has_row, inner_products, unit_rows
 from oasis.baselines.shared.classes import LabelSets, grown, indicator
 from oasis.baselines.shared.parameters import check_unchanged, check_weight
 from oasis.errors import InputError, NotFittedError
-from oasis.hashers.learner import (
-    Labels,
-    Matrix,
+from oasis.hashers.chunk import (
     check_chunk,
     check_features,
     check_finite,
-    unit_rows,
 )
-from oasis.model.hash_functions import LinearMap, has_row, inner_products
+from oasis.hashers.protocol import (
+    Labels,
+)
+from oasis.model.hash_functions import (
+    LinearMap,
+)
 from oasis.model.ridge import Ridge
 
 Scores: TypeAlias = npt.NDArray[np.float32]

@@ -10,9 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.baselines.shared.batch import BatchHasher, KernelRows, Precision, State, signs
-from oasis.baselines.shared.draws import random_signs, state_of
-from oasis.baselines.shared.kernel import Width
+from oasis.arrays import Array, state_of
+from oasis.baselines.shared.batch import (
+    BatchHasher,
+    KernelRows,
+    Precision,
+    State,
+    signs,
+)
+from oasis.baselines.shared.draws import (
+    random_signs,
+)
+from oasis.baselines.shared.kernel import (
+    Width,
+)
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
 from oasis.baselines.shared.partial_views import MuFeatures, PartialViews, modality_weight
 from oasis.baselines.shared.psd import PSDFactor
@@ -22,7 +33,6 @@ from oasis.baselines.shared.similarity import (
     similarity_times,
 )
 
-Array: TypeAlias = npt.NDArray[np.float64]
 WWeight: TypeAlias = Literal["rho", "mu"]
 
 NUSWIDE: dict[str, Any] = {"sigma": 88.0, "k": 500, "theta": 1e-7, "rho": 1e-5, "lam": 1e-3}

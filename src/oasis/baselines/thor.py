@@ -5,32 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
+from oasis.arrays import Array, GeneratorState, generator_at, state_of, unit_rows
 from oasis.baselines.shared.classes import grown, indicator
 from oasis.baselines.shared.draws import (
-    GeneratorState,
     first_state,
-    generator_at,
     random_signs,
-    state_of,
 )
-from oasis.baselines.shared.gram import GramSums
+from oasis.baselines.shared.gram import (
+    GramSums,
+)
 from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
 from oasis.baselines.shared.sylvester import solve_sylvester
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hashers.learner import Chunk, Learner, check_features, unit_rows
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
 from oasis.labels import LabelSpace
-from oasis.model.hash_functions import LinearMap
-from oasis.model.updates import v_step
-
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.model.hash_functions import (
+    LinearMap,
+)
+from oasis.model.updates import (
+    v_step,
+)
 
 MAX_CLASSES = 128
 """Columns of the Hadamard matrix from which the codewords are made: one per class."""

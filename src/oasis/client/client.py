@@ -24,7 +24,9 @@ from oasis.collection.intake import check_id
 from oasis.collection.records import ClassInfo, Hit, Id, Rejected, Round, Stats, Stored
 from oasis.collection.search import Mode
 from oasis.errors import InputError
-from oasis.hashers.learner import Labels
+from oasis.hashers.protocol import (
+    Labels,
+)
 
 
 class Client:

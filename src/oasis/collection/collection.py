@@ -24,7 +24,9 @@ from oasis.collection.setup import Setup
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.features.extractor import Extractor
-from oasis.hashers.learner import Labels
+from oasis.hashers.protocol import (
+    Labels,
+)
 from oasis.model import OASIS
 
 _CLOSING_SHARE = 64

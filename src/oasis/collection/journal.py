@@ -32,8 +32,8 @@ import numpy.typing as npt
 import safetensors.numpy
 import scipy.sparse as sp
 
+from oasis.arrays import Matrix
 from oasis.errors import FormatError, OasisError
-from oasis.hashers.learner import Matrix
 from oasis.labels import LabelSpace
 from oasis.model import OASIS
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import Matrix
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.schema import label_numbers
 from oasis.collection.view import View
-from oasis.hashers.learner import Matrix
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""

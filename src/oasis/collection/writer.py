@@ -30,7 +30,13 @@ from oasis.collection.schema import Head
 from oasis.collection.setup import Setup
 from oasis.collection.view import View, with_seen
 from oasis.errors import DuplicateIdError, InputError, OasisError, UnknownIdError
-from oasis.hashers.learner import Chunk, Labels, check_chunk
+from oasis.hashers.chunk import (
+    Chunk,
+    check_chunk,
+)
+from oasis.hashers.protocol import (
+    Labels,
+)
 from oasis.model import OASIS
 
 SMALL_CHUNK = 32

@@ -4,7 +4,11 @@
 the layout for anyone's own data.
 """
 
-from oasis.datasets.dataset import Dataset, RowSource, Source
+from oasis.datasets.dataset import (
+    Dataset,
+    RowSource,
+    Source,
+)
 from oasis.datasets.registry import check, load, names
 
 __all__ = ["Dataset", "RowSource", "Source", "check", "load", "names"]

@@ -7,16 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Matrix, Rows
 from oasis.errors import InputError
-from oasis.hashers.learner import Matrix
-
-Rows: TypeAlias = npt.NDArray[np.int64]
-"""Positions of samples in a data set."""
 
 
 @runtime_checkable

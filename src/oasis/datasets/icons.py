@@ -20,7 +20,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from oasis.datasets.dataset import Dataset, Source, indicator
+from oasis.datasets.dataset import (
+    Dataset,
+    Source,
+    indicator,
+)
 from oasis.errors import DataError, InputError, MissingExtraError
 from oasis.features.gradients import CELL, gradients
 

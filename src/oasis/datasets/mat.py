@@ -18,7 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.datasets.dataset import Dataset, Source
+from oasis.datasets.dataset import (
+    Dataset,
+    Source,
+)
 from oasis.datasets.matfile import MatFile, dense, open_mat
 from oasis.errors import DataError
 

@@ -34,9 +34,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.datasets.dataset import Dataset, RowSource, Source
+from oasis.arrays import Matrix
+from oasis.datasets.dataset import (
+    Dataset,
+    RowSource,
+    Source,
+)
 from oasis.errors import DataError, InputError
-from oasis.hashers.learner import Matrix
 
 # what zipfile and NumPy were seen to raise on damaged files
 _DAMAGE = (

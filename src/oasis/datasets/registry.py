@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from oasis.datasets import icons, mat, npz, synthetic
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.datasets.shapes import SHAPES
 from oasis.errors import DataError, InputError
 

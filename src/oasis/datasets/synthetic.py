@@ -12,17 +12,17 @@ number alone, so any rows can be made, in any order, without the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.datasets.dataset import Dataset, Rows
+from oasis.arrays import Array, Rows
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.datasets.shapes import LABEL_COUNTS, SHAPES, Shape
 from oasis.errors import InputError
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 _N_SCENES = 40
 _FITTING_SAMPLES = 8_000
@@ -115,7 +115,7 @@ def _draw_labels(
 
 
 def _draw(
-    n: int, prior: Floats, weight: npt.NDArray[np.float32], rng: np.random.Generator
+    n: int, prior: Array, weight: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Draw n samples: a scene each, and k classes without replacement by the scene's weights."""
     c = weight.shape[1]
@@ -199,7 +199,7 @@ class _Texts:
     class_words: npt.NDArray[np.int64]  # (c, words)
     scene_words: npt.NDArray[np.int64]  # (scenes, words)
     common_words: npt.NDArray[np.int64]  # (d,) all words, the most frequent first
-    common_share: Floats  # (d,) running sum of their probabilities
+    common_share: Array  # (d,) running sum of their probabilities
     n_words: float
     mention: float
     key: int
@@ -268,19 +268,19 @@ class _Texts:
         matrix.sort_indices()
         return matrix
 
-    def _common(self, place: Floats) -> npt.NDArray[np.int64]:
+    def _common(self, place: Array) -> npt.NDArray[np.int64]:
         at = np.searchsorted(self.common_share, place, side="right")
         return np.minimum(at, self.shape[1] - 1)
 
 
-def _pick_label(L: npt.NDArray[np.uint8], which: Floats) -> npt.NDArray[np.int64]:
+def _pick_label(L: npt.NDArray[np.uint8], which: Array) -> npt.NDArray[np.int64]:
     """Return the column of one of a row's labels for each uniform number."""
     n_labels = L.sum(axis=1, dtype=np.int64)[:, None]
     columns = np.argsort(1 - L, axis=1, kind="stable")  # a row's labels first
     return np.take_along_axis(columns, (which * n_labels).astype(np.int64), axis=1)
 
 
-def _first_distinct(words: npt.NDArray[np.int64], count: Floats) -> npt.NDArray[np.bool_]:
+def _first_distinct(words: npt.NDArray[np.int64], count: Array) -> npt.NDArray[np.bool_]:
     """Mark, in each row, the first ``count`` distinct words in order of appearance."""
     order = np.argsort(words, axis=1, kind="stable")
     ordered = np.take_along_axis(words, order, axis=1)

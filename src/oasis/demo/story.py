@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from oasis.arrays import Rows
 from oasis.codes import Codes
 from oasis.collection import Collection, Hit
-from oasis.datasets.dataset import Dataset, Rows
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.datasets.icons import Icon
 from oasis.features.extractor import Features
 from oasis.items import Item

@@ -22,7 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError, OasisError
 from oasis.experiments.measure import traces
 from oasis.experiments.measure.convergence import trace_run
@@ -38,7 +40,11 @@ from oasis.experiments.measure.summaries import (
 from oasis.experiments.run.definition import Run, load_dataset
 from oasis.experiments.run.machine import THREAD_VARIABLES
 from oasis.experiments.run.methods import METHODS
-from oasis.experiments.run.results import RawResult, read_result, write_result
+from oasis.experiments.run.results import (
+    RawResult,
+    read_result,
+    write_result,
+)
 from oasis.experiments.run.runner import carry_out, describe
 
 RAW = "raw"

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
 from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
 from oasis.metrics.relevance import LabelSets, check_label_pair
-from oasis.metrics.ties import Floats
 
 _Value = TypeVar("_Value", np.bool_, np.float64)
 
@@ -36,8 +36,8 @@ class TieGroups(NamedTuple):
     """Histograms over the distances 0 to n_bits of a block of queries, each (b, n_bits + 1)."""
 
     rows: slice
-    counts: Floats
-    hits: Floats
+    counts: Array
+    hits: Array
 
 
 class GainGroups(NamedTuple):
@@ -45,9 +45,9 @@ class GainGroups(NamedTuple):
     shared, (b, most labels of any query + 1), most first."""
 
     rows: slice
-    counts: Floats
-    gains: Floats
-    ideal_counts: Floats
+    counts: Array
+    gains: Array
+    ideal_counts: Array
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Comparison:
                         joint[i] += np.bincount(keys, weights, minlength=2 * width)
             yield TieGroups(rows, joint[:, :width] + joint[:, width:], joint[:, width:])
 
-    def gain_groups(self, gain_of_shared: Floats) -> Iterator[GainGroups]:
+    def gain_groups(self, gain_of_shared: Array) -> Iterator[GainGroups]:
         """Yield, in order of the queries, how many items and how much gain lie at each distance.
 
         Parameters
@@ -181,7 +181,7 @@ class _MergedBase:
 
     columns: Columns
     labels: LabelSets
-    counts: Floats | None
+    counts: Array | None
 
     @staticmethod
     def of(comparison: Comparison) -> _MergedBase:

@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.errors import InputError
 from oasis.metrics.comparison import Comparison, check_comparison
 from oasis.metrics.order import order_average_precision
 from oasis.metrics.relevance import check_label_sets
 from oasis.metrics.ties import (
-    Floats,
     Ties,
     check_has_queries,
     check_places,
@@ -37,7 +37,7 @@ def average_precision(
     base_labels: Any,
     ties: Ties = "expected",
     topk: int | None = None,
-) -> Floats:
+) -> Array:
     """Average precision of each query over the whole base; its mean is MAP.
 
     Parameters
@@ -113,7 +113,7 @@ def per_class_average_precision(
     base_labels: Any,
     ties: Ties = "expected",
     topk: int | None = None,
-) -> Floats:
+) -> Array:
     """MAP of each class on its own: the queries that have it, the base items that have it.
 
     Unlike in `average_precision`, sharing another label does not make an item similar here, so
@@ -159,7 +159,7 @@ def precision_at_k(
     base_labels: Any,
     k: int | Sequence[int],
     ties: Ties = "expected",
-) -> Floats:
+) -> Array:
     """Share of similar items among the first k, for each query.
 
     The divisor is k, also where the base has fewer items. ``k`` is a number or several.
@@ -188,7 +188,7 @@ def recall_at_k(
     base_labels: Any,
     k: int | Sequence[int],
     ties: Ties = "expected",
-) -> Floats:
+) -> Array:
     """Share of all similar items that is among the first k, for each query.
 
     A query without a similar item has 0. Shapes and ties are those of `precision_at_k`.
@@ -213,7 +213,7 @@ def ndcg_at_k(
     base_labels: Any,
     k: int,
     ties: Ties = "expected",
-) -> Floats:
+) -> Array:
     """Normalised discounted cumulative gain of the first k places, for each query.
 
     The gain of an item that shares m labels with the query is ``2^m - 1``, the discount of place i
@@ -269,9 +269,9 @@ class PrecisionRecall(NamedTuple):
     """
 
     radius: npt.NDArray[np.int64]
-    precision: Floats
-    recall: Floats
-    retrieved: Floats
+    precision: Array
+    recall: Array
+    retrieved: Array
 
 
 def precision_recall_curve(
@@ -327,7 +327,7 @@ def precision_recall_curve(
     return PrecisionRecall(np.arange(width), precision, recall, retrieved / n_queries)
 
 
-def _average_precision(comparison: Comparison, ties: Ties, topk: int | None) -> Floats:
+def _average_precision(comparison: Comparison, ties: Ties, topk: int | None) -> Array:
     result = np.zeros(comparison.n_queries)
     if ties == "expected":
         harmonic = harmonic_numbers(comparison.n_base)
@@ -350,7 +350,7 @@ def _hits_at_k(
     base_labels: Any,
     k: int | Sequence[int],
     ties: Ties,
-) -> tuple[Floats, Floats, npt.NDArray[np.intp]]:
+) -> tuple[Array, Array, npt.NDArray[np.intp]]:
     """Return the similar items among the first k, (n_queries, n_k), all of them, and the k."""
     ties = check_ties(ties)
     several = [k] if np.ndim(k) == 0 else list(cast("Sequence[int]", k))
@@ -376,5 +376,5 @@ def _hits_at_k(
     return hits, n_similar, places
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
+def _ratio(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)

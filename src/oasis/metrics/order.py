@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from oasis.metrics.ties import Floats
+from oasis.arrays import Array
 
 
 def order_average_precision(
-    similar: npt.NDArray[np.bool_], places: Floats, topk: int | None = None
+    similar: npt.NDArray[np.bool_], places: Array, topk: int | None = None
 ) -> float:
     """Return the average precision of one query whose ranking is similar or not, best first.
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from oasis.arrays import Array
 from oasis.errors import InputError
-from oasis.metrics.ties import Floats
 
 
-def forgetting(history: Any) -> Floats:
+def forgetting(history: Any) -> Array:
     """MAP of each round's queries right after their round, less MAP of the same queries now.
 
     Parameters
@@ -47,5 +47,5 @@ def forgetting(history: Any) -> Floats:
             f"history holds {values[t, i]} for the queries of round {i} after round {t}; expected "
             "a finite value on and below the diagonal"
         )
-    result: Floats = np.diagonal(values) - values[-1:].reshape(-1)
+    result: Array = np.diagonal(values) - values[-1:].reshape(-1)
     return result

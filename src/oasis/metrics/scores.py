@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.codes import Codes, check_codes, unpack
 from oasis.errors import InputError
 from oasis.metrics.columns import Rows, group_equal_rows, to_columns
 from oasis.metrics.order import order_average_precision
 from oasis.metrics.relevance import LabelSets, check_label_pair
 from oasis.metrics.ties import (
-    Floats,
     Ties,
     check_places,
     check_ties,
@@ -38,7 +38,7 @@ def average_precision_from_scores(
     ties: Ties = "expected",
     topk: int | None = None,
     base_groups: npt.NDArray[np.integer[Any]] | None = None,
-) -> Floats:
+) -> Array:
     """Average precision of each query when the base is ranked by scores, highest first.
 
     Parameters
@@ -107,7 +107,7 @@ def asymmetric_average_precision(
     base_labels: Any,
     ties: Ties = "expected",
     topk: int | None = None,
-) -> Floats:
+) -> Array:
     """Average precision of each query when its projection is compared with the base's signs.
 
     The score of a base item is the inner product of the query's real-valued projection with the
@@ -172,7 +172,7 @@ def _average_precision(
     columns: Rows | None,
     ties: Ties,
     topk: int | None,
-) -> Floats:
+) -> Array:
     result = np.zeros(len(queries))
     harmonic = harmonic_numbers(len(base))
     places = np.arange(1.0, len(base) + 1.0)
@@ -214,7 +214,7 @@ def _average_precision(
     return result
 
 
-def _sums(groups: Rows, values: npt.NDArray[Any] | None, n_groups: int = 0) -> Floats:
+def _sums(groups: Rows, values: npt.NDArray[Any] | None, n_groups: int = 0) -> Array:
     """Return the sum of the values, or the number of items, in each group."""
     sums: npt.NDArray[Any] = np.bincount(groups, values, minlength=n_groups)
     return sums.astype(np.float64, copy=False)

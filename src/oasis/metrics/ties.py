@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.errors import InputError
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 Ties: TypeAlias = Literal["expected", "stable"]
 """What becomes of items at equal distance: the mean over all their orders, or older item first."""
@@ -41,13 +39,13 @@ def check_has_queries(n_queries: int) -> None:
         raise InputError("there are no queries; a mean needs at least one")
 
 
-def mean_over_queries(values: Floats) -> float:
+def mean_over_queries(values: Array) -> float:
     """Return the mean of one value per query, of which there must be one at least."""
     check_has_queries(len(values))
     return float(values.mean())
 
 
-def harmonic_numbers(n: int) -> Floats:
+def harmonic_numbers(n: int) -> Array:
     """Return H_0 to H_n, where H_j = 1 + 1/2 + ... + 1/j.
 
     >>> harmonic_numbers(2).tolist()
@@ -59,8 +57,8 @@ def harmonic_numbers(n: int) -> Floats:
 
 
 def expected_average_precision(
-    counts: Floats, hits: Floats, harmonic: Floats, topk: int | None = None
-) -> Floats:
+    counts: Array, hits: Array, harmonic: Array, topk: int | None = None
+) -> Array:
     """Return each query's average precision, in the mean over all orders of tied items.
 
     Parameters
@@ -93,11 +91,11 @@ def expected_average_precision(
     total = (share * (h * a + (s + 1.0 - (t + 1.0) * a) * reciprocals)).sum(axis=1)
     n_similar = hits.sum(axis=1)
     best = n_similar if topk is None else np.minimum(n_similar, topk)
-    result: Floats = np.divide(total, best, out=np.zeros_like(total), where=best > 0.0)
+    result: Array = np.divide(total, best, out=np.zeros_like(total), where=best > 0.0)
     return result
 
 
-def expected_sum(counts: Floats, totals: Floats, weight_sums: Floats, k: int) -> Floats:
+def expected_sum(counts: Array, totals: Array, weight_sums: Array, k: int) -> Array:
     """Return the weighted sum over the first k places, in the mean over all orders of tied items.
 
     Parameters
@@ -115,5 +113,5 @@ def expected_sum(counts: Floats, totals: Floats, weight_sums: Floats, k: int) ->
     end = np.cumsum(counts, axis=1)
     stop = np.minimum(end, k).astype(np.intp)
     start = np.minimum(end - counts, k).astype(np.intp)
-    result: Floats = (mean * (weight_sums[stop] - weight_sums[start])).sum(axis=1)
+    result: Array = (mean * (weight_sums[stop] - weight_sums[start])).sum(axis=1)
     return result

@@ -39,9 +39,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.model.updates import Array
+from oasis.arrays import Array, Single
 
-Single: TypeAlias = npt.NDArray[np.float32]
 LabelSets: TypeAlias = tuple[sp.csr_array, Array]
 """Label sets (b, c) as 0 and 1, and how many samples (b,) have each."""
 

@@ -18,11 +18,20 @@ import scipy.sparse as sp
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.labels import LabelSpace
-from oasis.model.codewords import grown_codewords
-from oasis.model.hash_functions import MOST_EXPLAINED, LabelCoder, LabelMap, LinearMap
+from oasis.model.codewords import (
+    grown_codewords,
+)
+from oasis.model.hash_functions import (
+    MOST_EXPLAINED,
+    LabelCoder,
+    LabelMap,
+    LinearMap,
+)
 from oasis.model.readout import Codebook, Readout
 from oasis.model.ridge import Ridge
-from oasis.model.updates import Sums
+from oasis.model.updates import (
+    Sums,
+)
 from oasis.store import replacing
 
 FORMAT = "oasis-model"

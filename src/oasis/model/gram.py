@@ -7,16 +7,14 @@ rounding is far below the ridge, its own product is computed in float32 and adde
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas
 
-Array: TypeAlias = npt.NDArray[np.float64]
-FloatArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-Matrix: TypeAlias = FloatArray | sp.csr_array
+from oasis.arrays import Array, FloatArray, Matrix
 
 EPS32 = float(np.finfo(np.float32).eps)
 # float32 is used while its rounding error, bounded by eps times the trace, stays this far below

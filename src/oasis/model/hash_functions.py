@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
+from oasis.arrays import Array, Matrix, has_row, inverse_norms
 from oasis.errors import InputError
-from oasis.hashers.learner import Matrix, check_finite, inverse_norms
-from oasis.model.codewords import likely_codes
+from oasis.hashers.chunk import (
+    check_finite,
+)
+from oasis.model.codewords import (
+    likely_codes,
+)
 from oasis.model.readout import Readout
-
-Array = npt.NDArray[np.float64]
 
 MOST_EXPLAINED = 0.95
 """No modality is taken to explain more of a class: what it predicts of its own samples flatters."""
@@ -167,28 +169,3 @@ def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array([1. , 0.3, 0. ])
     """
     return np.asarray(np.maximum(labels, 0) ** SHARPNESS)
-
-
-def has_row(matrix: Matrix) -> npt.NDArray[np.bool_]:
-    """Return which rows are not all zeros: the samples that have this modality, (n,)."""
-    if isinstance(matrix, sp.csr_array):
-        filled = matrix.data != 0
-        counts = np.concatenate([[0], np.cumsum(filled)])
-        return np.asarray(counts[matrix.indptr[1:]] > counts[matrix.indptr[:-1]])
-    return np.asarray(matrix.any(axis=1))
-
-
-def inner_products(X: Matrix, Y: Matrix) -> npt.NDArray[Any]:
-    """Return the dense (n, m) inner products ``X Y'`` of rows, either of them dense or CSR.
-
-    >>> import numpy as np, scipy.sparse as sp
-    >>> inner_products(np.eye(2), sp.csr_array([[3.0, 4.0]]))
-    array([[3.],
-           [4.]])
-    """
-    if isinstance(X, sp.csr_array):
-        product = X @ Y.T
-        return product.toarray() if sp.issparse(product) else np.asarray(product)
-    if isinstance(Y, sp.csr_array):
-        return np.asarray((Y @ X.T).T)
-    return np.asarray(X @ Y.T)

@@ -12,16 +12,36 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Matrix, unit_rows
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import FormatError, InputError
-from oasis.hashers.learner import Chunk, Labels, Learner, Matrix, check_features, unit_rows
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
+from oasis.hashers.protocol import (
+    Labels,
+)
 from oasis.labels import LabelSpace
-from oasis.model.codewords import sample_codes, usual_owned
+from oasis.model.codewords import (
+    sample_codes,
+    usual_owned,
+)
 from oasis.model.file import State, read_model, write_model
-from oasis.model.hash_functions import sharpened
+from oasis.model.hash_functions import (
+    sharpened,
+)
 from oasis.model.readout import Codebook
 from oasis.model.ridge import Ridge
-from oasis.model.updates import Sums, Weights, iterate, no_prediction
+from oasis.model.updates import (
+    Sums,
+    Weights,
+    iterate,
+    no_prediction,
+)
 
 
 class OASIS(Learner[State]):

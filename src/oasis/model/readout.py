@@ -26,7 +26,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.model.updates import Array
+from oasis.arrays import Array
 
 VALUE_RIDGE = 0.001
 """Ridge of the readout that gives the values of projections, per stored code."""

@@ -34,13 +34,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
+from oasis.arrays import Array, FloatArray, Matrix
 from oasis.errors import FormatError, InputError
 from oasis.model.gram import (
     EPS32,
-    Array,
-    FloatArray,
     GramSum,
-    Matrix,
     copy_lower,
     lower_zeros,
     product,

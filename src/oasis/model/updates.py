@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.arrays import Array
 
 _EPS = float(np.finfo(np.float64).eps)
 

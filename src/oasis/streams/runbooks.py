@@ -54,7 +54,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.datasets.dataset import Dataset, Rows
+from oasis.arrays import Rows
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import DataError, InputError
 
 _ORDERS = {

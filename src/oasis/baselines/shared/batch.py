@@ -12,16 +12,28 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas
 
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, has_row
 from oasis.baselines.shared.classes import grown, indicator
-from oasis.baselines.shared.draws import GeneratorState, first_state, generator_at
-from oasis.baselines.shared.kernel import AnchorKernel, Width, check_widths
+from oasis.baselines.shared.draws import (
+    first_state,
+)
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+    Width,
+    check_widths,
+)
 from oasis.baselines.shared.parameters import check_choice, check_count, check_unchanged
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hashers.learner import Chunk, Learner, Matrix, check_features, check_finite
-from oasis.model.hash_functions import has_row
+from oasis.hashers.chunk import (
+    Chunk,
+    check_features,
+    check_finite,
+)
+from oasis.hashers.learner import (
+    Learner,
+)
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Precision: TypeAlias = Literal["float32", "float64"]
 
 _ROWS = 4096

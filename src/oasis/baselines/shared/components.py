@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.hashers.learner import Matrix
-from oasis.model.hash_functions import has_row
-
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.arrays import Array, Matrix, has_row
 
 _PASSES = 6
 _SPARE = 16

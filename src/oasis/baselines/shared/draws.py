@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.errors import InputError
 
-Array: TypeAlias = npt.NDArray[np.float64]
 GeneratorState: TypeAlias = Mapping[str, Any]
 
 
@@ -28,23 +27,6 @@ def first_state(random_state: Any) -> GeneratorState:
             "random_state must be None, a non-negative integer or a numpy Generator, "
             f"got {random_state!r}"
         ) from error
-
-
-def generator_at(state: GeneratorState) -> np.random.Generator:
-    """Return a generator that goes on from a state.
-
-    >>> state = first_state(0)
-    >>> generator_at(state).random() == generator_at(state).random()
-    True
-    """
-    bits = np.random.PCG64()
-    bits.state = state  # type: ignore[assignment]
-    return np.random.Generator(bits)
-
-
-def state_of(rng: np.random.Generator) -> GeneratorState:
-    """Return the state from which `generator_at` goes on."""
-    return dict(rng.bit_generator.state)
 
 
 def random_signs(rng: np.random.Generator, shape: tuple[int, int]) -> Array:

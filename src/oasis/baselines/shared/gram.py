@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import LinAlgError, blas, cho_factor
 
+from oasis.arrays import Array, Matrix
 from oasis.errors import InputError
-from oasis.hashers.learner import Matrix
 from oasis.model.ridge import MAX_FEATURES
-
-Array: TypeAlias = npt.NDArray[np.float64]
 
 _ROWS = 4096
 

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import Array, Matrix, has_row, inner_products
 from oasis.baselines.shared.parameters import check_weight
 from oasis.errors import InputError
-from oasis.hashers.learner import Matrix
-from oasis.model.hash_functions import has_row, inner_products
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Width: TypeAlias = float | Literal["mean"]
 
 

@@ -9,14 +9,22 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.baselines.shared.batch import KernelRows, Precision, blocks, signs
-from oasis.baselines.shared.draws import GeneratorState, generator_at, random_signs
-from oasis.baselines.shared.kernel import AnchorKernel
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at
+from oasis.baselines.shared.batch import (
+    KernelRows,
+    Precision,
+    blocks,
+    signs,
+)
+from oasis.baselines.shared.draws import (
+    random_signs,
+)
+from oasis.baselines.shared.kernel import (
+    AnchorKernel,
+)
 from oasis.baselines.shared.psd import PSDFactor
 from oasis.baselines.shared.residuals import LEAST_RESIDUAL
-from oasis.hashers.learner import Matrix
 
-Array: TypeAlias = npt.NDArray[np.float64]
 MuFeatures: TypeAlias = Literal["own", "first"]
 
 _STOP_FROM = 4

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cho_solve, lapack
 
+from oasis.arrays import Array
 from oasis.errors import InputError
-
-Array: TypeAlias = npt.NDArray[np.float64]
 
 # Below this reciprocal condition a solution is rounding error; the ridge brings it back above.
 _LEAST_CONDITION = 1e-13

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.arrays import Array
 
 LEAST_RESIDUAL = 1e-12
 """A modality that fits exactly has no error, and its weight would be infinite or none."""

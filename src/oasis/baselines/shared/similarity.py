@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-Array: TypeAlias = npt.NDArray[np.float64]
+from oasis.arrays import Array
 
 
 def similarity_times(L: sp.csr_array, M: Array) -> Array:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import lapack
 
+from oasis.arrays import Array
 from oasis.errors import InputError
-
-Array: TypeAlias = npt.NDArray[np.float64]
 
 # An eigenvalue of the small matrix below this part of the largest is zero but for rounding.
 _RANK_CUT = 1e-12

@@ -9,27 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from oasis.arrays import Array, Matrix
 from oasis.codes import Codes, pack
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.experiments.measure.traces import RoundTrace, Trace
 from oasis.experiments.run.definition import Run, runbook_for
 from oasis.experiments.run.machine import machine, versions
 from oasis.experiments.run.runner import describe
-from oasis.hashers.learner import Matrix, check_chunk
+from oasis.hashers.chunk import (
+    check_chunk,
+)
 from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
-from oasis.model.hash_functions import LinearMap
+from oasis.model.hash_functions import (
+    LinearMap,
+)
 from oasis.model.ridge import Ridge
-from oasis.model.updates import Iterate, Sums, Weights, iterate
+from oasis.model.updates import (
+    Iterate,
+    Sums,
+    Weights,
+    iterate,
+)
 from oasis.streams import rounds
-
-Array: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

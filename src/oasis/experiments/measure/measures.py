@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.codes import Codes
 from oasis.experiments.measure.summaries import (
     ClassMeasures,
@@ -22,7 +23,9 @@ from oasis.experiments.measure.summaries import (
     RoundMeasures,
     Summary,
 )
-from oasis.experiments.run.results import RawResult
+from oasis.experiments.run.results import (
+    RawResult,
+)
 from oasis.metrics import (
     asymmetric_average_precision,
     average_precision,
@@ -31,8 +34,6 @@ from oasis.metrics import (
     per_class_average_precision,
     precision_recall_curve,
 )
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def measure(result: RawResult, raw_sha256: str) -> Summary:
@@ -45,7 +46,7 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
     """
     start = time.perf_counter()
     rounds: list[RoundMeasures] = []
-    values: list[list[Floats]] = []  # [round][query set], average precision of each query
+    values: list[list[Array]] = []  # [round][query set], average precision of each query
     n_classes = 0
     for t, each in enumerate(result.rounds):
         n_classes += len(each.new_classes)
@@ -93,7 +94,7 @@ class _RoundScores:
         self._chance = [
             chance_map(queries.labels, base_labels) if len(queries) else 0.0 for queries in sets
         ]
-        self.asymmetric: dict[int, Floats] = {}
+        self.asymmetric: dict[int, Array] = {}
         own = each.query_set
         if each.ranked:
             self.expected = [ranked.expected for ranked in each.ranked]
@@ -153,7 +154,7 @@ def _by_set(
     labels: Sequence[npt.NDArray[np.uint8]],
     base: Codes,
     base_labels: npt.NDArray[np.uint8],
-) -> list[Floats]:
+) -> list[Array]:
     """Measure all sets in one pass, since finding equal items of the base is shared by queries."""
     together = average_precision(
         np.concatenate(query_codes), base, np.concatenate(labels), base_labels
@@ -161,7 +162,7 @@ def _by_set(
     return np.split(together, np.cumsum([len(codes) for codes in query_codes])[:-1])
 
 
-def _mean(values: dict[int, Floats], sets: Sequence[int]) -> float | None:
+def _mean(values: dict[int, Array], sets: Sequence[int]) -> float | None:
     if any(i not in values for i in sets):
         return None
     return float(np.concatenate([values[i] for i in sets]).mean())
@@ -172,7 +173,7 @@ def _named(runbook: Mapping[str, Any]) -> dict[str, Any]:
     return {key: runbook[key] for key in ("name", "digest")}
 
 
-def _history(result: RawResult, values: list[list[Floats]]) -> Floats:
+def _history(result: RawResult, values: list[list[Array]]) -> Array:
     """Return MAP of the queries of round i after round t, rounds with queries of their own only.
 
     Empty where rounds share their queries: nothing is older than anything else there.

@@ -17,7 +17,9 @@ from typing import Any, Self
 
 from oasis.codes import check_n_bits
 from oasis.datasets import load, names
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import InputError
 from oasis.experiments.run.methods import Method, Value, method_named
 from oasis.streams import Runbook, runbook, runbooks

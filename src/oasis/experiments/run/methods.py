@@ -22,9 +22,13 @@ from oasis.baselines import (
 )
 from oasis.baselines import sapmh as sapmh_module
 from oasis.baselines import thor as thor_module
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import InputError
-from oasis.hashers.learner import OnlineHasher
+from oasis.hashers.protocol import (
+    OnlineHasher,
+)
 from oasis.model import OASIS
 
 Ranker: TypeAlias = FloatCosine | Probe

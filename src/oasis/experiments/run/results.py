@@ -26,18 +26,16 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Indicator, Rows
 from oasis.codes import Codes
-from oasis.datasets.dataset import Rows
 from oasis.errors import FormatError, InputError, NewerVersionError
 from oasis.experiments.run.definition import Run
 from oasis.store import replacing
-
-Indicator: TypeAlias = npt.NDArray[np.uint8]
 
 _FORMAT = "oasis-result"
 _VERSION = 1

@@ -12,12 +12,21 @@ import numpy.typing as npt
 
 from oasis.baselines import Probe
 from oasis.codes import pack
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.experiments.run.definition import Run, runbook_for
 from oasis.experiments.run.machine import machine, versions
 from oasis.experiments.run.methods import Method, Ranker, method_named
-from oasis.experiments.run.results import QuerySet, RankedQueries, RawResult, RoundResult
-from oasis.hashers.learner import OnlineHasher
+from oasis.experiments.run.results import (
+    QuerySet,
+    RankedQueries,
+    RawResult,
+    RoundResult,
+)
+from oasis.hashers.protocol import (
+    OnlineHasher,
+)
 from oasis.metrics import Ties, average_precision_from_scores
 from oasis.streams import Round, rounds
 

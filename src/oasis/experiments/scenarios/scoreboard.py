@@ -10,7 +10,9 @@ from statistics import fmean
 import numpy as np
 
 from oasis.experiments.report.tables import Table
-from oasis.experiments.scenarios.transformations import SCENARIOS
+from oasis.experiments.scenarios.transformations import (
+    SCENARIOS,
+)
 from oasis.experiments.scenarios.trials import Score, Trial
 
 

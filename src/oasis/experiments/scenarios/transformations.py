@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.datasets.dataset import Dataset, Rows
+from oasis.arrays import Indicator, Matrix, Rows
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import InputError
 from oasis.experiments.run.definition import SETTINGS, runbook_for
-from oasis.hashers.learner import Matrix
 from oasis.streams import Runbook, class_order, rounds
-
-Indicator = npt.NDArray[np.uint8]
 
 N_SAMPLES = 8000
 """So many samples of a larger data set take part, unless asked otherwise."""

@@ -9,13 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Indicator
 from oasis.baselines import Probe
 from oasis.codes import Codes, pack
-from oasis.datasets.dataset import Dataset
+from oasis.datasets.dataset import (
+    Dataset,
+)
 from oasis.errors import InputError
 from oasis.experiments.run.definition import parse_variant
-from oasis.experiments.scenarios.transformations import N_SAMPLES, Indicator, Scenario, Stream, deal
-from oasis.hashers.learner import OnlineHasher
+from oasis.experiments.scenarios.transformations import (
+    N_SAMPLES,
+    Scenario,
+    Stream,
+    deal,
+)
+from oasis.hashers.protocol import (
+    OnlineHasher,
+)
 from oasis.metrics import (
     asymmetric_average_precision,
     average_precision,

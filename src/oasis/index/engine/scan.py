@@ -13,12 +13,12 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Array
 from oasis.codes import Codes, unpack
 from oasis.errors import InputError
 
 Slots = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
 
 _TABLE_QUERIES = 8
 """Up to so many queries at once lookup tables beat the matrix product (measured)."""
@@ -88,9 +88,9 @@ class Projections:
     slack : (q,) float32
     """
 
-    values: Floats
+    values: Array
     scaled: Scores
-    unit: Floats
+    unit: Array
     slack: Scores
 
     @classmethod
@@ -135,7 +135,7 @@ class Projections:
         return out
 
 
-def _multiples(values: Floats, size: Floats) -> dict[int, tuple[Floats, float]]:
+def _multiples(values: Array, size: Array) -> dict[int, tuple[Array, float]]:
     """Return, for each row that is small multiples of one number, the multiples and the number."""
     step = np.min(size, axis=1, where=size > 0, initial=np.inf)
     step[np.isinf(step)] = 1.0

@@ -8,16 +8,17 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from oasis.arrays import Matrix, Rows, unit_rows
 from oasis.errors import InputError
-from oasis.hashers.learner import Matrix, check_features, check_samples, unit_rows
+from oasis.hashers.chunk import (
+    check_features,
+    check_samples,
+)
 from oasis.scale.dask.cluster import Cluster
 
 TILE_ROWS = 4096
 """Rows of a block that are selected and scaled at a time: no worker copies a whole block."""
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

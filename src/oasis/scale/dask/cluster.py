@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oasis.arrays import Array
 from oasis.errors import InputError, MissingExtraError
-from oasis.model.updates import Array
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from oasis.arrays import Array, Matrix, Rows
 from oasis.codes import Codes, pack, unpack
 from oasis.labels import LabelSpace
-from oasis.model.codewords import sample_codes
-from oasis.model.gram import Matrix, product, transposed_product
+from oasis.model.codewords import (
+    sample_codes,
+)
+from oasis.model.gram import (
+    product,
+    transposed_product,
+)
 from oasis.model.readout import Codebook
 from oasis.model.ridge import RidgeFit
 from oasis.model.updates import (
-    Array,
     Sums,
     Weights,
     after_ones,
@@ -32,7 +37,13 @@ from oasis.model.updates import (
     turns,
     z_target,
 )
-from oasis.scale.dask.blocks import Block, Place, Rows, places, read_samples, tiles
+from oasis.scale.dask.blocks import (
+    Block,
+    Place,
+    places,
+    read_samples,
+    tiles,
+)
 from oasis.scale.dask.cluster import Cluster
 
 if TYPE_CHECKING:

@@ -13,7 +13,10 @@ import numpy.typing as npt
 from oasis.codes import Codes
 from oasis.errors import FormatError, MissingExtraError
 from oasis.index.export import parquet_writer
-from oasis.model.hash_functions import LabelMap, LinearMap
+from oasis.model.hash_functions import (
+    LabelMap,
+    LinearMap,
+)
 from oasis.store import replacing
 
 HashFunction: TypeAlias = LinearMap | LabelMap

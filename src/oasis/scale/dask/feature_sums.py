@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.model.gram import GramSum, transposed_product
+from oasis.arrays import Array, Rows
+from oasis.model.gram import (
+    GramSum,
+    transposed_product,
+)
 from oasis.model.ridge import Ridge, RidgeFit
-from oasis.model.updates import Array
-from oasis.scale.dask.blocks import Place, Rows
+from oasis.scale.dask.blocks import (
+    Place,
+)
 from oasis.scale.dask.cluster import Cluster
 from oasis.scale.dask.cluster_rows import Part, Setting, feature_tiles
 

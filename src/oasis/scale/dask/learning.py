@@ -39,17 +39,26 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import Rows
 from oasis.codes import Codes, pack
 from oasis.errors import InputError
-from oasis.hashers.learner import Labels, check_labels
+from oasis.hashers.chunk import (
+    check_labels,
+)
+from oasis.hashers.protocol import (
+    Labels,
+)
 from oasis.model import OASIS
 from oasis.model.file import State
-from oasis.model.hash_functions import LabelCoder
-from oasis.model.updates import alternate
+from oasis.model.hash_functions import (
+    LabelCoder,
+)
+from oasis.model.updates import (
+    alternate,
+)
 from oasis.scale.dask.blocks import (
     Block,
     Place,
-    Rows,
     blocks_of,
     groups_of,
     read_queries,
