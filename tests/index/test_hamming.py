@@ -28,8 +28,8 @@ from index_checks import (
 from oasis.errors import FormatError, InputError, NewerVersionError, OasisError
 from oasis.index import HammingIndex
 from oasis.index.engine.buffers import Buffer
+from oasis.index.engine.compact import CompactIndex
 from oasis.index.engine.keys import append_run, argsort, code_keys, find
-from oasis.index.engine.layout import Layout
 from oasis.index.export import export
 from oasis.index.file import HEADER
 
@@ -222,7 +222,7 @@ def test_sequences_equal_brute_force(tmp_path):
 def test_runs_find_the_last_position_of_a_key(chunks, n_base):
     base = np.arange(0, 2 * n_base, 2, dtype=np.int64)
     buffer = Buffer(base)
-    runs = (Layout.build(base, base, np.zeros((60, 1), np.uint8)).id_run,) if n_base else ()
+    runs = (CompactIndex.build(base, base, np.zeros((60, 1), np.uint8)).id_run,) if n_base else ()
     known = base.tolist()
     for chunk in chunks:
         keys = np.array(chunk, dtype=np.int64)
@@ -262,13 +262,13 @@ def test_runs_stay_few():
     ids = rng.permutation(30_000)
     for part in np.array_split(ids, 300):
         index.add(random_codes(rng, len(part), 64), part)
-    assert len(index._state.id_runs) <= 16
-    assert len(index._state.code_runs) <= 16
+    assert len(index._snapshot.id_runs) <= 16
+    assert len(index._snapshot.code_runs) <= 16
 
 
 def test_codes_of_one_hash_are_kept_apart(monkeypatch):
     # a hash may be met on purpose; answers must not depend on it
-    monkeypatch.setattr("oasis.index.engine.state.code_keys", lambda codes: code_keys(codes) % 3)
+    monkeypatch.setattr("oasis.index.engine.snapshot.code_keys", lambda codes: code_keys(codes) % 3)
     index, truth, rng = filled(HammingIndex, 128, seed=8, chunks=6)
     assert_search(index, truth, tied_codes(rng, 5, 128, 9), 60, "insertion")
     assert_asymmetric(index, truth, projections(rng, 128), 60)
@@ -386,7 +386,7 @@ def test_an_older_state_is_searched_as_it_was():
     # the same as with threads, but the writer certainly comes between
     index, truth, rng = filled(HammingIndex, 16, n=80, seed=14)
     old = HammingIndex(16)
-    old._state = index._state
+    old._snapshot = index._snapshot
     queries = tied_codes(rng, 4, 16, 10)
     gone = list(truth.items)[:9]
     before = BruteForce(16)

@@ -14,9 +14,10 @@ How it is built, and why:
 - **Maps** from ids to rows and from codes to slots are sorted runs (`oasis.index.engine.keys`),
   merged as they grow: four bytes an entry, nothing for ids that ascend. A hash table of the same
   speed takes up to twice as much, and the whole index must stay within twice the codes and ids.
-- **States.** Everything is append-only up to a published length, so a search works on the state
-  that it found (`oasis.index.engine.state`) and takes no lock. Removed rows are bits, copied on
-  removal; after a third is gone the index is rebuilt.
+- **Snapshots.** Everything is append-only up to a published length. A search works on the snapshot
+  that was current when it began (`oasis.index.engine.snapshot`) and takes no lock. Removed rows are
+  marked in a bitmap, which is copied on removal; when a third of the rows is removed, the index is
+  rebuilt.
 - **Filters.** Removed rows and allow-lists are tested on the rows a search looks at, and the
   answer is then proven complete, or searched again among the permitted rows alone. A short
   allow-list is searched that way at once.

@@ -1,13 +1,13 @@
 """The file of an index, format version 1.
 
 Little-endian throughout. A header of 512 bytes, then the arrays of
-`oasis.index.engine.layout.Layout`, each at a multiple of 64 bytes::
+`oasis.index.engine.compact.CompactIndex`, each at a multiple of 64 bytes::
 
     8s   magic "OASISIDX"
     I    format version (1)
     I    bits per code
     Q Q  items, distinct codes
-    Q    prefix (see Layout)
+    Q    prefix (see CompactIndex)
     Q    length of the file
     then for each of ids, codes, slots, offsets, rows, id_order, id_samples, code_order,
     code_samples:  Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import FormatError, NewerVersionError
-from oasis.index.engine.layout import Layout
+from oasis.index.engine.compact import CompactIndex
 from oasis.store import replacing
 
 MAGIC = b"OASISIDX"
@@ -55,13 +55,13 @@ _OPTIONAL = {"offsets", "rows", "id_order", "id_samples"}
 _SMALL = 1 << 24
 
 
-def save(layout: Layout, path: Path) -> None:
-    """Write a layout so that ``path`` holds either what it held before or all of the new file."""
+def save(compact: CompactIndex, path: Path) -> None:
+    """Write an index: afterwards ``path`` holds the whole new file, or what it held before."""
     path = Path(path)
     arrays = {
         name: np.ascontiguousarray(array, dtype=dtype)
         for name, dtype in _DTYPES.items()
-        if (array := getattr(layout, name)) is not None
+        if (array := getattr(compact, name)) is not None
     }
     entries, end = [], HEADER
     for name in _DTYPES:
@@ -70,8 +70,8 @@ def save(layout: Layout, path: Path) -> None:
             end += -(-arrays[name].nbytes // _ALIGN) * _ALIGN
         else:
             entries.append((0, 0, 0, 0))
-    n_bits = 8 * layout.codes.shape[1]
-    counts = (len(layout.ids), len(layout.codes), layout.prefix)
+    n_bits = 8 * compact.codes.shape[1]
+    counts = (len(compact.ids), len(compact.codes), compact.prefix)
     header = _FIXED.pack(MAGIC, VERSION, n_bits, *counts, end)
     header += b"".join(_ENTRY.pack(*entry) for entry in entries)
     header = header.ljust(HEADER - 4, b"\0")
@@ -84,8 +84,8 @@ def save(layout: Layout, path: Path) -> None:
             out.write(bytes(-array.nbytes % _ALIGN))
 
 
-def load(path: Path, *, verify: bool | None = None) -> Layout:
-    """Map a file and return its layout; see `HammingIndex.open`."""
+def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
+    """Map a file and return its arrays; see `HammingIndex.open`."""
     path = Path(path)
     with path.open("rb") as source:
         size = os.fstat(source.fileno()).st_size
@@ -125,11 +125,11 @@ def load(path: Path, *, verify: bool | None = None) -> Layout:
     if codes is None or codes.nbytes != n_codes * (n_bits // 8):
         raise FormatError(f"{path} is damaged: {n_codes} codes of {n_bits} bits were expected")
     arrays["codes"] = codes.reshape(n_codes, n_bits // 8)
-    layout = Layout(prefix=prefix, **arrays)  # type: ignore[arg-type]
-    if len(layout.ids) != n_items:
-        raise FormatError(f"{path} is damaged: it has {len(layout.ids)} ids for {n_items} items")
-    layout.check_shapes()
-    return layout
+    compact = CompactIndex(prefix=prefix, **arrays)  # type: ignore[arg-type]
+    if len(compact.ids) != n_items:
+        raise FormatError(f"{path} is damaged: it has {len(compact.ids)} ids for {n_items} items")
+    compact.check_shapes()
+    return compact
 
 
 def _section(

@@ -23,12 +23,12 @@ from oasis.index.engine.arguments import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.engine.filters import Allowed
-from oasis.index.engine.layout import Layout
+from oasis.index.engine.compact import CompactIndex
+from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
 from oasis.index.engine.scan import Projections, best, nearest, within
-from oasis.index.engine.search import Scan, Search
-from oasis.index.engine.state import State, View
+from oasis.index.engine.snapshot import DistinctCodes, Snapshot
+from oasis.index.engine.top_items import Scan, TopItems
 
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
@@ -90,11 +90,11 @@ class HammingIndex:
 
     def __init__(self, n_bits: int = 64) -> None:
         self.n_bits = check_n_bits(n_bits)
-        self._state = State.of(Layout.empty(self.n_bits // 8), trusted=True)
+        self._snapshot = Snapshot.of(CompactIndex.empty(self.n_bits // 8), trusted=True)
         self._writer = threading.Lock()
 
     def __len__(self) -> int:
-        return self._state.n_items
+        return self._snapshot.n_items
 
     def __repr__(self) -> str:
         return f"<HammingIndex: {len(self)} items, {self.n_codes} codes of {self.n_bits} bits>"
@@ -102,17 +102,17 @@ class HammingIndex:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, (int, np.integer)) or not 0 <= item <= np.iinfo(np.int64).max:
             return False
-        return bool(self._state.row_of(np.array([item], dtype=np.int64))[0] >= 0)
+        return bool(self._snapshot.row_of(np.array([item], dtype=np.int64))[0] >= 0)
 
     @property
     def n_codes(self) -> int:
         """Number of distinct codes that a search scans."""
-        return self._state.n_slots
+        return self._snapshot.n_slots
 
     @property
     def nbytes(self) -> int:
         """Bytes in use, mapped files included; room for growth is not, as it is not yet memory."""
-        return self._state.nbytes
+        return self._snapshot.nbytes
 
     def add(self, codes: Codes, ids: Any) -> None:
         """Add items. All of them, or none where something is wrong.
@@ -129,11 +129,11 @@ class HammingIndex:
         if not len(keys):
             return
         with self._writer:
-            present = self._state.row_of(keys)
+            present = self._snapshot.row_of(keys)
             if bool((present >= 0).any()):
                 again = int(keys[np.argmax(present >= 0)])
                 raise InputError(f"id {again} is in the index already; remove it first")
-            self._state = self._state.plus(codes, keys)
+            self._snapshot = self._snapshot.plus(codes, keys)
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must be there, and only once in ``ids``.
@@ -145,7 +145,7 @@ class HammingIndex:
         if not len(keys):
             return
         with self._writer:
-            self._state = self._state.minus(_rows_of(self._state, keys))
+            self._snapshot = self._snapshot.minus(_rows_of(self._snapshot, keys))
 
     def search(self, codes: Codes, k: int, allow: Any = None) -> Matches:
         """Return the k nearest items of each query by Hamming distance, ties by insertion.
@@ -166,7 +166,7 @@ class HammingIndex:
         queries = check_codes(codes, self.n_bits)
         k = check_k(k)
 
-        def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+        def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
             return nearest(view.parts(), chosen, s)
 
@@ -194,7 +194,7 @@ class HammingIndex:
         queries = Projections.of(check_projections(projections, self.n_bits))
         k = check_k(k)
 
-        def scan(view: View, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+        def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
             scores, slots = best(view.parts(), view.codes.take, chosen, s)
             return -scores, slots
@@ -212,43 +212,43 @@ class HammingIndex:
         """
         queries = check_codes(codes, self.n_bits)
         radius = min(check_radius(radius), self.n_bits)
-        state = self._state
-        if not state.n_items or not len(queries):
+        snapshot = self._snapshot
+        if not snapshot.n_items or not len(queries):
             nothing = np.empty(0, dtype=np.int64)
             offsets = np.zeros(len(queries) + 1, dtype=np.int64)
             return RangeMatches(offsets, nothing, nothing.astype(np.int32))
-        view = state.view()
+        view = snapshot.view()
         query, slot, distance = within(view.parts(), queries, radius)
         pieces = view.postings.pieces(slot)
         lengths = pieces.length
         rows = view.postings.rows(pieces, np.arange(len(slot)), lengths)
         place = query * (self.n_bits + 1) + distance
         order = (np.repeat(place, lengths) << _ROW_BITS) | rows
-        known = np.flatnonzero(rows < state.n_rows)
-        order = np.sort(order[known[~state.dead.has(rows[known])]])
+        known = np.flatnonzero(rows < snapshot.n_rows)
+        order = np.sort(order[known[~snapshot.removed.has(rows[known])]])
         rows = order & ((1 << _ROW_BITS) - 1)
         query, distance = np.divmod(order >> _ROW_BITS, self.n_bits + 1)
         offsets = np.searchsorted(query, np.arange(len(queries) + 1))
-        return RangeMatches(offsets, state.ids.take(rows), distance.astype(np.int32))
+        return RangeMatches(offsets, snapshot.ids.take(rows), distance.astype(np.int32))
 
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
-        state = self._state
-        return state.code_of(_rows_of(state, check_ids(ids)))
+        snapshot = self._snapshot
+        return snapshot.code_of(_rows_of(snapshot, check_ids(ids)))
 
     def items(self) -> tuple[Codes, Ids]:
         """Return the codes (n, n_bits / 8) and ids (n,) of all items, in order of insertion."""
-        state = self._state
-        rows = state.live_rows()
-        ids: Ids = state.ids.take(rows)
-        return state.code_of(rows), ids
+        snapshot = self._snapshot
+        rows = snapshot.live_rows()
+        ids: Ids = snapshot.ids.take(rows)
+        return snapshot.code_of(rows), ids
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, atomically and durably; the format is in `oasis.index.file`.
 
         A file that an index was opened from may be saved over.
         """
-        file.save(self._state.layout(), Path(path))
+        file.save(self._snapshot.compact(), Path(path))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> HammingIndex:
@@ -268,42 +268,42 @@ class HammingIndex:
         NewerVersionError
             The file was written by a newer oasis.
         """
-        layout = file.load(Path(path), verify=verify)
-        index = cls(8 * layout.codes.shape[1])
-        index._state = State.of(layout, trusted=False)
+        compact = file.load(Path(path), verify=verify)
+        index = cls(8 * compact.codes.shape[1])
+        index._snapshot = Snapshot.of(compact, trusted=False)
         return index
 
     def _run(
         self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
     ) -> tuple[Ids, npt.NDArray[Any]]:
         """Answer q queries; returns ids and keys, -1 and ``blank`` where there are no more."""
-        state = self._state
-        allowed = None if allow is None else Allowed(allow)
-        if allowed is None and q == 1 and state.n_items >= k:
+        snapshot = self._snapshot
+        allowed = None if allow is None else AllowList(allow)
+        if allowed is None and q == 1 and snapshot.n_items >= k:
             # nothing to pad, nothing to cut into blocks: a single query is short enough to notice
-            rows, keys = Search(state, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
-            return state.ids.take(rows), keys
+            rows, keys = TopItems(snapshot, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
+            return snapshot.ids.take(rows), keys
         ids = np.full((q, k), -1, dtype=np.int64)
         keys = np.full((q, k), blank)
-        have = min(k, state.n_items if allowed is None else min(state.n_items, allowed.count))
+        have = min(k, snapshot.n_items if allowed is None else min(snapshot.n_items, allowed.count))
         if not have:
             return ids, keys
-        search = Search(state, scan, q, have, allowed)
+        search = TopItems(snapshot, scan, q, have, allowed)
         block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
         for start in range(0, q, block):
             stop = min(q, start + block)
             rows, keys[start:stop, :have] = search(np.arange(start, stop))
             there = rows >= 0
             if there.all():
-                ids[start:stop, :have] = state.ids.take(rows)
+                ids[start:stop, :have] = snapshot.ids.take(rows)
             else:
-                ids[start:stop, :have][there] = state.ids.take(rows[there])
+                ids[start:stop, :have][there] = snapshot.ids.take(rows[there])
                 keys[start:stop, :have][~there] = blank
         return ids, keys
 
 
-def _rows_of(state: State, ids: Ids) -> Ints:
-    rows = state.row_of(ids)
+def _rows_of(snapshot: Snapshot, ids: Ids) -> Ints:
+    rows = snapshot.row_of(ids)
     if bool((rows < 0).any()):
         raise unknown_ids(ids[rows < 0])
     return rows

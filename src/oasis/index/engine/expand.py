@@ -50,7 +50,7 @@ def expand(
     slots, keys : (q, s)
         The s first slots by (key, slot) of every query, in that order.
     n_rows : int
-        Rows from here on are not part of the state that is searched.
+        Rows from here on are not part of the snapshot that is searched.
     complete : bool
         The s slots are all there are.
     permit : callable, optional
@@ -173,7 +173,7 @@ def _below(n_rows: int, permit: Permit | None) -> Permit:
         known = rows < n_rows
         if permit is None:
             return known
-        # a row of a later state has no entry in this state's marks
+        # a row of a later snapshot has no entry in this snapshot's marks
         known[known] = permit(rows[known])
         return known
 

@@ -31,7 +31,7 @@ _FAN_IN = 4
 
 
 @dataclass(frozen=True)
-class Run:
+class SortedRun:
     """The positions ``start <= p < stop``, sorted by key; ties by position.
 
     ``order`` holds the positions and ``samples`` every 64th key; both are None where the keys
@@ -53,7 +53,7 @@ class Run:
         return self.order.nbytes + self.samples.nbytes
 
 
-Runs = tuple[Run, ...]
+SortedRuns = tuple[SortedRun, ...]
 
 
 def code_keys(codes: Codes) -> npt.NDArray[np.uint64]:
@@ -109,7 +109,7 @@ def argsort(keys: Keys) -> Positions:
     return order
 
 
-def sort_run(keys: Keys, start: int, *, stored: bool) -> Run:
+def sort_run(keys: Keys, start: int, *, stored: bool) -> SortedRun:
     """Return the run of the positions ``start``, ``start + 1``, ... that have these keys.
 
     ``stored`` says that the keys lie in the buffer as they are (ids do, hashes of codes do not):
@@ -117,17 +117,19 @@ def sort_run(keys: Keys, start: int, *, stored: bool) -> Run:
     """
     stop = start + len(keys)
     if stored and bool((keys[1:] > keys[:-1]).all()):
-        return Run(start, stop, None, None)
-    return Run(start, stop, *sorted_order(keys, start))
+        return SortedRun(start, stop, None, None)
+    return SortedRun(start, stop, *sorted_order(keys, start))
 
 
 def sorted_order(keys: Keys, start: int) -> tuple[npt.NDArray[np.int32], Keys]:
-    """Return the order and the samples of a run; see `Run`."""
+    """Return the order and the samples of a run; see `SortedRun`."""
     order = argsort(keys)
     return (order + start).astype(np.int32), keys[order[::STRIDE]]
 
 
-def append_run(runs: Runs, keys: Keys, start: int, buffer: Buffer, lookup: Lookup) -> Runs:
+def append_run(
+    runs: SortedRuns, keys: Keys, start: int, buffer: Buffer, lookup: Lookup
+) -> SortedRuns:
     """Return ``runs`` and the new positions from ``start`` on; their keys are in place already.
 
     Costs time in proportion to the new keys, amortised over calls.
@@ -139,7 +141,7 @@ def append_run(runs: Runs, keys: Keys, start: int, buffer: Buffer, lookup: Looku
         # an ascending run is searched where its keys lie, so it must not straddle base and tail
         together = last.start >= n_base or new.stop <= n_base
         if together and lookup(np.array([last.stop - 1]))[0] < keys[0]:
-            return (*runs[:-1], Run(last.start, new.stop, None, None))
+            return (*runs[:-1], SortedRun(last.start, new.stop, None, None))
     runs = (*runs, new)
     first, total = len(runs) - 1, len(new)
     while first > 0 and len(runs[first - 1]) <= 2 * total:
@@ -151,7 +153,7 @@ def append_run(runs: Runs, keys: Keys, start: int, buffer: Buffer, lookup: Looku
     return (*runs[:first], sort_run(lookup(np.arange(begin, new.stop)), begin, stored=stored))
 
 
-def find(runs: Runs, wanted: Keys, buffer: Buffer, lookup: Lookup) -> Positions:
+def find(runs: SortedRuns, wanted: Keys, buffer: Buffer, lookup: Lookup) -> Positions:
     """Return the last position of each wanted key, or -1 where there is none.
 
     ``lookup`` gives the keys at positions of ``buffer``; ascending runs are read from it directly.
@@ -172,7 +174,7 @@ def find(runs: Runs, wanted: Keys, buffer: Buffer, lookup: Lookup) -> Positions:
 
 
 def _find_ascending(
-    run: Run, wanted: Keys, buffer: Buffer
+    run: SortedRun, wanted: Keys, buffer: Buffer
 ) -> tuple[Positions, npt.NDArray[np.bool_]]:
     n_base = len(buffer.base)
     if run.start >= n_base:

@@ -4,7 +4,7 @@
 ``-1 - g`` the growing list ``g``. A growing list is a stretch of the pool with room for a power of
 two; when it is full it moves to a stretch twice as long at the pool's end. Start and length of a
 stretch share one int64, so a reader sees both or neither. Rows only ascend, so a reader that works
-on an older state sees newer rows at the end of lists only, and drops them by their number.
+on an older snapshot sees newer rows at the end of lists only, and drops them by their number.
 """
 
 from __future__ import annotations

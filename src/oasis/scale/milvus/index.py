@@ -24,7 +24,7 @@ from oasis.index.engine.arguments import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.engine.filters import Allowed
+from oasis.index.engine.permits import AllowList
 from oasis.index.engine.scan import Projections
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
@@ -376,7 +376,7 @@ class MilvusIndex:
         if allow is None:
             return self._hits(queries, k, condition, with_codes=with_codes)
         best = joined([])
-        for piece in pieces(Allowed(allow).ids()):
+        for piece in pieces(AllowList(allow).ids()):
             more = self._hits(queries, k, both(condition, piece), with_codes=with_codes)
             best = joined([best, more]).ordered()
             best = best.at(best.rank() < k)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.index.engine.expand import expand
-from oasis.index.engine.filters import Allowed
+from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
-from oasis.index.engine.state import State, View
+from oasis.index.engine.snapshot import DistinctCodes, Snapshot
 
 # what things cost in nanoseconds, roughly, to choose between two ways that are both exact
 _SCAN_CODE = 1
@@ -20,12 +20,12 @@ _GATHER_ROW = 500
 
 _MOST_LOOKED_AT = 1 << 17
 
-Scan = Callable[[View, Ints, int], tuple[npt.NDArray[Any], Ints]]
+Scan = Callable[[DistinctCodes, Ints, int], tuple[npt.NDArray[Any], Ints]]
 """(view, which queries, how many) -> keys (lower is better) and slots, by (key, slot)."""
 
 
-class Search:
-    """The k first items, by (key, row), of blocks of queries in one state.
+class TopItems:
+    """The k first items, by (key, row), of blocks of queries in one snapshot.
 
     Attributes
     ----------
@@ -34,21 +34,23 @@ class Search:
         grow with it.
     """
 
-    def __init__(self, state: State, scan: Scan, q: int, k: int, allowed: Allowed | None) -> None:
-        self._state = state
+    def __init__(
+        self, snapshot: Snapshot, scan: Scan, q: int, k: int, allowed: AllowList | None
+    ) -> None:
+        self._snapshot = snapshot
         self._scan = scan
         self._k = k
         self._allowed = allowed
-        self._permit = state.permit(allowed)
-        self._permitted: View | None = None
-        n = state.n_items if allowed is None else min(state.n_items, allowed.count)
+        self._permit = snapshot.permit(allowed)
+        self._permitted: DistinctCodes | None = None
+        n = snapshot.n_items if allowed is None else min(snapshot.n_items, allowed.count)
         self.n_looked_at = k
         self._apart = False
         if self._permit is not None:
             # enough rows that k of them should be permitted, and some to spare
-            self.n_looked_at = int(1.5 * k * state.n_rows / n) + 16
+            self.n_looked_at = int(1.5 * k * snapshot.n_rows / n) + 16
             # or else the permitted rows alone, where they are few or the queries many
-            together = q * (_SCAN_CODE * state.n_slots + _LOOK_AT_ROW * self.n_looked_at)
+            together = q * (_SCAN_CODE * snapshot.n_slots + _LOOK_AT_ROW * self.n_looked_at)
             self._apart = allowed is not None and (
                 _GATHER_ROW * n < together or self.n_looked_at > max(_MOST_LOOKED_AT, 4 * k)
             )
@@ -58,7 +60,7 @@ class Search:
     def __call__(self, which: Ints) -> tuple[Ints, npt.NDArray[Any]]:
         if self._apart:
             return self._among_permitted(which)
-        view = self._state.view()
+        view = self._snapshot.view()
         s = min(self.n_looked_at, view.n_slots)
         keys, slots = self._scan(view, which, s)
         found = expand(
@@ -78,7 +80,7 @@ class Search:
 
     def _among_permitted(self, which: Ints) -> tuple[Ints, npt.NDArray[Any]]:
         if self._permitted is None:
-            self._permitted = self._state.permitted_view(self._allowed)
+            self._permitted = self._snapshot.permitted_view(self._allowed)
         view = self._permitted
         if not view.n_rows or view.rows is None:
             blank = np.full((len(which), self._k), -1, dtype=np.int64)

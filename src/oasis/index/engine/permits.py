@@ -17,12 +17,12 @@ _BITMAP_BYTES_PER_ID = 64
 
 
 @dataclass(frozen=True)
-class Dead:
+class RemovedRows:
     """The removed rows, one bit each; never changed, only replaced.
 
     >>> import numpy as np
-    >>> dead = Dead.none().plus(np.array([1, 3]), 4)
-    >>> dead.has(np.array([0, 1, 2, 3, 9])).tolist(), dead.count
+    >>> removed = RemovedRows.none().plus(np.array([1, 3]), 4)
+    >>> removed.has(np.array([0, 1, 2, 3, 9])).tolist(), removed.count
     ([False, True, False, True, False], 2)
     """
 
@@ -30,15 +30,15 @@ class Dead:
     count: int
 
     @classmethod
-    def none(cls) -> Dead:
+    def none(cls) -> RemovedRows:
         return cls(np.empty(0, dtype=np.uint8), 0)
 
-    def plus(self, rows: Ints, n_rows: int) -> Dead:
+    def plus(self, rows: Ints, n_rows: int) -> RemovedRows:
         """Return the same with ``rows`` too; they are distinct, below ``n_rows`` and not in it."""
         bits = np.zeros(-(-n_rows // 8), dtype=np.uint8)
         bits[: len(self.bits)] = self.bits
         np.bitwise_or.at(bits, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
-        return Dead(bits, self.count + len(rows))
+        return RemovedRows(bits, self.count + len(rows))
 
     def has(self, rows: Ints) -> Mask:
         """Return which rows are removed."""
@@ -50,7 +50,7 @@ class Dead:
         return marked & (at < len(self.bits))
 
 
-class Allowed:
+class AllowList:
     """An allow-list: a bitmap (``allow[id]`` says whether id is admitted) or an array of ids.
 
     Ids that the index does not hold are passed over.

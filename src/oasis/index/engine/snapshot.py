@@ -1,4 +1,4 @@
-"""One state of an index: lengths, marks and maps over buffers that only grow."""
+"""One snapshot of an index: lengths, marks and maps over buffers that only grow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 from oasis.codes import Codes, words
 from oasis.errors import InputError
 from oasis.index.engine.buffers import Buffer
+from oasis.index.engine.compact import CompactIndex, arrange
 from oasis.index.engine.expand import Permit
-from oasis.index.engine.filters import Allowed, Dead, Mask
-from oasis.index.engine.keys import Keys, Runs, append_run, argsort, code_keys, find
-from oasis.index.engine.layout import Layout, arrange
+from oasis.index.engine.keys import Keys, SortedRuns, append_run, argsort, code_keys, find
+from oasis.index.engine.permits import AllowList, Mask, RemovedRows
 from oasis.index.engine.postings import Ints, Postings
 
 MAX_ROWS = 2**30
@@ -22,7 +22,7 @@ MAX_ROWS = 2**30
 
 
 @dataclass(frozen=True)
-class View:
+class DistinctCodes:
     """Distinct codes and their lists, as a search needs them.
 
     ``rows`` maps the view's rows to those of the index; None when they are the same.
@@ -39,11 +39,11 @@ class View:
 
 
 @dataclass(frozen=True)
-class State:
-    """What a search sees. A state is never changed; adding and removing make the next one.
+class Snapshot:
+    """What a search sees. A snapshot is never changed; adding and removing make the next one.
 
-    The states of an index share their buffers. What lies beyond a state's lengths belongs to later
-    states. Only one thread at a time may make the next state, and only from the newest one.
+    The snapshots of an index share their buffers. Entries beyond a snapshot's lengths belong to
+    later snapshots. Only one thread at a time may make the next snapshot, from the newest one.
     """
 
     ids: Buffer
@@ -53,32 +53,32 @@ class State:
     n_rows: int
     n_slots: int
     prefix: int
-    dead: Dead
-    id_runs: Runs
-    code_runs: Runs
+    removed: RemovedRows
+    id_runs: SortedRuns
+    code_runs: SortedRuns
     check_content: Callable[[], None]
 
     @classmethod
-    def of(cls, layout: Layout, *, trusted: bool) -> State:
-        """Start from a compact layout; an untrusted one is checked where it is first relied on."""
-        n, s = len(layout.ids), len(layout.codes)
+    def of(cls, compact: CompactIndex, *, trusted: bool) -> Snapshot:
+        """Start from compact arrays; untrusted ones are checked before their first use."""
+        n, s = len(compact.ids), len(compact.codes)
         return cls(
-            Buffer(layout.ids),
-            Buffer(layout.codes),
-            Buffer(layout.slots),
-            Postings(s, n, layout.offsets, layout.rows),
+            Buffer(compact.ids),
+            Buffer(compact.codes),
+            Buffer(compact.slots),
+            Postings(s, n, compact.offsets, compact.rows),
             n,
             s,
-            layout.prefix,
-            Dead.none(),
-            (layout.id_run,) if n else (),
-            (layout.code_run,) if s else (),
-            _nothing if trusted else _Once(layout.check_content),
+            compact.prefix,
+            RemovedRows.none(),
+            (compact.id_run,) if n else (),
+            (compact.code_run,) if s else (),
+            _nothing if trusted else _Once(compact.check_content),
         )
 
     @property
     def n_items(self) -> int:
-        return self.n_rows - self.dead.count
+        return self.n_rows - self.removed.count
 
     @property
     def nbytes(self) -> int:
@@ -88,14 +88,14 @@ class State:
             + self.n_slots * self.codes.base.shape[1]
             + 4 * (self.n_rows - self.prefix)
             + self.postings.nbytes(self.n_slots)
-            + len(self.dead.bits)
+            + len(self.removed.bits)
             + sum(run.nbytes for run in self.id_runs + self.code_runs)
         )
         return total
 
-    def view(self) -> View:
+    def view(self) -> DistinctCodes:
         self.postings.check_base()
-        return View(self.codes, self.n_slots, self.postings, self.n_rows)
+        return DistinctCodes(self.codes, self.n_slots, self.postings, self.n_rows)
 
     def slot_of(self, rows: Ints) -> Ints:
         """Return the slot of each row."""
@@ -112,7 +112,7 @@ class State:
         self.check_content()
         rows = find(self.id_runs, ids, self.ids, self.ids.take)
         there = np.flatnonzero(rows >= 0)
-        rows[there[self.dead.has(rows[there])]] = -1
+        rows[there[self.removed.has(rows[there])]] = -1
         return rows
 
     def code_of(self, rows: Ints) -> Codes:
@@ -123,20 +123,20 @@ class State:
     def live_rows(self) -> Ints:
         """Return the rows that are not removed, ascending."""
         rows = np.arange(self.n_rows)
-        return rows[~self.dead.has(rows)] if self.dead.count else rows
+        return rows[~self.removed.has(rows)] if self.removed.count else rows
 
-    def permit(self, allowed: Allowed | None) -> Permit | None:
+    def permit(self, allowed: AllowList | None) -> Permit | None:
         """Return a test for rows; None when there is nothing to test."""
-        if allowed is None and not self.dead.count:
+        if allowed is None and not self.removed.count:
             return None
 
         def test(rows: Ints) -> Mask:
-            mask = ~self.dead.has(rows)
+            mask = ~self.removed.has(rows)
             return mask if allowed is None else mask & allowed.admits(self.ids.take(rows))
 
         return test
 
-    def permitted_view(self, allowed: Allowed | None) -> View:
+    def permitted_view(self, allowed: AllowList | None) -> DistinctCodes:
         """Return a view of the permitted rows alone; costs a sort of them."""
         if allowed is not None and allowed.count < self.n_rows // 4:
             rows = self.row_of(allowed.ids())
@@ -147,16 +147,16 @@ class State:
                 rows = rows[allowed.admits(self.ids.take(rows))]
         used, _, offsets, lists = arrange(self.slot_of(rows))
         postings = Postings(len(used), len(rows), offsets, lists)
-        return View(Buffer(self.codes.take(used)), len(used), postings, len(rows), rows)
+        return DistinctCodes(Buffer(self.codes.take(used)), len(used), postings, len(rows), rows)
 
-    def layout(self) -> Layout:
-        """Return the same items, compact. Reads nothing that a later state may change."""
+    def compact(self) -> CompactIndex:
+        """Return the same items, compact. Reads nothing that a later snapshot may change."""
         rows = self.live_rows()
         codes = self.codes.whole(self.n_slots)
-        return Layout.build(self.ids.take(rows), self.slot_of(rows), codes)
+        return CompactIndex.build(self.ids.take(rows), self.slot_of(rows), codes)
 
-    def plus(self, codes: Codes, ids: npt.NDArray[np.int64]) -> State:
-        """Return the next state, with these items; they are checked already."""
+    def plus(self, codes: Codes, ids: npt.NDArray[np.int64]) -> Snapshot:
+        """Return the next snapshot, with these items; they are checked already."""
         m = len(ids)
         if self.n_rows + m > MAX_ROWS:
             raise InputError(
@@ -194,13 +194,13 @@ class State:
             code_runs=code_runs,
         )
 
-    def minus(self, rows: Ints) -> State:
-        """Return the next state, without these rows; they are there."""
-        state = replace(self, dead=self.dead.plus(rows, self.n_rows))
-        # rebuilding costs a few removals' worth each, and ends the detours around dead rows
-        if 3 * state.dead.count > state.n_rows:
-            return State.of(state.layout(), trusted=True)
-        return state
+    def minus(self, rows: Ints) -> Snapshot:
+        """Return the next snapshot, without these rows; they are there."""
+        snapshot = replace(self, removed=self.removed.plus(rows, self.n_rows))
+        # rebuilding costs a few removals' worth each, and ends the detours around removed rows
+        if 3 * snapshot.removed.count > snapshot.n_rows:
+            return Snapshot.of(snapshot.compact(), trusted=True)
+        return snapshot
 
     def _code_keys(self, slots: npt.NDArray[np.int64]) -> Keys:
         return code_keys(self.codes.take(slots))

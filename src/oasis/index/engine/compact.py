@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.errors import FormatError
-from oasis.index.engine.keys import STRIDE, Run, code_keys, sort_run, sorted_order
+from oasis.index.engine.keys import STRIDE, SortedRun, code_keys, sort_run, sorted_order
 from oasis.index.engine.postings import ranges
 
 Ints32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Layout:
+class CompactIndex:
     """An index without removed rows and without growth.
 
     Attributes
@@ -43,8 +43,8 @@ class Layout:
     code_samples: npt.NDArray[np.uint64]
 
     @classmethod
-    def empty(cls, n_bytes: int) -> Layout:
-        """Return the layout of an index with nothing in it."""
+    def empty(cls, n_bytes: int) -> CompactIndex:
+        """Return the arrays of an empty index."""
         return cls.build(
             np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, n_bytes), np.uint8)
         )
@@ -52,7 +52,7 @@ class Layout:
     @classmethod
     def build(
         cls, ids: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], codes: Codes
-    ) -> Layout:
+    ) -> CompactIndex:
         """Arrange items in order of insertion; ``slots`` says which of ``codes`` each one has.
 
         Codes that no item has are dropped, the others are numbered anew by their first items.
@@ -78,12 +78,12 @@ class Layout:
         )
 
     @property
-    def id_run(self) -> Run:
-        return Run(0, len(self.ids), self.id_order, self.id_samples)
+    def id_run(self) -> SortedRun:
+        return SortedRun(0, len(self.ids), self.id_order, self.id_samples)
 
     @property
-    def code_run(self) -> Run:
-        return Run(0, len(self.codes), self.code_order, self.code_samples)
+    def code_run(self) -> SortedRun:
+        return SortedRun(0, len(self.codes), self.code_order, self.code_samples)
 
     def check_shapes(self) -> None:
         """Check the lengths of all arrays against one another; touches no content."""
