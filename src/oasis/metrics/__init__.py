@@ -1,5 +1,8 @@
 """Measures of retrieval quality, blocked: memory grows with the base, never with queries x base.
 
+By labels: MAP, precision, recall, nDCG. Beyond the labels: the rank of one relevant item, and what
+the codes tell apart.
+
 Two samples are similar when they share a label. A query with no similar item counts 0. Ties are
 left open by default (``ties="expected"``: the mean over all orders of tied items, in closed form);
 ``ties="stable"`` puts the older base item first. An empty base gives 0, a mean over no queries is
@@ -7,6 +10,12 @@ refused.
 """
 
 from oasis.metrics.chance import chance_map
+from oasis.metrics.diagnostics import (
+    CodeStatistics,
+    asymmetric_tied_at_k,
+    code_statistics,
+    tied_at_k,
+)
 from oasis.metrics.hamming import (
     PrecisionRecall,
     average_precision,
@@ -17,6 +26,13 @@ from oasis.metrics.hamming import (
     precision_recall_curve,
     recall_at_k,
 )
+from oasis.metrics.ranks import (
+    asymmetric_item_ranks,
+    found_at_k,
+    item_ranks,
+    item_ranks_from_scores,
+    mean_reciprocal_rank,
+)
 from oasis.metrics.rounds import forgetting
 from oasis.metrics.scores import (
     asymmetric_average_precision,
@@ -26,18 +42,27 @@ from oasis.metrics.scores import (
 from oasis.metrics.ties import Ties
 
 __all__ = [
+    "CodeStatistics",
     "PrecisionRecall",
     "Ties",
     "asymmetric_average_precision",
+    "asymmetric_item_ranks",
+    "asymmetric_tied_at_k",
     "average_precision",
     "average_precision_from_scores",
     "chance_map",
+    "code_statistics",
     "forgetting",
+    "found_at_k",
+    "item_ranks",
+    "item_ranks_from_scores",
     "mean_average_precision",
     "mean_average_precision_from_scores",
+    "mean_reciprocal_rank",
     "ndcg_at_k",
     "per_class_average_precision",
     "precision_at_k",
     "precision_recall_curve",
     "recall_at_k",
+    "tied_at_k",
 ]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Array
-from oasis.codes import check_codes
+from oasis.codes import Codes, check_codes
 from oasis.errors import InputError
 from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
 from oasis.metrics.relevance import LabelSets, check_label_pair
@@ -155,13 +155,7 @@ def check_comparison(
     query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any
 ) -> Comparison:
     """Check what a measure over packed codes is given, and lay it out for comparing."""
-    queries = _check_codes(query_codes, "query_codes")
-    base = _check_codes(base_codes, "base_codes")
-    if queries.shape[1] != base.shape[1]:
-        raise InputError(
-            f"query_codes have {queries.shape[1] * 8} bits, base_codes have {base.shape[1] * 8}; "
-            "expected the same width"
-        )
+    queries, base = check_code_pair(query_codes, base_codes)
     labels = check_label_pair(query_labels, base_labels, len(queries), len(base))
     return Comparison(
         n_bits=queries.shape[1] * 8,
@@ -170,6 +164,33 @@ def check_comparison(
         base=to_columns(base),
         base_labels=labels[1],
     )
+
+
+def check_code_pair(query_codes: Any, base_codes: Any) -> tuple[Codes, Codes]:
+    """Check the codes of queries and base, which must have one width."""
+    queries = _check_codes(query_codes, "query_codes")
+    base = _check_codes(base_codes, "base_codes")
+    if queries.shape[1] != base.shape[1]:
+        raise InputError(
+            f"query_codes have {queries.shape[1] * 8} bits, base_codes have {base.shape[1] * 8}; "
+            "expected the same width"
+        )
+    return queries, base
+
+
+def distance_histograms(
+    queries: Columns, base: Columns, n_bits: int
+) -> Iterator[tuple[slice, Array]]:
+    """Yield for blocks of queries how many base items lie at each distance, (b, n_bits + 1)."""
+    key_type = np.min_scalar_type(n_bits)
+    for rows in _blocks(len(queries[0]), _QUERY_BLOCK):
+        counts = np.zeros((rows.stop - rows.start, n_bits + 1))
+        for i in range(len(counts)):
+            query = _row(queries, rows.start + i)
+            for block in _blocks(len(base[0])):
+                keys = _distances(base, query, block, key_type)
+                counts[i] += np.bincount(keys, minlength=n_bits + 1)
+        yield rows, counts
 
 
 @dataclass(frozen=True)

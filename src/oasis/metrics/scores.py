@@ -7,7 +7,8 @@ with one code, are scored once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -143,16 +144,41 @@ def asymmetric_average_precision(
     ties = check_ties(ties)
     places = None if topk is None else check_places(topk, "topk")
     codes = check_codes(base_codes)
-    values = _check_projections(projections, codes.shape[1] * 8)
+    values = check_projections(projections, codes.shape[1] * 8)
     queries, base = check_label_pair(query_labels, base_labels, len(values), len(codes))
-    order, starts = group_equal_rows(to_columns(codes))
-    columns = np.empty(len(codes), dtype=np.intp)
-    columns[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-    blocks = _asymmetric_scores(values, codes[order[starts]])
-    return _average_precision(blocks, queries, base, columns, ties, places)
+    distinct = DistinctCodes.of(codes)
+    blocks = asymmetric_scores(values, distinct.codes)
+    return _average_precision(blocks, queries, base, distinct.columns, ties, places)
 
 
-def _asymmetric_scores(values: npt.NDArray[Any], codes: Codes) -> Iterator[npt.NDArray[Any]]:
+@dataclass(frozen=True, eq=False)
+class DistinctCodes:
+    """Codes of which equal ones are kept once, so that equal codes score alike.
+
+    Attributes
+    ----------
+    codes : (n_distinct, n_bits / 8) uint8
+    columns : (n,)
+        Which of them each item has.
+    counts : (n_distinct,) float64
+        How many items have it.
+    """
+
+    codes: Codes
+    columns: Rows
+    counts: Array
+
+    @classmethod
+    def of(cls, codes: Codes) -> Self:
+        """Find the distinct ones among checked codes; costs one sort of them."""
+        order, starts = group_equal_rows(to_columns(codes))
+        sizes = np.diff(starts, append=len(order))
+        columns = np.empty(len(codes), dtype=np.intp)
+        columns[order] = np.repeat(np.arange(len(starts)), sizes)
+        return cls(codes[order[starts]], columns, sizes.astype(np.float64))
+
+
+def asymmetric_scores(values: npt.NDArray[Any], codes: Codes) -> Iterator[npt.NDArray[Any]]:
     """Yield the scores of blocks of queries against all codes, signs unpacked block by block."""
     n_codes, n_bits = len(codes), values.shape[1]
     n_rows, n_signs = max(1, _SCORE_CELLS // max(1, n_codes)), max(1, _SIGN_CELLS // n_bits)
@@ -179,7 +205,7 @@ def _average_precision(
     n_columns = len(base) if columns is None else None
     done = 0
     for block in blocks:
-        scores = _check_scores(block, done, n_columns)
+        scores = check_score_block(block, done, n_columns)
         n_columns = scores.shape[1]
         _check_columns_exist(columns, n_columns)
         labels = queries.take(slice(done, done + len(scores)))
@@ -234,7 +260,7 @@ def _narrow(ranks: Rows) -> npt.NDArray[np.unsignedinteger[Any]]:
     return ranks.astype(np.min_scalar_type(int(ranks.max(initial=0))))
 
 
-def _check_scores(block: Any, start: int, n_columns: int | None) -> npt.NDArray[Any]:
+def check_score_block(block: Any, start: int, n_columns: int | None) -> npt.NDArray[Any]:
     scores = np.asarray(block)
     if scores.dtype.kind not in "iuf":
         raise InputError(f"scores must be real numbers, got dtype {scores.dtype}")
@@ -270,7 +296,7 @@ def _check_columns_exist(columns: Rows | None, n_columns: int) -> None:
         )
 
 
-def _check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
+def check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
     values = np.asarray(projections)
     if values.dtype.kind not in "iuf":
         raise InputError(f"projections must be real numbers, got dtype {values.dtype}")

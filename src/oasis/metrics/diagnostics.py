@@ -1,0 +1,169 @@
+"""What stored codes can tell apart: distinct codes, entropy of bits, ties at the k-th hit.
+
+A code that says the label set and nothing else has few distinct codes and ties at every place.
+MAP by labels does not see that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array
+from oasis.codes import check_codes
+from oasis.errors import InputError
+from oasis.metrics.columns import group_equal_rows, to_columns
+from oasis.metrics.comparison import check_code_pair, distance_histograms
+from oasis.metrics.scores import DistinctCodes, asymmetric_scores, check_projections
+from oasis.metrics.ties import check_has_queries, check_places
+
+_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class CodeStatistics:
+    """What some codes are like.
+
+    Attributes
+    ----------
+    n_codes, n_distinct : int
+    largest_group : int
+        How many items the most frequent code has.
+    bit_entropy : (n_bits,) float64
+        Entropy of each bit over the items, from 0 (constant) to 1 (half of the items have it).
+    """
+
+    n_codes: int
+    n_distinct: int
+    largest_group: int
+    bit_entropy: Array
+
+    @property
+    def mean_entropy(self) -> float:
+        """Mean entropy of a bit."""
+        return float(self.bit_entropy.mean())
+
+    @property
+    def n_constant(self) -> int:
+        """Number of bits that all items have in common."""
+        return int((self.bit_entropy == 0).sum())
+
+    def as_dict(self) -> dict[str, float | int]:
+        """Return plain values."""
+        return {
+            "codes": self.n_codes,
+            "distinct": self.n_distinct,
+            "largest_group": self.largest_group,
+            "entropy": self.mean_entropy,
+            "constant_bits": self.n_constant,
+        }
+
+
+def code_statistics(codes: Any) -> CodeStatistics:
+    """Return how many codes differ, and the entropy of each bit.
+
+    Parameters
+    ----------
+    codes : (n, n_bits / 8) uint8
+        Packed codes, one at least.
+
+    Notes
+    -----
+    Cost: one sort of the codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = code_statistics(np.array([[1], [1], [0], [2]], dtype=np.uint8))
+    >>> found.n_distinct, found.n_constant, found.bit_entropy[0].item()
+    (3, 6, 1.0)
+    """
+    rows = check_codes(codes)
+    if not len(rows):
+        raise InputError("there are no codes; their statistics need one at least")
+    order, starts = group_equal_rows(to_columns(rows))
+    set_bits = np.zeros(rows.shape[1] * 8, dtype=np.int64)
+    for start in range(0, len(rows), _ROWS):
+        bits = np.unpackbits(rows[start : start + _ROWS], axis=1, bitorder="little")
+        set_bits += bits.sum(axis=0, dtype=np.int64)
+    sizes = np.diff(starts, append=len(order))
+    return CodeStatistics(len(rows), len(starts), int(sizes.max()), _entropy(set_bits / len(rows)))
+
+
+def tied_at_k(query_codes: Any, base_codes: Any, k: int) -> float:
+    """Return the share of queries whose k-th hit by Hamming distance is in a tie.
+
+    A hit is in a tie when another item of the base has the same distance.
+
+    Parameters
+    ----------
+    query_codes, base_codes : (n_queries, n_bits / 8) and (n_base, n_bits / 8) uint8
+    k : int
+        From 1 to n_base.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> base = np.array([[0], [1], [2]], dtype=np.uint8)
+    >>> query = np.array([[0]], dtype=np.uint8)
+    >>> tied_at_k(query, base, 1), tied_at_k(query, base, 2)
+    (0.0, 1.0)
+    """
+    queries, base = check_code_pair(query_codes, base_codes)
+    place = _check_place(k, len(base))
+    check_has_queries(len(queries))
+    n_tied = 0
+    n_bits = base.shape[1] * 8
+    for _, counts in distance_histograms(to_columns(queries), to_columns(base), n_bits):
+        kth = (np.cumsum(counts, axis=1) < place).sum(axis=1)
+        n_tied += int((counts[np.arange(len(counts)), kth] > 1).sum())
+    return n_tied / len(queries)
+
+
+def asymmetric_tied_at_k(projections: npt.NDArray[Any], base_codes: Any, k: int) -> float:
+    """Return the share of queries whose k-th hit by projections is in a tie.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> base = np.array([[1], [1], [2]], dtype=np.uint8)
+    >>> query = np.array([[0.9, 0.1, -1, -1, -1, -1, -1, -1]])
+    >>> asymmetric_tied_at_k(query, base, 2), asymmetric_tied_at_k(query, base, 3)
+    (1.0, 0.0)
+    """
+    codes = check_codes(base_codes)
+    values = check_projections(projections, codes.shape[1] * 8)
+    place = _check_place(k, len(codes))
+    check_has_queries(len(values))
+    distinct = DistinctCodes.of(codes)
+    n_tied = 0
+    for scores in asymmetric_scores(values, distinct.codes):
+        for row in scores:
+            n_tied += _is_tied(row, distinct.counts, place)
+    return n_tied / len(values)
+
+
+def _is_tied(scores: npt.NDArray[Any], counts: Array, place: int) -> bool:
+    # each column stands for one item at least, so the k-th item is in one of the best k columns
+    best = np.arange(len(scores))
+    if place < len(scores):
+        best = np.argpartition(scores, len(scores) - place)[-place:]
+    order = best[np.argsort(scores[best])[::-1]]
+    kth = scores[order[int((np.cumsum(counts[order]) < place).sum())]]
+    return bool(counts[scores == kth].sum() > 1)
+
+
+def _entropy(share: Array) -> Array:
+    inside = (share > 0) & (share < 1)
+    p = np.where(inside, share, 0.5)
+    return np.where(inside, -(p * np.log2(p) + (1 - p) * np.log2(1 - p)), 0.0)
+
+
+def _check_place(k: Any, n_base: int) -> int:
+    place = check_places(k, "k")
+    if place > n_base:
+        raise InputError(f"k is {place}, but the base has {n_base} items")
+    return place
