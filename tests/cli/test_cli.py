@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from oasis.cli import ingest, main, reference
-from oasis.cli.conditions import parse_where
+from oasis.cli import main, reference
 from oasis.cli.console import file_size
-from oasis.collection import Collection
+from oasis.collection import Collection, feeding
+from oasis.collection.conditions import parse_where
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor, Function
 from oasis.features.thumbnail import MAX_BYTES
@@ -175,7 +175,7 @@ def test_interrupted_ingest_says_how_to_go_on(filled, tmp_path, oasis, monkeypat
         summary.ingested = 7
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ingest, "feed", interrupt)
+    monkeypatch.setattr(feeding, "feed", interrupt)
     code, out, err = oasis("ingest", filled, tmp_path / "items.jsonl")
     assert (code, out) == (1, "")
     assert "7 items are stored" in err and "again" in err

@@ -1,4 +1,4 @@
-"""The command line: commands, no logic. One module a family of commands."""
+"""The command line: one file a command, which parses options and prints results."""
 
 from oasis.cli.app import main
 

@@ -12,7 +12,14 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli import collection, experiments, scenarios, service, streams
+from oasis.cli.demo_command import demo
+from oasis.cli.export_command import export
+from oasis.cli.info_command import info
+from oasis.cli.ingest_command import ingest
+from oasis.cli.reproduce_command import report, reproduce
+from oasis.cli.scenarios_command import scenarios
+from oasis.cli.search_command import search
+from oasis.cli.serve_command import serve
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -23,15 +30,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(streams.demo)
-app.command("ingest")(collection.ingest)
-app.command("search")(collection.search)
-app.command("info")(collection.info)
-app.command("export")(collection.export)
-app.command("serve")(service.serve)
-app.command("reproduce")(experiments.reproduce)
-app.command("report")(experiments.report)
-app.command("scenarios")(scenarios.scenarios)
+app.command("demo")(demo)
+app.command("ingest")(ingest)
+app.command("search")(search)
+app.command("info")(info)
+app.command("export")(export)
+app.command("serve")(serve)
+app.command("reproduce")(reproduce)
+app.command("report")(report)
+app.command("scenarios")(scenarios)
 
 
 def _print_version(wanted: bool) -> None:

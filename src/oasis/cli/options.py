@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+Existing = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The collection's directory.")]
+"""The collection of the commands that read one."""
 
 Index = Annotated[
     str | None,

@@ -38,6 +38,9 @@ quality     precision@10 beside chance, before a chunk is learned
 intake      checks of ids, payloads, thumbnails; `raw` of items without features
 setup       what a collection was made with
 checks      looking for damage
+feeding     items of a data file into a collection: batches, resuming, rejects
+exporting   codes, ids, labels and payloads for other tools
+conditions  filters and ids as people write them; `contact_sheet` draws hits
 lock        the writer's lock
 records     what is answered
 ==========  ======================================================================================

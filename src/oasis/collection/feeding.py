@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from oasis.cli.pictures import thumbnails
-from oasis.collection import Collection
+from oasis.collection.collection import Collection
 from oasis.collection.intake import check_intake
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
+from oasis.features.thumbnail import thumbnails
 from oasis.items import Item, Reject, RejectsFile
 from oasis.items.folder import IMAGE_SUFFIXES
 

@@ -1,16 +1,14 @@
-"""Pictures that the command line makes: thumbnails of items, and contact sheets of hits."""
+"""Contact sheets: the pictures of hits on one page, as a PNG file."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from oasis import store
 from oasis.errors import DataError, MissingExtraError, StorageError
-from oasis.features.thumbnail import thumbnail
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
@@ -29,25 +27,6 @@ class Picture(NamedTuple):
 
     content: bytes | None
     lines: tuple[str, ...]
-
-
-def thumbnails(sources: Sequence[Path | bytes | None]) -> list[bytes | None]:
-    """Return the central square of each picture as a JPEG of at most 10 kB.
-
-    None where there is no picture, or none that can be read: why not is said by whoever needs
-    its features. About 4 ms a photograph on one core; two threads decode.
-    """
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(_thumbnail, sources))
-
-
-def _thumbnail(source: Path | bytes | None) -> bytes | None:
-    if source is None:
-        return None
-    try:
-        return thumbnail(source)
-    except DataError:
-        return None
 
 
 def contact_sheet(sections: Sequence[tuple[str, Sequence[Picture]]], path: Path) -> None:

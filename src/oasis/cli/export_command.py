@@ -1,0 +1,37 @@
+"""``oasis export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oasis.cli.console import people, print_json
+from oasis.cli.options import AsJson, Existing
+
+
+def export(
+    collection: Existing,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; replaced.")],
+    form: Annotated[str, typer.Option("--format", help="faiss, npz or parquet.")] = "npz",
+    as_json: AsJson = False,
+) -> None:
+    """Write all codes and ids for other tools.
+
+    Bit i of a code is bit i % 8 of byte i // 8, the least significant first.
+
+    Example: oasis export photos.oasis codes.parquet --format parquet
+    """
+    from oasis.cli.opening import open_to_read
+    from oasis.collection import exporting
+
+    with open_to_read(collection) as opened:
+        written = exporting.export(opened, out, form)
+    if as_json:
+        print_json(written)
+        return
+    people().print(
+        f"{written['items']:,} codes of {written['n_bits']} bits in {', '.join(written['files'])}",
+        soft_wrap=True,
+    )

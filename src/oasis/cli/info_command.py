@@ -1,0 +1,102 @@
+"""``oasis info``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from oasis.cli.console import Column, file_size, people, print_json, table
+from oasis.cli.options import AsJson, Existing
+
+_CLASS_COLUMNS: tuple[Column, ...] = (
+    ("class", "left"),
+    ("items", "right"),
+    ("since round", "right"),
+)
+_ROUND_COLUMNS: tuple[Column, ...] = (
+    ("round", "right"),
+    ("items", "right"),
+    ("precision@10", "right"),
+    ("chance", "right"),
+    ("seconds", "right"),
+    ("new classes", "left"),
+)
+
+
+def info(collection: Existing, as_json: AsJson = False) -> None:
+    """Show classes, rounds with their quality, sizes and the norms of the model.
+
+    Precision is that of a round's items among the ten best hits, asked before they were learned;
+    chance is what items drawn at random would give.
+
+    Example: oasis info photos.oasis --json
+    """
+    from oasis.cli.opening import open_to_read
+    from oasis.collection.home import LOCAL
+
+    with open_to_read(collection) as opened:
+        stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()
+        norms = _norms(opened.model) if stats.modalities else {}
+    if as_json:
+        print_json(
+            {
+                **asdict(stats),
+                "norms": norms,
+                "classes": [asdict(each) for each in classes],
+                "rounds": [asdict(each) for each in rounds],
+            }
+        )
+        return
+    console = people()
+    extractor = {
+        name: entry["embedder"] for name, entry in (stats.extractor or {}).items()
+    } or dict.fromkeys(stats.modalities, "ready features")
+    where = "" if stats.index == LOCAL else f", searched at {stats.index}"
+    facts = [
+        ("items", f"{stats.n_items:,} now, {stats.n_seen:,} ever"),
+        ("codes", f"{stats.n_bits} bits{where}"),
+        ("rounds", f"{stats.n_rounds:,}, {stats.journal_entries} of them in the journal"),
+        *(
+            (name, f"{stats.modalities.get(name, 0):,} features, {embedder}")
+            for name, embedder in extractor.items()
+        ),
+        ("on disk", ", ".join(f"{kind} {file_size(n)}" for kind, n in stats.bytes.items())),
+        ("norms", ", ".join(f"{name} {value:,.4g}" for name, value in norms.items())),
+    ]
+    console.print(table((("", "left"), ("", "left")), facts, str(collection)))
+    rows = ((each.name, f"{each.n:,}", str(each.round)) for each in classes)
+    console.print()
+    console.print(table(_CLASS_COLUMNS, rows, f"{len(classes)} classes, in order of arrival"))
+    console.print()
+    console.print(
+        table(
+            _ROUND_COLUMNS,
+            (
+                (
+                    str(each.number),
+                    f"{each.n:,}",
+                    _share(each.precision),
+                    _share(each.chance),
+                    f"{each.seconds:.2f}",
+                    ", ".join(each.new_classes),
+                )
+                for each in rounds
+            ),
+            "rounds",
+        )
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _norms(model: Any) -> dict[str, float]:
+    """Return the Frobenius norms of what the model has learned, by name."""
+    import numpy as np
+
+    state = model.state_
+    norms = {f"W {name}": float(np.linalg.norm(r.W)) for name, r in state.ridges.items()}
+    norms["sum G'V"] = float(np.linalg.norm(state.sums.GV))
+    norms["sum V'V"] = float(np.linalg.norm(state.sums.VV))
+    return norms

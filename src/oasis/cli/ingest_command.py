@@ -1,0 +1,163 @@
+"""``oasis ingest``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oasis.cli.console import people, print_json, progress_of, remark
+from oasis.cli.options import AsJson, Index
+
+
+def ingest(
+    collection: Annotated[
+        Path, typer.Argument(metavar="COLLECTION", help="Its directory; made where there is none.")
+    ],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|FOLDER", help="A .jsonl, .csv, .tsv or .parquet file, or a folder."
+        ),
+    ],
+    bits: Annotated[
+        int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
+    ] = None,
+    owned: Annotated[
+        int | None,
+        typer.Option(
+            help="For a new collection: so many of the bits are owned by classes. 0 is best for "
+            "plain Hamming distances, all bits for asymmetric search; in between if not given."
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Items that are learned at a time.")] = 256,
+    id_field: Annotated[str, typer.Option(help="Field or column of the ids.")] = "id",
+    image_field: Annotated[str, typer.Option(help="Field of the paths of pictures.")] = "image",
+    text_field: Annotated[str, typer.Option(help="Field of the texts.")] = "text",
+    labels_field: Annotated[str, typer.Option(help="Field of the labels.")] = "labels",
+    payload_field: Annotated[
+        str, typer.Option(help="Field of the payload, an object.")
+    ] = "payload",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Instead: a field that goes into the payload. May be repeated."
+        ),
+    ] = None,
+    labels_separator: Annotated[
+        str, typer.Option(help="What separates labels in a CSV cell.")
+    ] = ";",
+    labels_from_folders: Annotated[
+        bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
+    ] = False,
+    image_extractor: Annotated[
+        str | None, typer.Option(help="For a new collection: efficientnet (if not given) or none.")
+    ] = None,
+    text_extractor: Annotated[
+        str | None,
+        typer.Option(
+            help="For a new collection: hashed (if not given), none, or a full name such as "
+            "hashed-text-512-binary@1."
+        ),
+    ] = None,
+    thumbnails: Annotated[
+        bool, typer.Option(help="Keep a small picture of each item, at most 10 kB.")
+    ] = True,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Check all items first; stop before anything is written."),
+    ] = False,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where items left out are listed; COLLECTION.rejects.jsonl if not given."
+        ),
+    ] = None,
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Paths may leave the folder of the data.")
+    ] = False,
+    index: Index = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from a file or a folder of pictures, and store its items.
+
+    Items that cannot be used are left out and listed with the reason. Items whose id is there
+    already are skipped, so an ingest that was interrupted goes on when it is given again.
+    --strict makes all features twice: once to check them, once to keep them.
+
+    Example: oasis ingest photos.oasis photos/ --labels-from-folders
+    """
+    from oasis.cli.opening import exists, extractor_to_fill, model_to_fill
+    from oasis.collection import Collection
+    from oasis.collection.feeding import Summary, check_all, expected, feed
+    from oasis.items import Fields, RejectsFile, read_items
+
+    payload = tuple(keep) if keep else payload_field
+    fields = Fields(id_field, image_field, text_field, labels_field, payload)
+
+    def read() -> Any:
+        return read_items(
+            source,
+            fields,
+            separator=labels_separator,
+            labels_from_folders=labels_from_folders,
+            allow_outside=allow_outside,
+        )
+
+    results = read()  # says at once when there is no such file
+    extractor = extractor_to_fill(collection, image_extractor, text_extractor)
+    total = expected(source)
+    if strict:
+        with progress_of("checking", total) as progress:
+            if exists(collection):
+                with Collection.open(collection, readonly=True) as opened:
+                    check_all(results, extractor, opened.known, progress)
+            else:
+                check_all(results, extractor, lambda _: set(), progress)
+        results = read()
+    summary = Summary()
+    listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
+    file = RejectsFile(listed)
+    model = model_to_fill(collection, bits, owned)
+    with Collection.open(collection, bits, model=model, extractor=extractor, index=index) as opened:
+        try:
+            with file, progress_of("ingest", total) as progress:
+                feed(
+                    opened,
+                    results,
+                    file,
+                    batch=batch,
+                    with_thumbnails=thumbnails,
+                    progress=progress,
+                    summary=summary,
+                )
+        except KeyboardInterrupt:
+            remark(
+                f"interrupted: {summary.ingested:,} items are stored; give the same command again "
+                "to go on"
+            )
+            raise typer.Exit(1) from None
+        finally:
+            if not file.count:
+                listed.unlink(missing_ok=True)
+        n_items = len(opened)
+    found = {
+        "collection": str(collection),
+        "source": str(source),
+        **summary.as_dict(),
+        "items": n_items,
+        "rejects": str(listed) if summary.rejected else None,
+    }
+    if as_json:
+        print_json(found)
+        return
+    rate = summary.ingested / summary.seconds if summary.seconds else 0.0
+    people().print(
+        f"{summary.ingested:,} items ingested in {summary.rounds} rounds, {summary.seconds:.1f} s "
+        f"({rate:,.0f} a second); {n_items:,} in the collection"
+    )
+    if summary.skipped:
+        people().print(f"{summary.skipped:,} skipped: their ids were there already")
+    if summary.rejected:
+        people().print(f"{summary.rejected:,} left out: {listed} says why", soft_wrap=True)

@@ -1,0 +1,148 @@
+"""``oasis search``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oasis.cli.console import Column, people, print_json, remark, table
+from oasis.cli.options import AsJson, Existing
+
+_HIT_COLUMNS: tuple[Column, ...] = (
+    ("", "right"),
+    ("score", "right"),
+    ("bits", "right"),
+    ("id", "left"),
+    ("labels", "line"),
+    ("payload", "line"),
+)
+
+
+class Mode(StrEnum):
+    """How codes are compared."""
+
+    asymmetric = "asymmetric"
+    hamming = "hamming"
+
+
+def search(
+    collection: Existing,
+    text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
+    image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
+    like: Annotated[
+        str | None, typer.Option(metavar="ID", help="An item: more like this one.")
+    ] = None,
+    word: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A class, or any word, by its meaning. May be repeated."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
+    mode: Annotated[
+        Mode, typer.Option(help="Compare projections, or codes alone.")
+    ] = Mode.asymmetric,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help='year=2024, "year>=2020", or JSON such as {"$labels": {"has": "sky"}}; all must '
+            "hold.",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Draw the hits as a contact sheet.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search by text, by picture, by both, by an item, or by the name of a class.
+
+    A class need not have been seen: words that mean nearly the same lie near each other.
+
+    Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
+    """
+    from oasis.cli.opening import open_to_read
+    from oasis.collection.conditions import parse_where, stored_id
+
+    kinds = [text is not None or image is not None, like is not None, bool(word)]
+    if sum(kinds) != 1:
+        raise typer.BadParameter(
+            "give --text, --image or both of them; or --like; or --word"
+            + (" (only one kind at a time)" if any(kinds) else "")
+        )
+    condition = parse_where(where or [])
+    with open_to_read(collection) as opened:
+        options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
+        if word:
+            queries: list[dict[str, Any]] = [{"word": name} for name in word]
+            lists = opened.search_words(word, **options)
+        elif like is not None:
+            found = stored_id(opened, like)
+            queries, lists = [{"like": found}], [opened.more_like(found, **options)]
+        else:
+            asked = {"text": text, "image": image}
+            queries = [{name: str(value) for name, value in asked.items() if value is not None}]
+            lists = opened.search_items([asked], **options)
+        if save is not None:
+            _save_hits(opened, queries, lists, save)
+    if as_json:
+        results = [
+            {"query": query, "hits": [asdict(hit) for hit in hits]}
+            for query, hits in zip(queries, lists, strict=True)
+        ]
+        print_json({"mode": mode.value, "k": k, "where": condition, "results": results})
+        return
+    for query, hits in zip(queries, lists, strict=True):
+        rows = (
+            (
+                str(place),
+                f"{hit.score:+.3f}",
+                str(hit.distance),
+                str(hit.id),
+                ", ".join(hit.labels),
+                _line(hit.payload),
+            )
+            for place, hit in enumerate(hits, 1)
+        )
+        people().print(table(_HIT_COLUMNS, rows, _title(query)))
+        if not hits:
+            people().print("nothing found")
+        elif not any(hit.score for hit in hits):
+            remark("all scores are 0: nothing like this query has been learned yet")
+        people().print()
+    if save is not None:
+        people().print(f"contact sheet: {save}", soft_wrap=True)
+
+
+def _title(query: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in query.items())
+
+
+def _line(payload: dict[str, Any]) -> str:
+    """Return a payload in one line: scalars first, as they tell most."""
+    nested = {name: value for name, value in payload.items() if isinstance(value, (list, dict))}
+    plain = [f"{name}: {value}" for name, value in payload.items() if name not in nested]
+    return ", ".join([*plain, *(f"{name}: {value}" for name, value in nested.items())])[:200]
+
+
+def _save_hits(
+    opened: Any, queries: list[dict[str, Any]], lists: list[list[Any]], path: Path
+) -> None:
+    from oasis.collection.contact_sheet import Picture, contact_sheet
+
+    sections = [
+        (
+            _title(query),
+            [
+                Picture(
+                    opened.thumbnail(hit.id),
+                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {', '.join(hit.labels)}"),
+                )
+                for place, hit in enumerate(hits, 1)
+            ],
+        )
+        for query, hits in zip(queries, lists, strict=True)
+    ]
+    contact_sheet(sections, path)
