@@ -28,9 +28,9 @@ from oasis.items import (
     read_items,
     read_jsonl,
     read_parquet,
-    rows,
+    lines,
 )
-from oasis.items.reader import _Seen
+from oasis.items.read import _Seen
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
 
@@ -158,7 +158,7 @@ def test_strict_raises_when_the_file_turns_bad_after_the_check(folder: Path) -> 
 def test_lines_that_are_too_long_are_rejected_and_skipped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_LINE_BYTES", 64)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 64)
     long, short = {"id": "long", "text": "x" * 500}, {"id": "b", "text": "t"}
     path = write_lines(folder / "x.jsonl", {"id": "a", "text": "t"}, long, short)
     results = list(read_items(path))

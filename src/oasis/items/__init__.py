@@ -10,7 +10,7 @@ Paths of pictures are relative to the folder of the data file. What they resolve
 """
 
 from oasis.items.item import Fields, Item, Reject
-from oasis.items.reader import read_csv, read_folder, read_items, read_jsonl, read_parquet
+from oasis.items.read import read_csv, read_folder, read_items, read_jsonl, read_parquet
 from oasis.items.rejects import RejectsFile
 
 __all__ = [

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oasis.items.item import ItemBuilder, Refused, is_unicode
-from oasis.items.rows import Row
+from oasis.items.item import ItemBuilder, Refused, Row, is_unicode
 
 MAX_CAPTION_BYTES = 1 << 20
 

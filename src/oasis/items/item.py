@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from oasis.errors import DataError
 
 _INT64 = range(-(2**63), 2**63)
+
+Row: TypeAlias = tuple[str, dict[str, Any] | str]
+"""Where, and the values by field name or the reason why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,22 @@ class Fields:
         gathered = self.payload if isinstance(self.payload, tuple) else (self.payload,)
         named = (self.id, self.image, self.text, self.labels, *gathered)
         return [name for name in named if name is not None]
+
+    def check(self, path: Path, columns: list[str]) -> None:
+        """Raise `DataError` unless a file with these columns has what is to be read."""
+        twice = sorted({name for name in columns if columns.count(name) > 1})
+        if twice:
+            raise DataError(f"{path} has two columns called {twice[0]!r}")
+        defaults = Fields().names()
+        missing = [name for name in self.names() if name not in columns]
+        wanted = [name for name in missing if name == self.id or name not in defaults]
+        if wanted:
+            raise DataError(f"{path} has no column {wanted[0]!r}; its columns are {columns}")
+        if self.image not in columns and self.text not in columns:
+            raise DataError(
+                f"{path} has neither a column {self.image!r} for pictures nor {self.text!r} for "
+                f"texts; its columns are {columns}"
+            )
 
 
 class Refused(Exception):

@@ -10,16 +10,9 @@ from typing import Any, TypeAlias
 
 from oasis.errors import DataError, InputError
 from oasis.items.folder import folder_rows
-from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject
-from oasis.items.rows import (
-    Row,
-    csv_rows,
-    jsonl_rows,
-    open_file,
-    parquet_rows,
-    refine_csv,
-    refine_parquet,
-)
+from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject, Row
+from oasis.items.lines import csv_rows, jsonl_rows, open_file, refine_csv
+from oasis.items.parquet import parquet_rows, refine_parquet
 
 _Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """What a format does to a row once its id is known, so that a refusal can name it."""

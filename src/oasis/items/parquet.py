@@ -1,0 +1,70 @@
+"""The rows of a Parquet file, as values by field name (extra ``parquet``)."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oasis.errors import DataError, MissingExtraError
+from oasis.items.item import Fields, Refused, Row, field_of, kind_of
+from oasis.items.lines import parse_object
+
+_BATCH = 256
+
+
+def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of a Parquet file, counted from 1."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", extra="parquet", what="reading Parquet") from error
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            columns = list(file.schema_arrow.names)
+            fields.check(path, columns)
+            needed = [name for name in columns if name in fields.names()]
+            for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield f"{path.name}:{number}", values
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as Parquet after row {number}: {error}") from error
+
+
+def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
+    """Return the values of a row with the picture unwrapped and the payload as JSON has it."""
+    match field_of(values, fields.image):
+        case {"bytes": bytes(content)}:
+            values[str(fields.image)] = content
+        case {"path": str(path)}:
+            values[str(fields.image)] = path
+    if isinstance(fields.payload, tuple):
+        return values | _plain({name: values.get(name) for name in fields.payload})
+    if fields.payload is not None:
+        match values.get(fields.payload):
+            case str(payload):
+                values[fields.payload] = parse_object(payload.encode(), fields.payload)
+            case dict(payload):
+                values[fields.payload] = _plain(payload)
+    return values
+
+
+def _plain(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return a payload as JSON would give it back."""
+
+    def text(value: object) -> str:
+        if isinstance(value, (datetime.date, datetime.time)):
+            return value.isoformat()
+        raise Refused(f"the payload holds {kind_of(value)}, which JSON cannot")
+
+    try:
+        result: dict[str, Any] = json.loads(json.dumps(payload, default=text, allow_nan=False))
+    except ValueError as error:
+        raise Refused(f"the payload cannot be written as JSON: {error}") from error
+    return result
