@@ -23,12 +23,12 @@ from oasis.items import (
     Item,
     Reject,
     RejectsFile,
+    lines,
     read_csv,
     read_folder,
     read_items,
     read_jsonl,
     read_parquet,
-    lines,
 )
 from oasis.items.read import _Seen
 
