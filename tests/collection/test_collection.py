@@ -177,7 +177,7 @@ def directory_state(c):
     names = {
         path.name: path.stat().st_size for path in c.path.iterdir() if "sqlite" not in path.name
     }
-    return dump, names, c._view, len(c._view.index), list(c._view.classes)
+    return dump, names, c._snapshot, len(c._snapshot.index), list(c._snapshot.classes)
 
 
 @pytest.mark.parametrize(

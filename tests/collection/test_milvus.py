@@ -23,7 +23,7 @@ from toy import chunk
 
 from oasis.cli import main
 from oasis.client import Client, transport
-from oasis.collection import Collection, milvus, settling
+from oasis.collection import Collection, milvus, replica
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus.engine import protocol
@@ -110,7 +110,7 @@ def test_the_timeout_is_recorded_and_another_one_is_no_move(folder, remote, monk
     assert c.stats().index == f"{where}?timeout=20"
     assert c.index._connection.timeout == 20
     c.close()
-    monkeypatch.setattr(settling, "_fill", None)
+    monkeypatch.setattr(replica, "_fill", None)
     with Collection.open(c.path, index=f"{where}?timeout=30") as c:
         assert c.index._connection.timeout == 30
         assert_is(c, truth)

@@ -28,7 +28,7 @@ from collection_victim import Victim
 from collection_writer import KILL_POINTS, apply, step
 from toy import chunk
 
-from oasis.collection import Collection, milvus, settling
+from oasis.collection import Collection, milvus, replica
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite
@@ -86,7 +86,7 @@ def test_a_chunk_that_milvus_does_not_acknowledge_did_not_happen(
 def few_at_once(patch):
     """Let Milvus answer with 60 items at the most."""
     patch.setattr("oasis.scale.milvus.index.MOST", 60)
-    patch.setattr(milvus.MilvusHome, "most", 60)
+    patch.setattr(milvus.MilvusReplica, "most", 60)
 
 
 def repeated(X, n):
@@ -251,7 +251,7 @@ def test_without_a_server_a_writer_says_so_and_a_reader_reads_the_catalog(
         with Collection.open(c.path) as c:
             assert c.stats().index == "local"
         # as if it had been filled, and the server has gone
-        patch.setattr(settling, "_fill", lambda *_: None)
+        patch.setattr(replica, "_fill", lambda *_: None)
         with pytest.raises(EngineError):
             Collection.open(c.path, index=nowhere)
         with Collection.open(c.path, readonly=True) as reader:
@@ -311,7 +311,7 @@ def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, mon
 def test_a_thread_that_has_a_view_does_not_connect_again_after_close(folder, lite):
     where = lite()
     c, _ = make(folder, where, steps=3)
-    view = c._view
+    view = c._snapshot
     c.close()
     with pytest.raises(CollectionError, match="is closed"):
         len(view.index)
@@ -325,7 +325,7 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
     with Collection.open(c.path, readonly=True) as reader:
         assert not reader.codes_are_here
         reader.search(X, 3)
-        before = reader._view
+        before = reader._snapshot
         c.close()
         with Collection.open(c.path, index="local") as c:
             assert c.codes_are_here

@@ -165,7 +165,7 @@ def test_check_finds_damage(folder):
             c._catalog._writer.execute("BEGIN")
             c._catalog._writer.execute(statement)
             # seen by a connection of its own transaction alone, and undone after
-            found = findings(c._view, c._catalog, c._catalog._writer, c.path, writes=True)
+            found = findings(c._snapshot, c._catalog, c._catalog._writer, c.path, writes=True)
             assert any(word in each for each in found), (statement, found)
             c._catalog._writer.execute("ROLLBACK")
         assert c.check() == []
@@ -201,7 +201,7 @@ def test_the_index_file_is_used_and_can_be_done_without(folder, monkeypatch, dam
             gone = [truth.items[0][0], truth.items[-1][0]]
             c.delete(gone)
             truth.delete(gone)
-        assert c._view.head.index
+        assert c._snapshot.head.index
         # as after a crash, so that the file is behind the catalog
         c._catalog.close()
         c._lock.release()

@@ -10,7 +10,7 @@ from collection_truth import Truth, assert_hits, assert_same_model
 from toy import NAMES, chunk
 
 from oasis.collection import Collection, search, writer
-from oasis.collection.filters import Filter
+from oasis.collection.where import Filter
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.model import OASIS
 

@@ -101,7 +101,7 @@ def assert_best(hits, expected, k):
 
 def abandon(c):
     """Let go of a collection as the death of its process would."""
-    c._view.home.close()
+    c._snapshot.replica.close()
     c._catalog.close()
     c._lock.release()
 

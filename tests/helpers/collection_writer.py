@@ -21,7 +21,7 @@ from collection_truth import toy_model
 from toy import NAMES, chunk
 
 from oasis.collection import Collection, writer
-from oasis.collection.milvus import MilvusHome
+from oasis.collection.milvus import MilvusReplica
 from oasis.errors import StorageError
 from oasis.scale.milvus import MilvusIndex
 
@@ -80,8 +80,8 @@ send = MilvusIndex.add
 KILL_POINTS = {
     "half sent": (MilvusIndex, "add", die_half_sent),
     "sent": (MilvusIndex, "add", die_sent),
-    "committed": (MilvusHome, "after_commit", die),
-    "deletion committed": (MilvusHome, "forget", die),
+    "committed": (MilvusReplica, "after_commit", die),
+    "deletion committed": (MilvusReplica, "forget", die),
 }
 """Moments in a change of a collection whose codes are in Milvus, and what is replaced to die there.
 

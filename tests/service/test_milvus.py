@@ -10,8 +10,8 @@ import pytest
 from service_data import fill, item, vectors
 from serving import asgi, asgi_async
 
-from oasis.collection import Collection, milvus, settling
-from oasis.collection.milvus import MilvusHome
+from oasis.collection import Collection, milvus, replica
+from oasis.collection.milvus import MilvusReplica
 from oasis.demo import glyphs
 from oasis.errors import EngineError
 from oasis.scale.milvus import MilvusIndex
@@ -73,14 +73,14 @@ def test_a_collection_in_milvus_is_served_as_any(folder, monkeypatch):
     everything = [{**asked, "k": N} for asked in SEARCHES]
     with served(path) as (_, app):
         expected = [found(app, asked) for asked in everything]
-    asked_in, index = [], MilvusHome.index.fget
+    asked_in, index = [], MilvusReplica.index.fget
 
     def noted(home):
         asked_in.append(threading.current_thread())
         return index(home)
 
     with served(path, index=where) as (c, app):
-        monkeypatch.setattr(MilvusHome, "index", property(noted))
+        monkeypatch.setattr(MilvusReplica, "index", property(noted))
         for asked, hits in zip(everything, expected, strict=True):
             for ours, theirs in zip(found(app, asked), hits, strict=True):
                 assert [each[1:] for each in ours] == [each[1:] for each in theirs]
@@ -139,7 +139,7 @@ def absent(folder, monkeypatch, nowhere):
     """Return the path of a collection whose codes were at an address where nobody is any more."""
     path = fill(folder / "c", N)
     with monkeypatch.context() as patch:
-        patch.setattr(settling, "_fill", lambda *_: None)
+        patch.setattr(replica, "_fill", lambda *_: None)
         patch.setattr(milvus, "MilvusIndex", impatient)
         with pytest.raises(EngineError):
             Collection.open(path, index=nowhere)

@@ -19,7 +19,7 @@ from serving import Serving, asgi, asgi_async, form, serving
 
 from oasis.client import Client
 from oasis.collection import Collection
-from oasis.collection.reader import Reader
+from oasis.collection.queries import Reader
 from oasis.collection.search import Question
 from oasis.demo import glyphs
 from oasis.errors import BusyError, InputError

@@ -1,4 +1,4 @@
-"""Collection: a crash-safe home for a stream, in one directory.
+"""Collection: a crash-safe directory for a stream, in one directory.
 
 ::
 
@@ -22,26 +22,28 @@ Why so:
 - **The model is a file**, written whole, as its sums are d x d and all of them change with a chunk.
   A chunk with fewer than 32 labelled samples goes to the journal instead and is learned again on
   the next open, by the same calls, to the same bits.
-- **Readers** work on a `View`: a model that never changes, an index that is only appended to up to
-  a published length, rows by key from SQLite. Keys only grow, so a key means one item for ever.
+- **Readers** work on a `Snapshot`: a model that never changes, an index that is only appended to
+  up to a published length, rows by key from SQLite. Keys only grow, so a key means one item for
+  ever.
 
 ==========  ======================================================================================
-collection  `Collection`: opening, closing, ingest, delete
-reader      searches and look-ups
-writer      the order of a change; `chunk` is what it stores, `changes` the statements
-catalog     SQLite: connections, transactions, questions; `schema` has the tables and the head
-files       generations of files; `journal` is the format of one of them
-home        where the codes are searched: `local`, in memory, or `milvus`; `settling` chooses
-view        one committed state in memory, loaded or followed
-search      from projections to hits; `filters` and `allow` say which items may be hits
-quality     precision@10 beside chance, before a chunk is learned
-intake      checks of ids, payloads, thumbnails; `raw` of items without features
+collection  `Collection`: opening, closing, ingest, delete, check
+queries     what can be asked of a collection: searches and look-ups
+writer      the order of a change
+snapshot    one committed state in memory, loaded or followed
+catalog     SQLite: connections, transactions, questions
+commits     the tables, the head row, a learned chunk, and the statements that write it
+files       the files beside the catalog: generations, journal, the writer's lock
+replica     where the codes are searched: in memory or in Milvus
+search      from projections to hits
+where       which items pass a filter
+intake      checks of ids, payloads and thumbnails; features of raw items
 setup       what a collection was made with
+quality     precision@10 beside chance, before a chunk is learned
 checks      looking for damage
 feeding     items of a data file into a collection: batches, resuming, rejects
 exporting   codes, ids, labels and payloads for other tools
 conditions  filters and ids as people write them; `contact_sheet` draws hits
-lock        the writer's lock
 records     what is answered
 ==========  ======================================================================================
 """

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.collection.records import ClassInfo, Id, Round
-from oasis.collection.schema import (
+from oasis.collection.commits import (
     APPLICATION_ID,
     FORMAT_VERSION,
     HEAD_COLUMNS,
     SCHEMA,
     Head,
+    Keys,
 )
+from oasis.collection.records import ClassInfo, Id, Round
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -32,8 +33,6 @@ from oasis.errors import (
 )
 
 NAME = "catalog.sqlite"
-
-Keys = npt.NDArray[np.int64]
 
 _BUSY_MS = 10_000
 _BLOCK = 20_000

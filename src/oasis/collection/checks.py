@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.files import Files
-from oasis.collection.journal import read_entries
-from oasis.collection.schema import Head, label_numbers, row_crc
-from oasis.collection.view import View
+from oasis.collection.commits import Head, label_numbers, row_crc
+from oasis.collection.files import Files, read_entries
+from oasis.collection.snapshot import Snapshot
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
@@ -23,34 +22,39 @@ _SHOWN = 5
 
 
 def findings(
-    view: View, catalog: Catalog, connection: sqlite3.Connection, directory: Path, *, writes: bool
+    snapshot: Snapshot,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    directory: Path,
+    *,
+    writes: bool,
 ) -> list[str]:
     """Return what is wrong, in words; an empty list means that everything was read and is sound.
 
-    ``view`` must show the commit that the connection sees; if not, that alone is found. Cost: one
-    pass over all files. Files that no commit names are findings for a writer alone, as a reader may
-    see one being written.
+    ``snapshot`` must show the commit that the connection sees; if not, that alone is found. Files
+    that no commit names are findings for a writer alone, as a reader may see one being written.
+    Cost: one pass over all files.
     """
     try:
         found = [f"catalog: {row[0]}" for row in connection.execute("PRAGMA integrity_check")]
         if found == ["catalog: ok"]:
             found = []
         head = catalog.head(connection)
-        if head.commits != view.head.commits:
-            return [f"commit {view.head.commits} was looked at, {head.commits} is there"]
-        found += _items(catalog, connection, head, view)
+        if head.commits != snapshot.head.commits:
+            return [f"commit {snapshot.head.commits} was looked at, {head.commits} is there"]
+        found += _items(catalog, connection, head, snapshot)
     except (sqlite3.DatabaseError, OasisError) as error:
         # what SQLite cannot read, it cannot be asked about either
         return [f"catalog: {error}"]
     found += _model(directory, head)
-    found += _index(directory, head, view)
+    found += _index(directory, head, snapshot)
     if writes:
         found += [f"{name}: no commit names it" for name in Files(directory).left_over(head)]
     return found
 
 
 def _items(
-    catalog: Catalog, connection: sqlite3.Connection, head: Head, view: View
+    catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Snapshot
 ) -> Iterator[str]:
     members: Counter[int] = Counter()
     bad: list[int] = []
@@ -64,7 +68,7 @@ def _items(
             bad.append(key)
             continue
         members.update(label_numbers(labels))
-        if len(code) * 8 != view.home.n_bits or not 0 < key < head.next_key:
+        if len(code) * 8 != snapshot.replica.n_bits or not 0 < key < head.next_key:
             foreign.append(key)
             continue
         keys.append(key)
@@ -76,9 +80,13 @@ def _items(
     n = len(keys) + len(bad) + len(foreign)
     if n != head.n_items:
         yield f"catalog: there are {n} items, its head says {head.n_items}"
-    stored = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, view.home.n_bits // 8)
+    stored = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(
+        -1, snapshot.replica.n_bits // 8
+    )
     deleted = catalog.deleted(connection, 0, head.next_key)
-    yield from view.home.findings(np.array(keys, dtype=np.int64), stored, deleted, head.next_key)
+    yield from snapshot.replica.findings(
+        np.array(keys, dtype=np.int64), stored, deleted, head.next_key
+    )
     yield from _classes(connection, members, exact=not bad)
 
 
@@ -114,14 +122,14 @@ def _model(directory: Path, head: Head) -> Iterator[str]:
             yield f"{path.name}: {error}"
 
 
-def _index(directory: Path, head: Head, view: View) -> Iterator[str]:
+def _index(directory: Path, head: Head, snapshot: Snapshot) -> Iterator[str]:
     if not head.index:
         return
     path = directory / head.index_name
     try:
         index = HammingIndex.open(path, verify=True)
-        if index.n_bits != view.home.n_bits:
-            yield f"{path.name}: its codes have {index.n_bits} bits, not {view.home.n_bits}"
+        if index.n_bits != snapshot.replica.n_bits:
+            yield f"{path.name}: its codes have {index.n_bits} bits, not {snapshot.replica.n_bits}"
     except (OSError, OasisError) as error:
         yield f"{path.name}: {error} (it is made anew from the catalog)"
 

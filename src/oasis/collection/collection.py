@@ -12,14 +12,11 @@ from typing import Any, Self
 from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.checks import findings
-from oasis.collection.files import LOCK_NAME, Files
-from oasis.collection.home import LOCAL, check_address
-from oasis.collection.intake import check_id
-from oasis.collection.lock import WriterLock
-from oasis.collection.raw import check_sequence, extract_items
-from oasis.collection.reader import ATTEMPTS, Reader
+from oasis.collection.files import LOCK_NAME, Files, WriterLock
+from oasis.collection.intake import check_id, check_sequence, extract_items
+from oasis.collection.queries import ATTEMPTS, Queries
 from oasis.collection.records import Id, Rejected
-from oasis.collection.settling import recorded_address, settle
+from oasis.collection.replica import LOCAL, check_address, recorded_address, settle
 from oasis.collection.setup import Setup
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
@@ -32,7 +29,7 @@ from oasis.model import OASIS
 _CLOSING_SHARE = 64
 
 
-class Collection(Reader):
+class Collection(Queries):
     """A directory that learns from a stream of items and finds them again.
 
     Made by `Collection.open`. `ingest` is atomic and durable when it returns. One writer at a time,
@@ -71,10 +68,12 @@ class Collection(Reader):
         self._writer: Writer | None = None
         try:
             if lock is not None:
-                self._writer = Writer(catalog, Files(directory), setup, words, self._view.home)
+                self._writer = Writer(
+                    catalog, Files(directory), setup, words, self._snapshot.replica
+                )
             self._settle_extractor()
         except BaseException:
-            self._view.home.close()
+            self._snapshot.replica.close()
             raise
 
     # -- opening and closing -------------------------------------------------------------------
@@ -191,7 +190,7 @@ class Collection(Reader):
         store.disk.sync(directory.absolute().parent)
         made = cls(directory, catalog, setup, lock, extractor, words)
         if getattr(model, "state_", None) is not None and made._writer is not None:
-            made._view = made._writer.adopt(made._view, model)
+            made._snapshot = made._writer.adopt(made._snapshot, model)
         return made
 
     def close(self) -> None:
@@ -201,11 +200,11 @@ class Collection(Reader):
                 return
             try:
                 if self._writer is not None and not self._catalog.in_doubt:
-                    share = self._view.head.n_items // _CLOSING_SHARE
-                    self._view = self._writer.checkpoint(self._view, index_changes=share)
+                    share = self._snapshot.head.n_items // _CLOSING_SHARE
+                    self._snapshot = self._writer.checkpoint(self._snapshot, index_changes=share)
             finally:
                 self._closed = True
-                self._view.home.close()
+                self._snapshot.replica.close()
                 self._catalog.close()
                 if self._lock is not None:
                     self._lock.release()
@@ -217,7 +216,7 @@ class Collection(Reader):
         self.close()
 
     def __repr__(self) -> str:
-        head = self._view.head
+        head = self._snapshot.head
         return f"<Collection {str(self.path)!r}: {head.n_items} items, {self.n_bits} bits>"
 
     # -- writing -------------------------------------------------------------------------------
@@ -249,10 +248,10 @@ class Collection(Reader):
         Notes
         -----
         A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
-        smaller one is appended to the journal (`oasis.collection.journal` says what that holds).
+        smaller one is appended to the journal (`oasis.collection.files` says what that holds).
         """
         with self._writing() as writer:
-            self._view = writer.ingest(self._view, X, y, ids, payload, thumbnails)
+            self._snapshot = writer.ingest(self._snapshot, X, y, ids, payload, thumbnails)
 
     def ingest_items(
         self,
@@ -302,23 +301,23 @@ class Collection(Reader):
             raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
         wanted = list(dict.fromkeys(check_id(each) for each in ids))
         with self._writing() as writer:
-            self._view = writer.delete(self._view, wanted)
+            self._snapshot = writer.delete(self._snapshot, wanted)
         return len(wanted)
 
     def checkpoint(self) -> None:
         """Write the whole model and the index, and erase the journal with the features in it."""
         with self._writing() as writer:
-            self._view = writer.checkpoint(self._view, index_changes=1)
+            self._snapshot = writer.checkpoint(self._snapshot, index_changes=1)
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors of class names to a collection whose label space was made from a mapping."""
         with self._writing() as writer:
-            if self._view.model is None:
+            if self._snapshot.model is None:
                 raise NotFittedError(
                     "this collection has learned nothing yet; give the vectors with its model"
                 )
-            self._view.model.state_.labels.add(vectors)
-            self._view = writer.adopt(self._view, self._view.model)
+            self._snapshot.model.state_.labels.add(vectors)
+            self._snapshot = writer.adopt(self._snapshot, self._snapshot.model)
 
     # -- checking ------------------------------------------------------------------------------
 
@@ -332,7 +331,7 @@ class Collection(Reader):
             found = self._findings()
             # what a reader misses may be what the writer has done away with meanwhile
             for _ in range(ATTEMPTS if found and self._follows else 0):
-                if self._commits() == self._view.head.commits:
+                if self._commits() == self._snapshot.head.commits:
                     break
                 found = self._findings()
             return found
@@ -342,7 +341,7 @@ class Collection(Reader):
             self._follow()
         with self._catalog.reading() as connection:
             return findings(
-                self._view, self._catalog, connection, self.path, writes=not self._follows
+                self._snapshot, self._catalog, connection, self.path, writes=not self._follows
             )
 
     @property
@@ -380,8 +379,8 @@ class Collection(Reader):
         if recorded is not None:
             self._extractor.check_same(recorded)
         elif (
-            self._view.model is not None
-            and (widths := self._view.model.state_.widths) != self._extractor.n_features
+            self._snapshot.model is not None
+            and (widths := self._snapshot.model.state_.widths) != self._extractor.n_features
         ):
             raise InputError(
                 f"this collection has features {widths}, this extractor makes "
@@ -394,7 +393,7 @@ class Collection(Reader):
         """Return the extractor for raw items; a collection without anything takes the default."""
         if (
             self._extractor is None
-            and self._view.model is None
+            and self._snapshot.model is None
             and self._recorded_extractor() is None
         ):
             with self._writing():

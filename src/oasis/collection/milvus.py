@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.collection.catalog import Catalog, Keys
-from oasis.collection.chunk import NewChunk
+from oasis.collection.catalog import Catalog
+from oasis.collection.commits import Head, Keys, NewChunk, label_numbers, without_index_file
 from oasis.collection.files import Files
-from oasis.collection.schema import Head, label_numbers, without_index_file
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
@@ -43,8 +42,8 @@ _MOST_EXTRA = 65_000
 in the catalog alone, which decides filters anyway."""
 
 
-class MilvusHome:
-    """The home of a collection whose codes are in Milvus; see `oasis.collection.home.Home`.
+class MilvusReplica:
+    """The codes of a collection in Milvus; see `oasis.collection.replica.Replica`.
 
     Parameters
     ----------
@@ -204,7 +203,7 @@ class MilvusHome:
             yield f"{where} has other codes of {differ.sum()} items, such as key {key}; {remedy}"
 
     def close(self) -> None:
-        """Close the connection, if there is one, for good: who has the view opens none again."""
+        """Close the connection, if there is one; it is not opened again."""
         with self._connecting:
             self._closed = True
             if self._index is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,9 @@ import scipy.sparse as sp
 from oasis.arrays import Matrix
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
-from oasis.collection.schema import label_numbers
-from oasis.collection.view import View
+from oasis.collection.commits import label_numbers
+from oasis.collection.records import Quality
+from oasis.collection.snapshot import Snapshot
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""
@@ -27,14 +27,7 @@ _SAMPLE = 1000
 _STALE = 1.125
 
 
-class Quality(NamedTuple):
-    """Mean precision among the 10 best hits, and the same for items drawn at random."""
-
-    precision: float
-    chance: float
-
-
-class Probe:
+class QualityMeter:
     """Asks samples of a chunk against the items stored.
 
     Chance is estimated from 1,000 items spread evenly over the collection, which are drawn anew
@@ -46,24 +39,24 @@ class Probe:
         self._drawn_at = 0
         self._sample: list[list[int]] = []
 
-    def ask(
-        self, view: View, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
+    def measure(
+        self, snapshot: Snapshot, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
     ) -> Quality | None:
-        """Return the quality of the view for up to 200 of the samples that have labels.
+        """Return the quality of the snapshot for up to 200 of the samples that have labels.
 
         Evenly spread over the chunk; by Hamming distance. A hit is right when it shares a label;
         one without labels cannot be judged and is passed over (of 50 hits at most), in chance too.
         None where no sample has labels or no stored item can be judged.
         """
         labelled = np.flatnonzero([bool(names) for names in labels])
-        if view.model is None or not len(labelled) or not view.head.n_items:
+        if snapshot.model is None or not len(labelled) or not snapshot.head.n_items:
             return None
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
-        codes = pack(view.model.project({name: matrix[rows] for name, matrix in X.items()}))
-        k = min(_LOOKED_AT, view.head.n_items)
-        keys = view.home.search(codes, k, None, view.head.next_key).ids
-        numbers = {name: number for number, name in enumerate(view.classes)}
+        codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
+        k = min(_LOOKED_AT, snapshot.head.n_items)
+        keys = snapshot.replica.search(codes, k, None, snapshot.head.next_key).ids
+        numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
             [numbers[name] for name in labels[row] if name in numbers] for row in rows.tolist()
         ]
@@ -72,8 +65,8 @@ class Probe:
         with self._catalog.reading() as connection:
             for key, text in self._catalog.rows(connection, "key, labels", found.tolist()):
                 sets[key] = label_numbers(text)
-            self._draw(view, connection)
-        c = len(view.classes)
+            self._draw(snapshot, connection)
+        c = len(snapshot.classes)
         asked = _indicator(wanted, c)
         right = _sharing(asked, _indicator([sets.get(key, []) for key in found.tolist()], c))
         place = place.reshape(keys.shape)
@@ -85,8 +78,8 @@ class Probe:
         chance = _sharing(asked, _indicator(self._sample, c)).mean()
         return Quality(float(precision), float(chance))
 
-    def _draw(self, view: View, connection: sqlite3.Connection) -> None:
-        top = view.head.next_key
+    def _draw(self, snapshot: Snapshot, connection: sqlite3.Connection) -> None:
+        top = snapshot.head.next_key
         if self._drawn_at and top <= _STALE * self._drawn_at:
             return
         spread = np.unique(np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64))

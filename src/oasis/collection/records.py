@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Id: TypeAlias = str | int
 """A user's key of an item: a text that is not empty, or a whole number of at most 64 bits."""
@@ -119,3 +119,10 @@ class Rejected:
     row: int
     id: Id
     reason: str
+
+
+class Quality(NamedTuple):
+    """Mean precision among the 10 best hits, and the same for items drawn at random."""
+
+    precision: float
+    chance: float

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import pack
-from oasis.collection.allow import AllowLists
-from oasis.collection.catalog import Catalog, Keys
-from oasis.collection.filters import Filter
+from oasis.collection.catalog import Catalog
+from oasis.collection.commits import Keys, label_numbers
 from oasis.collection.records import Hit
-from oasis.collection.schema import label_numbers
-from oasis.collection.view import View
+from oasis.collection.snapshot import Snapshot
+from oasis.collection.where import AllowLists, Filter
 from oasis.errors import CollectionError, InputError
 
 Mode: TypeAlias = Literal["asymmetric", "hamming"]
@@ -76,7 +75,7 @@ _Ask: TypeAlias = Callable[[int, Keys | None], _Found]
 
 
 def answer(
-    view: View, catalog: Catalog, allow_lists: AllowLists, question: Question
+    snapshot: Snapshot, catalog: Catalog, allow_lists: AllowLists, question: Question
 ) -> list[list[Hit]]:
     """Return the hits of each query, best first; ties by age, the older item first.
 
@@ -85,22 +84,22 @@ def answer(
     is made on its first use.
     """
     q = len(question.projections)
-    if not q or not view.head.n_items:
+    if not q or not snapshot.head.n_items:
         return [[] for _ in range(q)]
-    ask = _asker(view, question)
+    ask = _asker(snapshot, question)
     wanted = question.k + question.offset
     if question.where is not None:
-        chosen = _filtered(view, catalog, allow_lists, question.where, ask, q, wanted)
+        chosen = _filtered(snapshot, catalog, allow_lists, question.where, ask, q, wanted)
         if chosen is None:
             allow = allow_lists.keys(question.where)
-            chosen = _plain(view, catalog, ask, wanted, allow)
+            chosen = _plain(snapshot, catalog, ask, wanted, allow)
     else:
-        chosen = _plain(view, catalog, ask, wanted)
+        chosen = _plain(snapshot, catalog, ask, wanted)
     found, rows, lists = chosen
     queries = [int.from_bytes(code.tobytes(), "little") for code in pack(question.projections)]
     return [
         [
-            _hit(view, rows[int(found.keys[i, j])], float(found.scores[i, j]), queries[i])
+            _hit(snapshot, rows[int(found.keys[i, j])], float(found.scores[i, j]), queries[i])
             for j in lists[i][question.offset : wanted]
         ]
         for i in range(q)
@@ -111,14 +110,14 @@ _Chosen: TypeAlias = tuple[_Found, dict[int, _Row], list[list[int]]]
 """Answers of the index, rows by key, and per query the positions of its hits among the answers."""
 
 
-def _asker(view: View, question: Question) -> _Ask:
-    n_bits = view.home.n_bits
+def _asker(snapshot: Snapshot, question: Question) -> _Ask:
+    n_bits = snapshot.replica.n_bits
     projections = question.projections
     if question.mode == "hamming":
         codes = pack(projections)
 
         def ask(n: int, allow: Keys | None) -> _Found:
-            keys, distances = view.home.search(codes, n, allow, view.head.next_key)
+            keys, distances = snapshot.replica.search(codes, n, allow, snapshot.head.next_key)
             return _Found(keys, 1 - 2 * distances / n_bits)
 
         return ask
@@ -127,7 +126,9 @@ def _asker(view: View, question: Question) -> _Ask:
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
     def ask_real(n: int, allow: Keys | None) -> _Found:
-        keys, scores = view.home.search_asymmetric(projections, n, allow, view.head.next_key)
+        keys, scores = snapshot.replica.search_asymmetric(
+            projections, n, allow, snapshot.head.next_key
+        )
         with np.errstate(invalid="ignore"):  # -inf marks what is not there
             return _Found(keys, np.clip(scores * scale[:, None], -1, 1))
 
@@ -135,17 +136,17 @@ def _asker(view: View, question: Question) -> _Ask:
 
 
 def _plain(
-    view: View, catalog: Catalog, ask: _Ask, wanted: int, allow: Keys | None = None
+    snapshot: Snapshot, catalog: Catalog, ask: _Ask, wanted: int, allow: Keys | None = None
 ) -> _Chosen:
     """Return the first hits; asks for more where the index holds what is no item of this commit."""
-    n = min(wanted, view.head.n_items)
+    n = min(wanted, snapshot.head.n_items)
     while True:
         found = ask(n, allow)
         with catalog.reading() as connection:
-            rows = _fetch(view, catalog, connection, found.keys)
+            rows = _fetch(snapshot, catalog, connection, found.keys)
             n_there = 0
             if allow is None and found.keys.min() < 0:
-                n_there = catalog.count(connection, view.head.next_key)
+                n_there = catalog.count(connection, snapshot.head.next_key)
         lists = [[j for j, key in enumerate(keys) if key in rows] for keys in found.keys.tolist()]
         lost = []
         for hits, last in zip(lists, found.keys[:, -1].tolist(), strict=True):
@@ -159,16 +160,16 @@ def _plain(
                 )
         if not any(lost):
             return found, rows, lists
-        if n >= view.home.most:
+        if n >= snapshot.replica.most:
             raise CollectionError(
-                f"among the {n} items nearest to a query the index at {view.home.address} has "
-                f"{max(lost)} that are deleted; opening the collection for writing removes them"
+                f"among the {n} items nearest to a query the index at {snapshot.replica.address} "
+                f"has {max(lost)} that are deleted; opening the collection for writing removes them"
             )
-        n = min(n + max(lost), view.home.most)
+        n = min(n + max(lost), snapshot.replica.most)
 
 
 def _filtered(
-    view: View,
+    snapshot: Snapshot,
     catalog: Catalog,
     allow_lists: AllowLists,
     where: Filter,
@@ -178,14 +179,14 @@ def _filtered(
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
     n = _OVERSAMPLE * wanted + _SPARE
-    while n * q <= _MOST and n * 4 < view.head.n_items and not allow_lists.is_kept(where):
+    while n * q <= _MOST and n * 4 < snapshot.head.n_items and not allow_lists.is_kept(where):
         found = ask(n, None)
         with catalog.reading() as connection:
-            rows = _fetch(view, catalog, connection, found.keys)
+            rows = _fetch(snapshot, catalog, connection, found.keys)
         passing = {
             key
             for key, row in rows.items()
-            if where.matches(_payload(row), _labels(view, row) if where.labels else ())
+            if where.matches(_payload(row), _labels(snapshot, row) if where.labels else ())
         }
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]
         if all(len(hits) >= wanted for hits in lists):
@@ -195,15 +196,18 @@ def _filtered(
 
 
 def _fetch(
-    view: View, catalog: Catalog, connection: sqlite3.Connection, keys: npt.NDArray[np.int64]
+    snapshot: Snapshot,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    keys: npt.NDArray[np.int64],
 ) -> dict[int, _Row]:
-    """Return the rows of the keys that are items of the view's commit, and still there.
+    """Return the rows of the keys that are items of the snapshot's commit, and still there.
 
     A key beyond it may have been searched with the code of a chunk that failed, and belong to
     another one by now.
     """
     columns = "key, id, payload, labels, code"
-    wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < view.head.next_key)]).tolist()
+    wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < snapshot.head.next_key)]).tolist()
     return {row[0]: _Row(*row[1:]) for row in catalog.rows(connection, columns, wanted)}
 
 
@@ -212,10 +216,10 @@ def _payload(row: _Row) -> dict[str, Any]:
     return payload
 
 
-def _labels(view: View, row: _Row) -> tuple[str, ...]:
-    return tuple(view.classes[number] for number in label_numbers(row.labels))
+def _labels(snapshot: Snapshot, row: _Row) -> tuple[str, ...]:
+    return tuple(snapshot.classes[number] for number in label_numbers(row.labels))
 
 
-def _hit(view: View, row: _Row, score: float, query: int) -> Hit:
+def _hit(snapshot: Snapshot, row: _Row, score: float, query: int) -> Hit:
     distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
-    return Hit(row.id, score, distance, _payload(row), _labels(view, row))
+    return Hit(row.id, score, distance, _payload(row), _labels(snapshot, row))

@@ -18,17 +18,14 @@ from typing import Any
 import numpy as np
 
 from oasis.collection.catalog import Catalog, translated
-from oasis.collection.changes import delete_items, insert_chunk, insert_round
-from oasis.collection.chunk import NewChunk
-from oasis.collection.files import Files
-from oasis.collection.home import Home
+from oasis.collection.commits import Head, NewChunk, delete_items, insert_chunk, insert_round
+from oasis.collection.files import Entry, Files
 from oasis.collection.intake import check_intake
-from oasis.collection.journal import Entry
-from oasis.collection.quality import Probe
+from oasis.collection.quality import QualityMeter
 from oasis.collection.records import Id
-from oasis.collection.schema import Head
+from oasis.collection.replica import Replica
 from oasis.collection.setup import Setup
-from oasis.collection.view import View, with_seen
+from oasis.collection.snapshot import Snapshot, with_seen
 from oasis.errors import DuplicateIdError, InputError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
     Chunk,
@@ -58,53 +55,61 @@ class Writer:
     ----------
     catalog, files, setup : of the collection
     words : where the word source is now
-    home : where the codes are searched; it is repaired
+    replica : where the codes are searched; it is repaired
     """
 
     def __init__(
-        self, catalog: Catalog, files: Files, setup: Setup, words: Any, home: Home
+        self, catalog: Catalog, files: Files, setup: Setup, words: Any, replica: Replica
     ) -> None:
         self._catalog = catalog
         self._files = files
         self._setup = setup
         self._words = words
-        self._probe = Probe(catalog)
+        self._meter = QualityMeter(catalog)
         with catalog.reading() as connection:
             head = catalog.head(connection)
             n_deleted = connection.execute("SELECT count(*) FROM deleted").fetchone()[0]
-            home.repair(catalog, connection, head)
+            replica.repair(catalog, connection, head)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
         files.sweep(head)
 
-    def adopt(self, view: View, model: OASIS) -> View:
+    def adopt(self, snapshot: Snapshot, model: OASIS) -> Snapshot:
         """Make a model that has learned elsewhere, or learned new words, the one to go on with."""
-        head = replace(view.head, commits=view.head.commits + 1, n_seen=model.n_seen_)
-        with self._changing(view) as change:
+        head = replace(snapshot.head, commits=snapshot.head.commits + 1, n_seen=model.n_seen_)
+        with self._changing(snapshot) as change:
             change.head = self._files.write_model(head, model)
             with self._catalog.write():
-                self._catalog.put_head(view.head, change.head)
-            return self._publish(view, change.head, copy.copy(model))
+                self._catalog.put_head(snapshot.head, change.head)
+            return self._publish(snapshot, change.head, copy.copy(model))
 
     def ingest(
-        self, view: View, X: Mapping[str, Any], y: Labels, ids: Any, payload: Any, thumbnails: Any
-    ) -> View:
+        self,
+        snapshot: Snapshot,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Any,
+        payload: Any,
+        thumbnails: Any,
+    ) -> Snapshot:
         """Learn a chunk and store its items."""
-        began, head = time.perf_counter(), view.head
-        chunk = check_chunk(X, y, None if view.model is None else view.model.state_.widths)
+        began, head = time.perf_counter(), snapshot.head
+        chunk = check_chunk(X, y, None if snapshot.model is None else snapshot.model.state_.widths)
         intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails)
         self._refuse_known(intake.ids)
-        if view.model is None and not any(chunk.labels):
+        if snapshot.model is None and not any(chunk.labels):
             raise InputError(
                 "this collection has learned nothing yet, so samples without labels cannot be "
                 "coded; begin with a chunk in which some have labels"
             )
-        quality = self._probe.ask(view, chunk.X, chunk.labels)
-        model = self._setup.model(self._words) if view.model is None else copy.copy(view.model)
+        quality = self._meter.measure(snapshot, chunk.X, chunk.labels)
+        model = (
+            self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
+        )
         model.partial_fit(chunk.X, chunk.labels)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
         new_chunk = NewChunk(head.n_rounds + 1, head.next_key, intake, chunk.labels, codes)
-        with self._changing(view) as change:
+        with self._changing(snapshot) as change:
             change.head = replace(
                 head,
                 commits=head.commits + 1,
@@ -113,20 +118,20 @@ class Writer:
                 n_seen=head.n_seen + n,
                 n_rounds=head.n_rounds + 1,
             )
-            self._write_files(view, change, chunk, model)
-            view.home.before_commit(self._catalog, head, new_chunk)
+            self._write_files(snapshot, change, chunk, model)
+            snapshot.replica.before_commit(self._catalog, head, new_chunk)
             with self._catalog.write() as connection:
-                new_classes = insert_chunk(connection, new_chunk, view.classes)
+                new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
                 seconds = time.perf_counter() - began
                 n_bytes = _bytes_written(head, change.head)
                 insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
                 self._catalog.put_head(head, change.head)
-            view.classes.extend(new_classes)
-            view.home.after_commit(new_chunk)
+            snapshot.classes.extend(new_classes)
+            snapshot.replica.after_commit(new_chunk)
             self._changed += n
-            return self._publish(view, change.head, model)
+            return self._publish(snapshot, change.head, model)
 
-    def delete(self, view: View, ids: Sequence[Id]) -> View:
+    def delete(self, snapshot: Snapshot, ids: Sequence[Id]) -> Snapshot:
         """Delete items; every id must be there."""
         with self._catalog.reading() as connection:
             found = self._catalog.keys_of(connection, ids)
@@ -135,35 +140,37 @@ class Writer:
                 raise UnknownIdError(f"no item has the id {each!r}; nothing was deleted")
         keys = sorted(found.values())
         if not keys:
-            return view
-        head = view.head
-        with self._changing(view) as change:
+            return snapshot
+        head = snapshot.head
+        with self._changing(snapshot) as change:
             change.head = replace(head, commits=head.commits + 1, n_items=head.n_items - len(keys))
             with self._catalog.write() as connection:
                 delete_items(connection, keys, change.head.commits)
                 self._catalog.put_head(head, change.head)
-            view.home.forget(np.array(keys, dtype=np.int64))
+            snapshot.replica.forget(np.array(keys, dtype=np.int64))
             self._changed += len(keys)
-            return self._publish(view, change.head, view.model)
+            return self._publish(snapshot, change.head, snapshot.model)
 
-    def checkpoint(self, view: View, *, index_changes: int) -> View:
+    def checkpoint(self, snapshot: Snapshot, *, index_changes: int) -> Snapshot:
         """Fold the journal into the model file, and write the index after so many changes."""
-        head = view.head
-        folds = view.model is not None and head.journal_entries > 0
+        head = snapshot.head
+        folds = snapshot.model is not None and head.journal_entries > 0
         indexes = self._changed >= max(1, index_changes)
         if not folds and not indexes:
-            return view
-        with self._changing(view) as change:
+            return snapshot
+        with self._changing(snapshot) as change:
             change.head = replace(head, commits=head.commits + 1)
-            if folds and view.model is not None:
-                change.head = self._files.write_model(change.head, view.model)
+            if folds and snapshot.model is not None:
+                change.head = self._files.write_model(change.head, snapshot.model)
             if indexes:
-                change.head = view.home.checkpoint(self._catalog, self._files, change.head, head)
+                change.head = snapshot.replica.checkpoint(
+                    self._catalog, self._files, change.head, head
+                )
             with self._catalog.write():
                 self._catalog.put_head(head, change.head)
             if change.head.index_commits > head.index_commits:
                 self._changed = 0
-            return self._publish(view, change.head, view.model)
+            return self._publish(snapshot, change.head, snapshot.model)
 
     def record(self, name: str, value: str) -> None:
         """Keep a fact about the collection."""
@@ -172,12 +179,14 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------
 
-    def _write_files(self, view: View, change: _Change, chunk: Chunk, model: OASIS) -> None:
+    def _write_files(self, snapshot: Snapshot, change: _Change, chunk: Chunk, model: OASIS) -> None:
         """Write what the commit of a chunk will name."""
-        if self._changed >= max(INDEX_ROWS, view.head.n_items // INDEX_SHARE):
+        if self._changed >= max(INDEX_ROWS, snapshot.head.n_items // INDEX_SHARE):
             # it shows the state before this chunk, which is all that memory has
-            change.head = view.home.checkpoint(self._catalog, self._files, change.head, view.head)
-            if change.head.index_commits > view.head.index_commits:
+            change.head = snapshot.replica.checkpoint(
+                self._catalog, self._files, change.head, snapshot.head
+            )
+            if change.head.index_commits > snapshot.head.index_commits:
                 self._changed = 0
         X, labels = chunk.X, chunk.labels
         if model.unlabelled == "encode":
@@ -188,8 +197,8 @@ class Writer:
                 X = {name: matrix[rows] for name, matrix in X.items()}
                 labels = [labels[row] for row in rows]
         head = change.head
-        if view.model is not None and len(labels) < SMALL_CHUNK:
-            entry = Entry.of(X, labels, view.model, model)
+        if snapshot.model is not None and len(labels) < SMALL_CHUNK:
+            entry = Entry.of(X, labels, snapshot.model, model)
             size = head.journal_bytes + sum(_n_bytes(matrix) for matrix in X.values())
             if head.journal_entries < JOURNAL_ENTRIES and size <= JOURNAL_BYTES:
                 change.head = self._files.append_entry(head, entry)
@@ -205,36 +214,36 @@ class Writer:
                 f"id {next(iter(known))!r}{more} is in the collection already; delete it first"
             )
 
-    def _committed(self, view: View) -> bool:
-        """Return whether there is, or may be, a commit after the one that the view shows."""
+    def _committed(self, snapshot: Snapshot) -> bool:
+        """Return whether there is, or may be, a commit after the one that the snapshot shows."""
         try:
             with self._catalog.reading() as connection:
-                return self._catalog.head(connection).commits > view.head.commits
+                return self._catalog.head(connection).commits > snapshot.head.commits
         except OasisError:
             return True
 
-    def _publish(self, view: View, head: Head, model: OASIS | None) -> View:
+    def _publish(self, snapshot: Snapshot, head: Head, model: OASIS | None) -> Snapshot:
         if model is not None:
             # made once a state, and here, or the first search after the commit would do it
             model.state_.hash_function(model.normalize)
-        new = View(head, model, view.home, view.classes)
+        new = Snapshot(head, model, snapshot.replica, snapshot.classes)
         self._files.tidy(head)
         return new
 
     @contextmanager
-    def _changing(self, view: View) -> Iterator[_Change]:
+    def _changing(self, snapshot: Snapshot) -> Iterator[_Change]:
         """Take back files when the commit does not come about."""
-        change, changed = _Change(view.head), self._changed
+        change, changed = _Change(snapshot.head), self._changed
         try:
             with translated(self._files.directory):
                 yield change
         except BaseException:
-            if self._committed(view):
+            if self._committed(snapshot):
                 # it is on disk, but memory has not followed: only opening anew helps
                 self._catalog.in_doubt = True
             elif not self._catalog.in_doubt:
                 self._changed = changed
-                self._files.tidy(view.head)
+                self._files.tidy(snapshot.head)
             raise
 
 

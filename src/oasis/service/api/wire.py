@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from oasis.collection import Hit, Rejected, Stats, Stored
-from oasis.collection.home import LOCAL
+from oasis.collection.replica import LOCAL
 
 Number = Annotated[float, Field(strict=True)]
 Id = StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]

@@ -1,4 +1,4 @@
-"""What a search works on: one committed state of model, index and classes, in memory."""
+"""Snapshot: one committed state of model, index and classes in memory, loaded or followed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.home import Home
-from oasis.collection.journal import replay
-from oasis.collection.schema import Head
-from oasis.collection.settling import open_home
+from oasis.collection.commits import Head
+from oasis.collection.files import replay
+from oasis.collection.replica import Replica, open_replica
 from oasis.errors import FormatError
 from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
@@ -27,30 +26,30 @@ class VanishedError(FormatError):
 
 
 @dataclass(frozen=True)
-class View:
+class Snapshot:
     """One committed state.
 
-    The home is shared between views: it follows the newest one, and a search that finds a key
+    The replica is shared between snapshots and follows the newest one. A search that finds a key
     which is not of this commit, or gone from the catalog meanwhile, asks again.
 
     Attributes
     ----------
     head : what is committed
     model : the model after everything committed; None while nothing is learned
-    home : where the codes are searched
+    replica : where the codes are searched
     classes : class names; their positions are the numbers in the catalog. Shared and only ever
         appended to, before items that have them come into the index
     """
 
     head: Head
     model: OASIS | None
-    home: Home
+    replica: Replica
     classes: list[str]
 
     @property
     def index(self) -> CodeIndex:
         """Codes by key."""
-        return self.home.index
+        return self.replica.index
 
 
 def load(
@@ -59,39 +58,45 @@ def load(
     directory: Path,
     n_bits: int,
     words: Any,
-    known: Home | None = None,
-) -> View:
+    known: Replica | None = None,
+) -> Snapshot:
     """Return the state that the connection sees, from the files beside the catalog.
 
     Cost: one pass over the model file, the replay of the journal, and the items that the index
-    file does not have; the index file itself is mapped. A home elsewhere is connected to when it
+    file does not have; the index file itself is mapped. A replica elsewhere is connected to when it
     is first used; one that is ``known`` keeps its connection.
     """
     head = catalog.head(connection)
     model = _load_model(directory, head, words) if head.model else None
-    home = open_home(catalog, connection, directory, head, n_bits, known)
-    return View(head, model, home, catalog.class_names(connection))
+    replica = open_replica(catalog, connection, directory, head, n_bits, known)
+    return Snapshot(head, model, replica, catalog.class_names(connection))
 
 
 def follow(
-    view: View, catalog: Catalog, connection: sqlite3.Connection, directory: Path, words: Any
-) -> View:
+    snapshot: Snapshot,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    directory: Path,
+    words: Any,
+) -> Snapshot:
     """Return the state that the connection sees, from an older one; only what is new is read."""
     head = catalog.head(connection)
-    if head.commits == view.head.commits:
-        return view
-    if head.index_commits > view.head.commits:
-        # deletions that this view has not seen may not be listed any more
-        return load(catalog, connection, directory, view.home.n_bits, words, view.home)
-    model = view.model
-    if head.model != view.head.model:
+    if head.commits == snapshot.head.commits:
+        return snapshot
+    if head.index_commits > snapshot.head.commits:
+        # deletions that this snapshot has not seen may not be listed any more
+        return load(
+            catalog, connection, directory, snapshot.replica.n_bits, words, snapshot.replica
+        )
+    model = snapshot.model
+    if head.model != snapshot.head.model:
         model = _load_model(directory, head, words)
     elif model is not None:
-        start = view.head.journal_bytes if head.journal == view.head.journal else 0
+        start = snapshot.head.journal_bytes if head.journal == snapshot.head.journal else 0
         model = _replayed(model, directory, head, start)
-    view.classes.extend(catalog.class_names(connection, len(view.classes)))
-    view.home.follow(catalog, connection, view.head, head)
-    return View(head, model, view.home, view.classes)
+    snapshot.classes.extend(catalog.class_names(connection, len(snapshot.classes)))
+    snapshot.replica.follow(catalog, connection, snapshot.head, head)
+    return Snapshot(head, model, snapshot.replica, snapshot.classes)
 
 
 def with_seen(model: OASIS, n_seen: int) -> OASIS:

@@ -13,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import unpack
-from oasis.collection.allow import AllowLists
 from oasis.collection.catalog import Catalog
+from oasis.collection.commits import label_numbers
 from oasis.collection.files import Files
-from oasis.collection.intake import check_id
-from oasis.collection.raw import check_sequence, extract_queries
+from oasis.collection.intake import check_id, check_sequence, extract_queries
 from oasis.collection.records import ClassInfo, Hit, Id, Round, Stats, Stored
-from oasis.collection.schema import label_numbers
 from oasis.collection.search import Mode, Question, answer
 from oasis.collection.setup import Setup
-from oasis.collection.view import VanishedError, View, follow, load
+from oasis.collection.snapshot import Snapshot, VanishedError, follow, load
+from oasis.collection.where import AllowLists
 from oasis.errors import (
     CollectionError,
     InputError,
@@ -38,7 +37,7 @@ ATTEMPTS = 20
 """How often a reader looks again when the writer commits under it."""
 
 
-class Reader:
+class Queries:
     """What can be done with a collection without changing it; any thread may.
 
     Parameters
@@ -70,7 +69,7 @@ class Reader:
         self._allow_lists = AllowLists(catalog)
         self._changing = threading.Lock()
         self._closed = False
-        self._view = self._look(None)
+        self._snapshot = self._look(None)
 
     # -- searching -----------------------------------------------------------------------------
 
@@ -94,10 +93,10 @@ class Reader:
             By the cosine of the query's real-valued projection with an item's signs, or by Hamming
             distance.
         where : mapping, optional
-            A filter; see `oasis.collection.filters`.
+            A filter; see `oasis.collection.where`.
         """
-        view = self._current()
-        return self._answer(view, _learned(view).project(X), mode, k, offset, where)
+        snapshot = self._current()
+        return self._answer(snapshot, _learned(snapshot).project(X), mode, k, offset, where)
 
     def search_items(
         self,
@@ -120,8 +119,10 @@ class Reader:
         offset: int = 0,
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words."""
-        view = self._current()
-        return self._answer(view, _learned(view).project_words(names), mode, k, offset, where)
+        snapshot = self._current()
+        return self._answer(
+            snapshot, _learned(snapshot).project_words(names), mode, k, offset, where
+        )
 
     def more_like(
         self,
@@ -132,33 +133,33 @@ class Reader:
         offset: int = 0,
     ) -> list[Hit]:
         """Return the items nearest to one that is stored, itself left out, by its code."""
-        view = self._current()
+        snapshot = self._current()
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
         question = Question.of(unpack(code).astype(np.float32), mode, k, offset, where)
-        (hits,) = self._ask(view, question._replace(k=k + offset + 1, offset=0))
+        (hits,) = self._ask(snapshot, question._replace(k=k + offset + 1, offset=0))
         return [hit for hit in hits if hit.id != id][offset : offset + k]
 
     def _answer(
         self,
-        view: View,
+        snapshot: Snapshot,
         projections: npt.NDArray[np.float32],
         mode: Any,
         k: Any,
         offset: Any,
         where: Any,
     ) -> list[list[Hit]]:
-        return self._ask(view, Question.of(projections, mode, k, offset, where))
+        return self._ask(snapshot, Question.of(projections, mode, k, offset, where))
 
-    def _ask(self, view: View, question: Question) -> list[list[Hit]]:
+    def _ask(self, snapshot: Snapshot, question: Question) -> list[list[Hit]]:
         while True:
             try:
-                return answer(view, self._catalog, self._allow_lists, question)
+                return answer(snapshot, self._catalog, self._allow_lists, question)
             except OasisError:
-                newer = self._view
-                if newer.home is view.home:
+                newer = self._snapshot
+                if newer.replica is snapshot.replica:
                     raise
                 # the codes have moved meanwhile, and the connection to where they were is closed
-                view = newer
+                snapshot = newer
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -231,18 +232,18 @@ class Reader:
 
     def stats(self) -> Stats:
         """Return the collection in numbers."""
-        view = self._current()
+        snapshot = self._current()
         return Stats(
-            n_items=view.head.n_items,
-            n_seen=view.head.n_seen,
-            n_rounds=view.head.n_rounds,
-            n_classes=len(view.classes),
+            n_items=snapshot.head.n_items,
+            n_seen=snapshot.head.n_seen,
+            n_rounds=snapshot.head.n_rounds,
+            n_classes=len(snapshot.classes),
             n_bits=self.n_bits,
-            modalities={} if view.model is None else view.model.state_.widths,
-            commits=view.head.commits,
-            journal_entries=view.head.journal_entries,
+            modalities={} if snapshot.model is None else snapshot.model.state_.widths,
+            commits=snapshot.head.commits,
+            journal_entries=snapshot.head.journal_entries,
             extractor=self._recorded_extractor(),
-            index=view.home.address,
+            index=snapshot.replica.address,
             bytes=Files(self.path).sizes(),
         )
 
@@ -259,7 +260,7 @@ class Reader:
     @property
     def codes_are_here(self) -> bool:
         """Whether codes are searched in this process; neither looks for a commit nor connects."""
-        return self._view.home.is_local
+        return self._snapshot.replica.is_local
 
     @property
     def index(self) -> CodeIndex:
@@ -290,39 +291,39 @@ class Reader:
         if self._closed:
             raise CollectionError("this collection is closed")
 
-    def _current(self) -> View:
+    def _current(self) -> Snapshot:
         """Return the last committed state."""
         self._check_open()
         if self._follows:
-            moved = self._commits() != self._view.head.commits
+            moved = self._commits() != self._snapshot.head.commits
             # a thread that finds another one at it answers from the state before
             if moved and self._changing.acquire(blocking=False):
                 try:
                     self._follow()
                 finally:
                     self._changing.release()
-        return self._view
+        return self._snapshot
 
     def _commits(self) -> int:
         with self._catalog.reading() as connection:
             return self._catalog.head(connection).commits
 
     def _follow(self) -> None:
-        """Take up the state that is committed now, and let go of a home that it has left."""
-        before, self._view = self._view, self._look(self._view)
-        if self._view.home is not before.home:
-            before.home.close()
+        """Take up the state that is committed now, and let go of a replica that it has left."""
+        before, self._snapshot = self._snapshot, self._look(self._snapshot)
+        if self._snapshot.replica is not before.replica:
+            before.replica.close()
 
-    def _look(self, view: View | None) -> View:
+    def _look(self, snapshot: Snapshot | None) -> Snapshot:
         """Return the state that is committed now, from an older one if there is one."""
         attempts = ATTEMPTS if self._follows else 1
         while True:
             attempts -= 1
             try:
                 with self._catalog.reading() as connection:
-                    if view is None:
+                    if snapshot is None:
                         return load(self._catalog, connection, self.path, self.n_bits, self._words)
-                    return follow(view, self._catalog, connection, self.path, self._words)
+                    return follow(snapshot, self._catalog, connection, self.path, self._words)
             except VanishedError:
                 # the writer has committed between our looks at catalog and file
                 if not attempts:
@@ -335,7 +336,7 @@ def _stored(row: tuple[Any, ...], names: Sequence[str]) -> Stored:
     return Stored(row[0], json.loads(row[1]) if row[1] else {}, labels, row[3], row[4])
 
 
-def _learned(view: View) -> OASIS:
-    if view.model is None:
+def _learned(snapshot: Snapshot) -> OASIS:
+    if snapshot.model is None:
         raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
-    return view.model
+    return snapshot.model

@@ -1,0 +1,334 @@
+"""Replica: where the codes of a collection are searched, and how they follow its commits.
+
+The catalog holds every code, and its commit is the commit. A replica is a searchable copy of the
+codes: in memory with a file beside the catalog (`LocalReplica`), or in Milvus (`MilvusReplica`). It
+may hold keys that are not committed, or deleted already; searches drop them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from oasis.codes import Codes
+from oasis.collection.catalog import Catalog
+from oasis.collection.commits import Head, Keys, NewChunk, without_index_file
+from oasis.collection.files import Files
+from oasis.collection.milvus import MilvusReplica
+from oasis.errors import CollectionError, FormatError, InputError
+from oasis.index import HammingIndex, Matches, ScoredMatches
+from oasis.index.protocol import CodeIndex
+from oasis.scale.milvus.address import Address, without_user
+
+LOCAL = "local"
+"""The address of codes in memory, with a file beside the catalog."""
+
+
+class Replica(Protocol):
+    """A searchable copy of the catalog's codes. One thread changes it, any may search."""
+
+    @property
+    def address(self) -> str:
+        """What `check_address` has returned for it."""
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether codes are searched in this process; known without connecting to anything."""
+
+    @property
+    def most(self) -> int:
+        """The most keys that one search can return for a query."""
+
+    @property
+    def index(self) -> CodeIndex:
+        """Codes by key, to be read only."""
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Return the k nearest keys of each query; ``next_key`` is that of the caller's commit.
+
+        Keys from it on are left out where they can be many: the index may hold a chunk that is not
+        committed.
+        """
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Return the k best keys of each query, as `search` does."""
+
+    def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
+        """Make it hold what is committed, after whatever has ended the last writer."""
+
+    def follow(
+        self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
+    ) -> None:
+        """Bring it from one commit to a later one, of another writer; all of it or nothing."""
+
+    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
+        """Take the items of a chunk that is about to follow the commit of ``head``."""
+
+    def after_commit(self, chunk: NewChunk) -> None:
+        """Take the items of a chunk that is committed, as far as it has not."""
+
+    def forget(self, keys: Keys) -> None:
+        """Remove items whose deletion is committed."""
+
+    def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
+        """Keep the state of ``shown``, which it has; return the head that says so.
+
+        Where that cannot be done now, the head is returned as it is.
+        """
+
+    def findings(self, keys: Keys, codes: Codes, deleted: Keys, next_key: int) -> Iterator[str]:
+        """Yield what differs from the catalog's items, ascending by key, in words."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+def check_address(index: Any) -> str:
+    """Return where the codes are to be searched, in the form that is recorded.
+
+    >>> check_address("local"), check_address("milvus://10.0.0.7/photos")
+    ('local', 'milvus://10.0.0.7:19530/photos')
+    >>> check_address("milvus://10.0.0.7:19530/photos?timeout=60.0")
+    'milvus://10.0.0.7:19530/photos?timeout=60'
+    """
+    text = str(index)
+    if text == LOCAL:
+        return LOCAL
+    parts = urlsplit(text)
+    # no name of its own choice: two collections under one would remove each other's items
+    named = parts.scheme == "milvus" and parts.netloc and parts.path.strip("/")
+    if not named and not (text.endswith(".db") and "://" not in text):
+        raise InputError(
+            "index must be 'local', 'milvus://HOST:PORT/NAME' or the path of a milvus-lite file "
+            f"that ends in .db, got {without_user(text)!r}"
+        )
+    return Address.parse(text, "oasis").uri
+
+
+def place_of(address: str) -> str:
+    """Return where a recorded address points, without how it is asked.
+
+    >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60"), place_of("/what?/codes.db")
+    ('milvus://10.0.0.7:19530/photos', '/what?/codes.db')
+    """
+    return address.partition("?")[0] if "://" in address else address
+
+
+_LOG = logging.getLogger("oasis.collection")
+
+
+class LocalReplica:
+    """The replica of a collection that needs no server; see `oasis.collection.replica.Replica`."""
+
+    address = LOCAL
+    is_local = True
+    most = sys.maxsize
+
+    def __init__(self, index: HammingIndex) -> None:
+        self.index = index
+        self.n_bits = index.n_bits
+
+    @classmethod
+    def load(
+        cls,
+        catalog: Catalog,
+        connection: sqlite3.Connection,
+        directory: Path,
+        head: Head,
+        n_bits: int,
+    ) -> LocalReplica:
+        """Return the codes that the connection sees.
+
+        Cost: the items that the index file does not have; the file itself is mapped.
+        """
+        index, last = HammingIndex(n_bits), 0
+        if head.index:
+            try:
+                index = HammingIndex.open(directory / head.index_name)
+                if index.n_bits != n_bits:
+                    raise FormatError(f"its codes have {index.n_bits} bits, expected {n_bits}")
+                index.remove(catalog.deleted(connection, head.index_commits, head.index_key))
+                last = head.index_key
+            except (FormatError, InputError, FileNotFoundError) as error:
+                # it is a copy of what the catalog holds, so it can be done without
+                _LOG.warning("%s is passed over: %s", head.index_name, error)
+                index, last = HammingIndex(n_bits), 0
+        for keys, codes in catalog.codes(connection, last, n_bits):
+            index.add(codes, keys)
+        if len(index) != head.n_items:
+            raise FormatError(
+                f"{catalog.path} is damaged: it has {len(index)} items, its head says "
+                f"{head.n_items}"
+            )
+        return cls(index)
+
+    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
+        """Search all that memory has; beyond the caller's commit that is what came since."""
+        return self.index.search(codes, k, allow)
+
+    def search_asymmetric(
+        self, projections: Any, k: int, allow: Keys | None, next_key: int
+    ) -> ScoredMatches:
+        """Search all that memory has; beyond the caller's commit that is what came since."""
+        return self.index.search_asymmetric(projections, k, allow)
+
+    def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
+        """Nothing to do: it was made from what is committed."""
+
+    def follow(
+        self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
+    ) -> None:
+        """Add and remove what has changed between two commits."""
+        last = seen.next_key - 1
+        gone = catalog.deleted(connection, seen.commits, last)
+        blocks = list(catalog.codes(connection, last, self.index.n_bits))
+        for keys, codes in blocks:
+            self.index.add(codes, keys)
+        self.index.remove(gone)
+
+    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
+        """Nothing to do: memory follows the commit."""
+
+    def after_commit(self, chunk: NewChunk) -> None:
+        """Add the items of a chunk."""
+        self.index.add(chunk.codes, chunk.keys)
+
+    def forget(self, keys: Keys) -> None:
+        """Remove items."""
+        self.index.remove(keys)
+
+    def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
+        """Write the index file."""
+        return files.write_index(head, shown, self.index)
+
+    def findings(self, keys: Keys, codes: Codes, deleted: Keys, next_key: int) -> Iterator[str]:
+        """Compare all items, in memory."""
+        held, ids = self.index.items()
+        order = np.argsort(ids)
+        if not np.array_equal(ids[order], keys):
+            yield "index: it does not hold the same items as the catalog"
+        elif not np.array_equal(held[order], codes):
+            yield "index: some of its codes differ from those in the catalog"
+
+    def close(self) -> None:
+        """Nothing to do: memory goes with its last user."""
+
+
+_ADDRESS = "index"
+_FILLED = "index_filled"
+_OWNER = "owner"
+"""Facts in the catalog: the address now, all those that this collection has filled, and a number of
+its own, by which it knows them again."""
+
+
+def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
+    """Return where the codes are searched; collections older than the choice are local."""
+    found = catalog.meta(connection, _ADDRESS)
+    return LOCAL if found is None else str(found)
+
+
+def open_replica(
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    directory: Path,
+    head: Head,
+    n_bits: int,
+    known: Replica | None,
+) -> Replica:
+    """Return the recorded replica as of a commit; one that is ``known`` keeps its connection."""
+    address = recorded_address(catalog, connection)
+    if address == LOCAL:
+        return LocalReplica.load(catalog, connection, directory, head, n_bits)
+    if known is not None and known.address == address:
+        return known
+    return MilvusReplica(address, n_bits, _owner(catalog, connection))
+
+
+def settle(catalog: Catalog, n_bits: int, address: str) -> None:
+    """Bring the codes to an address and record it; nothing to do where it is recorded already.
+
+    What raises on the way leaves the record as it was, and another call goes on from there. The
+    place that was left is not touched: it may be gone.
+
+    Raises
+    ------
+    CollectionError
+        What is at the address, or some items there, are not of this collection.
+    EngineError
+        There is no server, or it does not answer in time.
+    """
+    with catalog.reading() as connection:
+        recorded = recorded_address(catalog, connection)
+        if recorded == address:
+            return
+        head = catalog.head(connection)
+    if place_of(recorded) == place_of(address):
+        with catalog.write():
+            catalog.put_meta(_ADDRESS, address)
+        return
+    if address != LOCAL:
+        _fill(catalog, n_bits, address)
+    # readers of an older commit load everything anew when they see this one
+    new = without_index_file(
+        replace(head, commits=head.commits + 1),
+        head.commits + 1,
+        0 if address == LOCAL else head.next_key - 1,
+    )
+    with catalog.write():
+        catalog.put_meta(_ADDRESS, address)
+        catalog.put_head(head, new)
+
+
+def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
+    with catalog.reading() as connection:
+        filled = _filled(catalog, connection)
+        owner = _owner(catalog, connection)
+    if not owner:
+        owner = str(uuid.uuid4())
+        with catalog.write():
+            catalog.put_meta(_OWNER, owner)
+    replica = MilvusReplica(address, n_bits, owner)
+    try:
+        if place_of(address) not in filled:
+            if n := len(replica.index):
+                raise CollectionError(
+                    f"{address} holds {n} items that are not of this collection; give it another "
+                    "name, or empty it first"
+                )
+            # known before the first item goes there, so that a crash does not lock us out
+            with catalog.write():
+                catalog.put_meta(_FILLED, json.dumps([*filled, place_of(address)]))
+        with catalog.reading() as connection:
+            replica.reconcile(catalog, connection)
+    finally:
+        replica.close()
+
+
+def _owner(catalog: Catalog, connection: sqlite3.Connection) -> str:
+    """Return the collection's number of its own; empty where it has not needed one yet."""
+    return str(catalog.meta(connection, _OWNER) or "")
+
+
+def _filled(catalog: Catalog, connection: sqlite3.Connection) -> list[str]:
+    text = catalog.meta(connection, _FILLED)
+    try:
+        found = [] if text is None else json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{catalog.path} is damaged: {_FILLED} is unreadable") from error
+    return [str(each) for each in found]
