@@ -1,4 +1,4 @@
-"""Items and rejects out of data files: JSONL, CSV, Parquet, or a folder of pictures.
+"""Items and rejects out of data files: JSONL, CSV, Parquet, npz, npy, or a folder of pictures.
 
 Readers stream: they hold one row (Parquet: one batch of rows; a folder: the names of one directory
 and its parents) and at most 36 bytes for each id, by which duplicates are found. A row that cannot
@@ -10,7 +10,15 @@ Paths of pictures are relative to the folder of the data file. What they resolve
 """
 
 from oasis.items.item import Fields, Item, Reject
-from oasis.items.read import read_csv, read_folder, read_items, read_jsonl, read_parquet
+from oasis.items.read import (
+    read_csv,
+    read_folder,
+    read_items,
+    read_jsonl,
+    read_numpy,
+    read_parquet,
+    vector_widths,
+)
 from oasis.items.rejects import RejectsFile
 
 __all__ = [
@@ -22,5 +30,7 @@ __all__ = [
     "read_folder",
     "read_items",
     "read_jsonl",
+    "read_numpy",
     "read_parquet",
+    "vector_widths",
 ]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from oasis.errors import DataError
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import DataError, InputError
 
 _INT64 = range(-(2**63), 2**63)
+
+Vector: TypeAlias = npt.NDArray[Any]
+"""Features of one item in one modality: (d,) real numbers, in the precision they came in."""
 
 Row: TypeAlias = tuple[str, dict[str, Any] | str]
 """Where, and the values by field name or the reason why there are none."""
@@ -17,7 +23,11 @@ Row: TypeAlias = tuple[str, dict[str, Any] | str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing to learn or to find: a picture, a text or both, with labels and payload."""
+    """One thing to learn or to find: a picture, a text, vectors, with labels and payload.
+
+    ``vectors`` are features made elsewhere, by modality; where a modality has one, nothing is made
+    of the picture or text. They are not compared by ``==``.
+    """
 
     id: str | int
     image: Path | bytes | None = None
@@ -25,6 +35,7 @@ class Item:
     labels: tuple[str, ...] = ()
     payload: dict[str, Any] = field(default_factory=dict)
     where: str = field(default="", compare=False)
+    vectors: Mapping[str, Vector] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,8 @@ class Fields:
 
     ``payload`` is one field that holds an object (in CSV: JSON text), or a tuple of fields that are
     gathered into one; then a CSV cell that is written like a JSON number becomes a number. A name
-    other than the default must occur among the columns.
+    other than the default must occur among the columns. ``vectors`` maps a modality to the column
+    that holds its features; such a column is not read as a picture or text.
     """
 
     id: str = "id"
@@ -50,15 +62,21 @@ class Fields:
     text: str | None = "text"
     labels: str | None = "labels"
     payload: str | tuple[str, ...] | None = "payload"
+    vectors: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("image", "text"):
+            if getattr(self, name) in self.vectors.values():
+                object.__setattr__(self, name, None)
 
     def names(self) -> list[str]:
         """Return every name that is to be read.
 
-        >>> Fields(image=None, payload=("year", "place")).names()
-        ['id', 'text', 'labels', 'year', 'place']
+        >>> Fields(image=None, payload=("year", "place"), vectors={"image": "clip"}).names()
+        ['id', 'text', 'labels', 'year', 'place', 'clip']
         """
         gathered = self.payload if isinstance(self.payload, tuple) else (self.payload,)
-        named = (self.id, self.image, self.text, self.labels, *gathered)
+        named = (self.id, self.image, self.text, self.labels, *gathered, *self.vectors.values())
         return [name for name in named if name is not None]
 
     def check(self, path: Path, columns: list[str]) -> None:
@@ -66,16 +84,22 @@ class Fields:
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise DataError(f"{path} has two columns called {twice[0]!r}")
-        defaults = Fields().names()
-        missing = [name for name in self.names() if name not in columns]
-        wanted = [name for name in missing if name == self.id or name not in defaults]
-        if wanted:
-            raise DataError(f"{path} has no column {wanted[0]!r}; its columns are {columns}")
-        if self.image not in columns and self.text not in columns:
+        self.check_given(path, "column", columns, needed=[self.id])
+        if not self.vectors and self.image not in columns and self.text not in columns:
             raise DataError(
                 f"{path} has neither a column {self.image!r} for pictures nor {self.text!r} for "
                 f"texts; its columns are {columns}"
             )
+
+    def check_given(
+        self, path: Path, what: str, found: list[str], needed: Sequence[str] = ()
+    ) -> None:
+        """Raise `DataError` where a name that is needed, or is not a default one, was not found."""
+        defaults = Fields().names()
+        missing = [name for name in self.names() if name not in found]
+        wanted = [name for name in missing if name in needed or name not in defaults]
+        if wanted:
+            raise DataError(f"{path} has no {what} {wanted[0]!r}; its {what}s are {found}")
 
 
 class Refused(Exception):
@@ -89,6 +113,7 @@ class ItemBuilder:
         self.fields = fields
         self.folder = folder.resolve()
         self.allow_outside = allow_outside
+        self._widths: dict[str, int] = {}
 
     def id(self, values: Mapping[str, Any]) -> str | int:
         """Return the id as it is given: a text, or a whole number of at most 64 bits."""
@@ -111,9 +136,17 @@ class ItemBuilder:
             raise Refused(f"{fields.text!r} is {kind_of(text)}, expected a text")
         labels = _labels(field_of(values, fields.labels), fields.labels)
         payload = self._payload(values)
-        if image is None and not text:
+        vectors = {
+            modality: self._vector(values[column], modality, column)
+            for modality, column in fields.vectors.items()
+            if values.get(column) is not None
+        }
+        if image is None and not text and not vectors:
+            if fields.vectors:
+                raise Refused(f"it has no vector in {sorted(fields.vectors.values())}")
             raise Refused("there is neither a picture nor a text")
-        return Item(key, image, text or None, labels, payload, where)
+        self._widths |= {modality: len(vector) for modality, vector in vectors.items()}
+        return Item(key, image, text or None, labels, payload, where, vectors)
 
     def regular_file(self, value: str) -> Path | None:
         """Return where a path of the data leads if that is allowed, and None if no file is there.
@@ -138,6 +171,12 @@ class ItemBuilder:
             raise Refused(f"the picture {value!r} is missing, or no regular file")
         return path
 
+    def _vector(self, value: Any, modality: str, column: str) -> Vector:
+        try:
+            return check_vector(value, self._widths.get(modality))
+        except InputError as error:
+            raise Refused(f"{column!r} {error}") from error
+
     def _payload(self, values: Mapping[str, Any]) -> dict[str, Any]:
         name = self.fields.payload
         if isinstance(name, tuple):
@@ -160,7 +199,36 @@ def _labels(value: Any, name: str | None) -> tuple[str, ...]:
             raise Refused(f"{name!r} holds {kind_of(label)}, expected texts")
         if not label.strip():
             raise Refused(f"{name!r} holds an empty text")
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(label.strip() for label in value))
+
+
+def check_vector(value: Any, width: int | None = None) -> Vector:
+    """Return a vector as an array, or raise an `InputError` that says what is wrong with it.
+
+    Half, single and double precision and integers stay as they are. The message lacks its subject,
+    which the caller puts before it.
+
+    >>> check_vector([1, 2.5]), check_vector(np.ones(3, dtype=np.float16)).dtype
+    (array([1. , 2.5]), dtype('float16'))
+    >>> check_vector([1, 2], width=3)
+    Traceback (most recent call last):
+        ...
+    oasis.errors.InputError: has 2 values, expected 3
+    """
+    try:
+        vector = np.asarray(value)
+    except (TypeError, ValueError) as error:  # lists of different lengths in it
+        raise InputError("is no list of numbers") from error
+    if vector.dtype.kind not in "fiu" or vector.ndim != 1:
+        raise InputError(f"is {kind_of(value)}, expected a list of numbers")
+    if not len(vector):
+        raise InputError("is an empty list, expected numbers")
+    if width is not None and len(vector) != width:
+        raise InputError(f"has {len(vector)} values, expected {width}")
+    if vector.dtype.kind == "f" and not np.isfinite(vector).all():
+        at = int(np.argmin(np.isfinite(vector)))
+        raise InputError(f"holds {vector[at]} at position {at}, expected finite numbers")
+    return vector
 
 
 def field_of(values: Mapping[str, Any], name: str | None) -> Any:

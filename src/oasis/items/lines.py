@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from io import BufferedReader
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from oasis.items.item import Fields, Refused, Row, is_unicode, kind_of
 MAX_LINE_BYTES = 1 << 24
 """A longer line is rejected without being held in memory."""
 
+_FIRST = 256  # objects that are looked through for the names of fields
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 
 
@@ -28,8 +30,23 @@ def open_file(path: Path) -> BufferedReader:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
-def jsonl_rows(path: Path) -> Iterator[Row]:
-    """Yield the objects of a JSONL file by line."""
+def jsonl_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the objects of a JSONL file by line.
+
+    A field whose name is not the default one must occur in one of the first 256 objects; else
+    `DataError` is raised before the first row.
+    """
+    rows = _objects(path)
+    first = list(islice(rows, _FIRST))
+    found = dict.fromkeys(
+        name for _, values in first for name in (() if isinstance(values, str) else values)
+    )
+    if found:
+        fields.check_given(path, "field", list(found))
+    yield from chain(first, rows)
+
+
+def _objects(path: Path) -> Iterator[Row]:
     with open_file(path) as file:
         lines = _Lines(file)
         while True:

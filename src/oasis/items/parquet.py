@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from oasis.errors import DataError, MissingExtraError
-from oasis.items.item import Fields, Refused, Row, field_of, kind_of
+from oasis.items.item import Fields, Refused, Row, Vector, field_of, kind_of
 from oasis.items.lines import parse_object
 
 _BATCH = 256
@@ -28,13 +30,45 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
         with parquet.ParquetFile(path) as file:
             columns = list(file.schema_arrow.names)
             fields.check(path, columns)
+            for column in fields.vectors.values():
+                _check_vectors(path, column, file.schema_arrow.field(column).type)
             needed = [name for name in columns if name in fields.names()]
+            plain = [name for name in needed if name not in fields.vectors.values()]
             for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
-                for values in batch.to_pylist():
+                vectors = {
+                    column: _vectors(batch.column(column)) for column in fields.vectors.values()
+                }
+                for row, values in enumerate(batch.select(plain).to_pylist()):
                     number += 1
-                    yield f"{path.name}:{number}", values
+                    given = {column: rows[row] for column, rows in vectors.items()}
+                    yield f"{path.name}:{number}", values | given
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as Parquet after row {number}: {error}") from error
+
+
+def _check_vectors(path: Path, column: str, kind: Any) -> None:
+    from pyarrow import types
+
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+        return
+    raise DataError(
+        f"{path}: column {column!r} holds {kind}, expected lists of numbers, of fixed size or not"
+    )
+
+
+def _vectors(column: Any) -> list[Vector | None]:
+    """Return the rows of a column of lists as arrays; a null is None, a null within a list NaN."""
+    from pyarrow import compute
+
+    values = column.flatten().to_numpy(zero_copy_only=False)  # without the lists that are null
+    lengths = compute.list_value_length(column)
+    counts = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(counts)
+    return [
+        values[end - count : end] if there else None
+        for end, count, there in zip(ends, counts, lengths.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:

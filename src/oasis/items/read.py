@@ -12,6 +12,7 @@ from oasis.errors import DataError, InputError
 from oasis.items.folder import folder_rows
 from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject, Row
 from oasis.items.lines import csv_rows, jsonl_rows, open_file, refine_csv
+from oasis.items.numpy_files import npy_rows, npz_rows, refine_npz
 from oasis.items.parquet import parquet_rows, refine_parquet
 
 _Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -27,7 +28,7 @@ def read_items(
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
-    """Read a folder, or a file by its suffix: .jsonl, .ndjson, .csv, .tsv, .parquet.
+    """Read a folder, or a file by its suffix: .jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .npy.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def read_items(
     fields : Fields, optional
         Names of the fields; not for folders.
     separator : str
-        What separates labels within a CSV cell.
+        What separates labels within a CSV cell, or a text of an npz file.
     labels_from_folders : bool
         Folders only: the names of the sub-folders that hold a picture are its labels.
     strict : bool
@@ -58,10 +59,12 @@ def read_items(
     ...     _ = path.write_text('{"id": 1, "text": "a boat", "labels": ["sea"]}\\n{"id": 2}\\n')
     ...     for result in read_items(path):
     ...         print(result)
-    Item(id=1, image=None, text='a boat', labels=('sea',), payload={}, where='items.jsonl:1')
+    Item(id=1, image=None, text='a boat', labels=('sea',), payload={}, where='items.jsonl:1', ...)
     Reject(where='items.jsonl:2', id=2, reason='there is neither a picture nor a text')
     """
     path = Path(path)
+    if fields is not None and fields.vectors:
+        _check_has_vectors(path)
     if path.is_dir():
         return read_folder(
             path,
@@ -78,10 +81,42 @@ def read_items(
             )
         case ".parquet":
             return read_parquet(path, fields, strict=strict, allow_outside=allow_outside)
+        case ".npz" | ".npy":
+            return read_numpy(
+                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
+            )
     raise DataError(
         f"cannot tell what {path} is; expected a folder of pictures, or a file that ends in "
-        ".jsonl, .ndjson, .csv, .tsv or .parquet"
+        ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz or .npy"
     )
+
+
+def vector_widths(
+    path: Path | str, fields: Fields, *, allow_outside: bool = False
+) -> dict[str, int]:
+    """Return how many values the vectors of each modality have, from the first row with one.
+
+    Raises `DataError` where no row of the file has a vector of some modality.
+    """
+    widths: dict[str, int] = {}
+    for result in read_items(path, fields, allow_outside=allow_outside):
+        if isinstance(result, Item):
+            widths |= {
+                modality: len(vector)
+                for modality, vector in result.vectors.items()
+                if modality not in widths
+            }
+        if len(widths) == len(fields.vectors):
+            return widths
+    column = next(name for modality, name in fields.vectors.items() if modality not in widths)
+    raise DataError(f"{path}: no row can be used that has a vector in {column!r}")
+
+
+def _check_has_vectors(path: Path) -> None:
+    if path.is_dir() or path.suffix.lower() in (".csv", ".tsv"):
+        raise DataError(
+            f"{path} cannot hold vectors; expected a .parquet, .npz, .npy, .jsonl or .ndjson file"
+        )
 
 
 def read_jsonl(
@@ -94,7 +129,9 @@ def read_jsonl(
     """Read one JSON object per line (UTF-8); blank lines are passed over. See `read_items`."""
     path, fields = Path(path), fields or Fields()
     open_file(path).close()
-    return _read(lambda: jsonl_rows(path), ItemBuilder(fields, path.parent, allow_outside), strict)
+    return _read(
+        lambda: jsonl_rows(path, fields), ItemBuilder(fields, path.parent, allow_outside), strict
+    )
 
 
 def read_csv(
@@ -133,9 +170,9 @@ def read_parquet(
 ) -> Iterator[Item | Reject]:
     """Read a Parquet file (extra ``parquet``), only the columns needed, in batches of 256 rows.
 
-    A picture is a path, the bytes of a file, or a struct of ``bytes`` and ``path``; labels are a
-    list of strings; the payload is a struct or JSON text, and dates in it become ISO text. See
-    `read_items`.
+    A picture is a path, the bytes of a file, or a struct of ``bytes`` and ``path``; vectors are
+    lists of numbers, of fixed size or not; labels are a list of strings; the payload is a struct
+    or JSON text, and dates in it become ISO text. See `read_items`.
     """
     path, fields = Path(path), fields or Fields()
     open_file(path).close()
@@ -144,6 +181,31 @@ def read_parquet(
         ItemBuilder(fields, path.parent, allow_outside),
         strict,
         lambda values: refine_parquet(values, fields),
+    )
+
+
+def read_numpy(
+    path: Path | str,
+    fields: Fields | None = None,
+    *,
+    separator: str = ";",
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read vectors and what belongs to them from an npz or npy file; see `oasis.items.numpy_files`.
+
+    ``fields.vectors`` says which arrays are vectors. See `read_items`.
+    """
+    path, fields = Path(path), fields or Fields()
+    if not separator:
+        raise InputError("the separator of labels is empty; expected something like ';'")
+    open_file(path).close()
+    rows = npy_rows if path.suffix.lower() == ".npy" else npz_rows
+    return _read(
+        lambda: rows(path, fields),
+        ItemBuilder(fields, path.parent, allow_outside),
+        strict,
+        lambda values: refine_npz(values, fields, separator),
     )
 
 

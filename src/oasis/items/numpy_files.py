@@ -1,0 +1,130 @@
+"""The rows of NumPy files, npz and npy, as values by field name.
+
+An npz file has an array per column, all of one length. Vectors are (n, d) arrays, in half, single
+or double precision. Ids are (n,) integers or texts; without them an item's id is its row, from 0.
+Labels are (n,) texts, several of them separated, or an (n, c) matrix of 0 and 1 with the names in
+the array ``classes``. Texts, paths of pictures and payload fields are (n,) arrays, and the payload
+is one object as JSON text. An npy file is one (n, d) array of vectors.
+
+Nothing is unpickled, so arrays of Python objects are refused. An npz array is read whole; an npy
+file is mapped into memory.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import DataError
+from oasis.items.item import Fields, Row
+from oasis.items.lines import open_file, parse_object
+
+CLASSES = "classes"
+"""Array of an npz file that names the columns of a label matrix."""
+
+
+def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of an npz file, counted from 1; only the arrays needed are read."""
+    try:
+        # opened here, because NumPy leaves a broken file open
+        with open_file(path) as opened, _load(opened) as file:
+            columns = list(file.files)
+            if not fields.vectors:
+                raise DataError(
+                    f"{path}: which array holds the vectors of which modality? Its arrays are "
+                    f"{columns}"
+                )
+            fields.check(path, columns if fields.id in columns else [fields.id, *columns])
+            arrays = {name: file[name] for name in fields.names() if name in columns}
+            classes = _names(path, file, arrays.get(fields.labels or ""))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as npz: {error}") from error
+    n = _check_arrays(path, arrays, fields)
+    for row in range(n):
+        values = {name: _value(array, row) for name, array in arrays.items()}
+        if classes is not None:
+            present = np.flatnonzero(arrays[str(fields.labels)][row])
+            values[str(fields.labels)] = [classes[number] for number in present]
+        yield f"{path.name}:{row + 1}", {fields.id: row, **values}
+
+
+def npy_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of an npy file as vectors, counted from 1; their ids count from 0."""
+    if len(fields.vectors) != 1:
+        raise DataError(
+            f"{path} is one array, the vectors of one modality; got {len(fields.vectors)} "
+            "modalities"
+        )
+    (column,) = fields.vectors.values()
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read as npy: {error}") from error
+    n = _check_arrays(path, {column: array}, fields)
+    for row in range(n):
+        yield f"{path.name}:{row + 1}", {fields.id: row, column: np.array(array[row])}
+
+
+def _load(file: BufferedReader) -> Any:
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is no zip file of arrays")
+    return np.load(file, allow_pickle=False)
+
+
+def refine_npz(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
+    """Return the values of a row with labels split and the payload parsed."""
+    labels = values.get(fields.labels or "")
+    if isinstance(labels, str):
+        names = (name.strip() for name in labels.split(separator))
+        values[str(fields.labels)] = [name for name in names if name]
+    if isinstance(fields.payload, str) and isinstance(values.get(fields.payload), str):
+        values[fields.payload] = parse_object(values[fields.payload].encode(), fields.payload)
+    return values
+
+
+def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] | None:
+    """Return the class names of a label matrix, or None where labels are texts."""
+    if labels is None or labels.ndim != 2:
+        return None
+    names = file[CLASSES] if CLASSES in file.files else None
+    if names is None or names.dtype.kind != "U" or names.shape != labels.shape[1:]:
+        raise DataError(
+            f"{path} has labels of shape {labels.shape}; expected an array {CLASSES!r} with the "
+            f"{labels.shape[1]} names of its columns"
+        )
+    if labels.dtype.kind not in "biu" or (
+        labels.size and not 0 <= labels.min() <= labels.max() <= 1
+    ):
+        raise DataError(f"{path} has a label matrix of {labels.dtype}; expected 0 and 1 alone")
+    return [str(name) for name in names]
+
+
+def _check_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], fields: Fields) -> int:
+    """Return the common length of the arrays, or say which one does not fit."""
+    for name, array in arrays.items():
+        if name in fields.vectors.values():
+            if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
+                raise DataError(
+                    f"{path}: the vectors {name!r} have shape {array.shape} and type "
+                    f"{array.dtype}, expected (n, d) real numbers"
+                )
+        elif array.ndim != 1 and not (name == fields.labels and array.ndim == 2):
+            raise DataError(f"{path}: {name!r} has shape {array.shape}, expected (n,)")
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{path} has arrays of different lengths: {lengths}")
+    return next(iter(lengths.values()))
+
+
+def _value(array: npt.NDArray[Any], row: int) -> Any:
+    """Return a vector as it is, and anything else as a Python value; NaN and "" are missing."""
+    if array.ndim == 2:
+        return array[row]
+    value = array[row].item()
+    return None if value == "" or value != value else value

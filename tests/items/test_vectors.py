@@ -1,0 +1,250 @@
+"""Vectors that come with items, against the arrays that Parquet, npz, npy and JSONL hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from oasis.errors import DataError, InputError
+from oasis.items import Fields, Item, Reject, read_items, vector_widths
+
+FIELDS = Fields(vectors={"image": "clip_image", "text": "clip_text"})
+KINDS = {
+    "fixed": lambda width, kind: pa.list_(kind, width),
+    "list": lambda width, kind: pa.list_(kind),
+    "large": lambda width, kind: pa.large_list(kind),
+}
+
+
+def column(rows: list[Any], form: str, kind: pa.DataType, width: int) -> pa.Array:
+    return pa.array(rows, KINDS[form](width, kind))
+
+
+@pytest.mark.parametrize("form", list(KINDS))
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int8"])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 99), n=st.integers(1, 300))
+def test_parquet_vectors_are_those_written(
+    tmp_path_factory: pytest.TempPathFactory, form: str, kind: str, seed: int, n: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    truth = (rng.normal(size=(n, 5)) * 50).astype(kind)
+    there = rng.random(n) < 0.8
+    path = tmp_path_factory.mktemp("vectors") / "e.parquet"
+    rows = [row if has else None for row, has in zip(truth, there, strict=True)]
+    image = column(rows, form, pa.from_numpy_dtype(np.dtype(kind)), 5)
+    text = pa.array([[float(i), 1.0] for i in range(n)])
+    parquet.write_table(
+        pa.table({"id": np.arange(n), "clip_image": image, "clip_text": text}), path
+    )
+    items = list(read_items(path, FIELDS))
+    assert [item.id for item in items] == list(range(n))
+    for item, row, has in zip(items, truth, there, strict=True):
+        assert isinstance(item, Item)
+        assert item.vectors["text"].tolist() == [float(item.id), 1.0]
+        assert ("image" in item.vectors) == has
+        if has:
+            assert item.vectors["image"].dtype == kind
+            assert np.array_equal(item.vectors["image"], row)
+
+
+def test_parquet_vectors_of_a_wrong_length_or_not_finite_are_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    image = [[1.0, 2.0], [1.0], [np.nan, 1.0], [None, 1.0], None, [], [0.0, np.inf]]
+    text = [[1.0]] * 4 + [None] + [[1.0]] * 2
+    parquet.write_table(
+        pa.table({"id": list("abcdefg"), "clip_image": image, "clip_text": text}), path
+    )
+    first, *others = read_items(path, FIELDS)
+    assert isinstance(first, Item)
+    assert [(r.id, r.reason) for r in others if isinstance(r, Reject)] == [
+        ("b", "'clip_image' has 1 values, expected 2"),
+        ("c", "'clip_image' holds nan at position 0, expected finite numbers"),
+        ("d", "'clip_image' holds nan at position 0, expected finite numbers"),
+        ("e", "it has no vector in ['clip_image', 'clip_text']"),
+        ("f", "'clip_image' is an empty list, expected numbers"),
+        ("g", "'clip_image' holds inf at position 1, expected finite numbers"),
+    ]
+    with pytest.raises(InputError, match=r"e.parquet:2: 'clip_image' has 1 values"):
+        list(read_items(path, FIELDS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "found"), [(["a"], "string"), ([["a"]], "list<"), ([1.0], "double")]
+)
+def test_parquet_columns_that_hold_no_vectors_are_refused(
+    tmp_path: Path, values: list[Any], found: str
+) -> None:
+    path = tmp_path / "e.parquet"
+    parquet.write_table(pa.table({"id": [1], "clip": values}), path)
+    with pytest.raises(DataError, match=f"column 'clip' holds {found}.*lists of numbers"):
+        list(read_items(path, Fields(vectors={"image": "clip"})))
+    with pytest.raises(DataError, match=r"no column 'other'; its columns are \['id', 'clip'\]"):
+        list(read_items(path, Fields(vectors={"image": "other"})))
+
+
+def test_npz_has_an_array_per_column(tmp_path: Path) -> None:
+    path = tmp_path / "e.npz"
+    rng = np.random.default_rng(0)
+    image, text = rng.normal(size=(3, 4)).astype(np.float16), rng.normal(size=(3, 2))
+    np.savez(
+        path,
+        clip_image=image,
+        clip_text=text,
+        id=np.array(["a", "b", "c"]),
+        labels=np.array(["sky; sea", "", "sky"]),
+        year=np.array([1999.0, np.nan, 2001.0]),
+        unread=np.zeros(7),
+    )
+    items = list(read_items(path, Fields(vectors=FIELDS.vectors, payload=("year",))))
+    assert items == [
+        Item("a", labels=("sky", "sea"), payload={"year": 1999.0}),
+        Item("b"),
+        Item("c", labels=("sky",), payload={"year": 2001.0}),
+    ]
+    assert all(isinstance(item, Item) for item in items)
+    for row, item in enumerate(items):
+        assert isinstance(item, Item)
+        assert item.vectors["image"].dtype == np.float16
+        assert np.array_equal(item.vectors["image"], image[row])
+        assert np.array_equal(item.vectors["text"], text[row])
+
+
+def test_npz_labels_may_be_a_matrix_and_ids_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "e.npz"
+    labels = np.array([[1, 0], [0, 0], [1, 1]])
+    payload = np.array(['{"a": 1}', "", "no"])
+    arrays = {"clip": np.ones((3, 4)), "labels": labels, "payload": payload}
+    np.savez(path, classes=np.array(["sky", "sea"]), **arrays)
+    fields = Fields(vectors={"image": "clip"})
+    *items, bad = read_items(path, fields)
+    assert items == [Item(0, labels=("sky",), payload={"a": 1}), Item(1)]
+    assert isinstance(bad, Reject)
+    assert (bad.where, bad.id) == ("e.npz:3", 2)
+    assert "'payload' is no JSON" in bad.reason
+    np.savez(path, **arrays)
+    with pytest.raises(DataError, match=r"labels of shape \(3, 2\); expected an array 'classes'"):
+        list(read_items(path, fields))
+    np.savez(path, classes=np.array(["sky", "sea"]), clip=np.ones((1, 4)), labels=[[2, 0]])
+    with pytest.raises(DataError, match="0 and 1 alone"):
+        list(read_items(path, fields))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"clip": np.ones(3)}, r"shape \(3,\) and type float64, expected \(n, d\)"),
+        ({"clip": np.array([["a"]])}, r"expected \(n, d\) real numbers"),
+        ({"clip": np.ones((2, 0))}, r"expected \(n, d\) real numbers"),
+        ({"clip": np.ones((2, 3)), "id": np.arange(3)}, "different lengths"),
+        ({"clip": np.ones((2, 3)), "text": np.ones((2, 2))}, r"'text' has shape \(2, 2\)"),
+        ({"other": np.ones((2, 3))}, r"no column 'clip'; its columns are \['id', 'other'\]"),
+    ],
+)
+def test_npz_that_does_not_fit_is_refused(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
+    np.savez(tmp_path / "e.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        list(read_items(tmp_path / "e.npz", Fields(vectors={"image": "clip"})))
+
+
+def test_numpy_files_are_never_unpickled(tmp_path: Path) -> None:
+    fields = Fields(vectors={"image": "clip"})
+    np.savez(tmp_path / "e.npz", clip=np.array([[{}]], dtype=object))
+    np.save(tmp_path / "e.npy", np.array([[{}]], dtype=object))
+    for name in ("e.npz", "e.npy"):
+        with pytest.raises(DataError, match="cannot be read as np"):
+            list(read_items(tmp_path / name, fields))
+    for name in ("f.npz", "f.npy"):
+        for content in (b"", b"PK\x03\x04 broken", b"\x93NUMPY"):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(DataError, match="cannot be read as np"):
+                list(read_items(tmp_path / name, fields))
+
+
+def test_npy_is_the_vectors_of_one_modality(tmp_path: Path) -> None:
+    path = tmp_path / "e.npy"
+    truth = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    truth[3, 1] = np.nan
+    np.save(path, truth)
+    results = list(read_items(path, Fields(vectors={"image": "image"})))
+    for row, item in enumerate(results):
+        assert item.id == row
+        if row == 3:
+            assert isinstance(item, Reject)
+        else:
+            assert isinstance(item, Item)
+            assert np.array_equal(item.vectors["image"], truth[row])
+    with pytest.raises(DataError, match="one modality; got 2"):
+        list(read_items(path, FIELDS))
+    with pytest.raises(DataError, match="one modality; got 0"):
+        list(read_items(path))
+    path.rename(tmp_path / "e.npz")
+    with pytest.raises(DataError, match="no zip file of arrays"):
+        list(read_items(tmp_path / "e.npz", FIELDS))
+
+
+def test_jsonl_vectors_are_lists(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    lines = [
+        {"id": 1, "clip": [1, 2.5]},
+        {"id": 2, "clip": ["a"]},
+        {"id": 3, "clip": [[1], [2]]},
+        {"id": 4, "clip": [True, False]},
+        {"id": 5, "clip": [[1], [2, 3]]},
+        {"id": 6, "clip": 7},
+        {"id": 7, "text": "a boat"},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fields = Fields(vectors={"image": "clip"})
+    results = list(read_items(path, fields))
+    assert [type(result) for result in results] == [Item] + 5 * [Reject] + [Item]
+    assert isinstance(results[0], Item)
+    assert results[0].vectors["image"].tolist() == [1.0, 2.5]
+    assert vector_widths(path, fields) == {"image": 2}
+
+
+def test_vector_widths_come_from_the_first_row_that_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    table = {"id": [1, 2], "clip_image": [None, [1.0, 2.0]], "clip_text": [[1.0], None]}
+    parquet.write_table(pa.table(table), path)
+    assert vector_widths(path, FIELDS) == {"image": 2, "text": 1}
+    parquet.write_table(pa.table({**table, "clip_image": [[np.nan], None]}), path)
+    with pytest.raises(DataError, match="no row can be used that has a vector in 'clip_image'"):
+        vector_widths(path, FIELDS)
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.tsv", "folder"])
+def test_files_that_cannot_hold_vectors_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"cannot hold vectors; expected a \.parquet"):
+        read_items(tmp_path / name, FIELDS)
+
+
+def test_jsonl_without_a_field_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text('{"id": 1, "text": "a boat"}\n')
+    for fields in (Fields(text="caption"), Fields(vectors={"image": "caption"})):
+        with pytest.raises(DataError, match=r"no field 'caption'; its fields are \['id', 'text'\]"):
+            list(read_items(path, fields))
+    late = "".join(f'{{"id": {i}, "text": "a"}}\n' for i in range(255))
+    path.write_text(late + '{"id": 256, "caption": "a boat"}\n')
+    *_, last = read_items(path, Fields(text="caption"))
+    assert last == Item(256, text="a boat")
+
+
+def test_labels_lose_the_spaces_around_them(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text('{"id": 1, "text": "a", "labels": [" cat", "cat ", "dog"]}\n')
+    (item,) = read_items(path)
+    assert isinstance(item, Item)
+    assert item.labels == ("cat", "dog")
