@@ -7,7 +7,7 @@
     │   ├── UnknownWordError            a class name has no vector in the label space
     │   ├── DuplicateIdError            an id is in the collection already, or given twice
     │   └── UnknownIdError              no item of the collection has this id
-    ├── NotFittedError                  the model has learned nothing yet
+    ├── NotFittedError (ValueError, AttributeError)   the model has learned nothing yet
     ├── DataError                       a data file is missing, or does not hold what it should
     ├── FormatError (ValueError)        a file of ours is foreign, damaged or truncated
     │   └── NewerVersionError           ... or was written by a newer oasis
@@ -20,6 +20,9 @@
     │   └── BusyError                   ... or has too much to do; come again later
     ├── EngineError                     a search engine is absent, too slow, full, or failed
     └── MissingExtraError (ImportError) an optional dependency is not installed
+
+    OasisWarning (UserWarning)
+    └── SimilarNamesWarning             two class names differ by case alone
 
 Every message says what was found, what was expected and, where there is one, the way out.
 """
@@ -47,8 +50,12 @@ class UnknownIdError(InputError):
     """No item of the collection has this id; nothing has been changed."""
 
 
-class NotFittedError(OasisError):
-    """The model has learned nothing yet, so there is nothing to answer with."""
+class NotFittedError(OasisError, ValueError, AttributeError):
+    """The model has learned nothing yet.
+
+    As in scikit-learn it is also an `AttributeError`: ``hasattr(model, "classes_")`` is False
+    before the first chunk.
+    """
 
 
 class DataError(OasisError):
@@ -110,3 +117,11 @@ class MissingExtraError(OasisError, ImportError):
         super().__init__(
             f"{what} needs {module}; install it with: pip install 'oasis-hash[{extra}]'"
         )
+
+
+class OasisWarning(UserWarning):
+    """The root of every warning that oasis gives on purpose."""
+
+
+class SimilarNamesWarning(OasisWarning):
+    """Two class names differ by case alone, such as 'Cat' and 'cat'; they are two classes."""

@@ -3,6 +3,9 @@
 And the smallest learner: when its hooks are called, and that only a whole round is written.
 """
 
+import copy
+import pickle
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +15,7 @@ from sklearn.base import clone
 
 from oasis.arrays import inverse_norms, unit_rows
 from oasis.codes import pack
-from oasis.errors import InputError, NotFittedError
+from oasis.errors import InputError, NotFittedError, SimilarNamesWarning
 from oasis.hashers.chunk import (
     check_chunk,
     check_features,
@@ -21,6 +24,8 @@ from oasis.hashers.chunk import (
 from oasis.hashers.learner import (
     Learner,
 )
+from oasis.hashers.modalities import Modalities
+from oasis.metrics import mean_average_precision
 
 
 def test_numbers_become_the_narrowest_float_that_holds_them():
@@ -59,7 +64,9 @@ def test_fortran_ordered_and_sliced_arrays_are_accepted():
         ({"a": [[1, 2], [3]]}, "not a rectangular array"),
         ({"a": np.ones((2, 3), complex)}, "real numbers, got dtype complex128"),
         ({3: np.ones((2, 3))}, "modality names are strings, got 3"),
-        (np.ones((2, 3)), r"X must map modality names to arrays, .*, got ndarray"),
+        (np.ones((2, 3)), r"alone is the modality 'features'; this model learned \['a'\]"),
+        ("abc", r"X must map modality names to arrays, .*, got str 'abc'"),
+        (None, r"X must map modality names to arrays, .*, got NoneType"),
         ({}, "X has no modality"),
     ],
 )
@@ -91,16 +98,78 @@ def test_labels_are_distinct_and_keep_their_order():
     ]
 
 
+def test_one_label_per_sample_is_a_string_or_an_integer():
+    assert check_labels(["a", None, " b "], 3) == [("a",), (), ("b",)]
+    assert check_labels(np.array(["a", "b"]), 2) == [("a",), ("b",)]
+    assert check_labels(np.array([3, 12]), 2) == check_labels([3, 12], 2) == [("3",), ("12",)]
+    pd = pytest.importorskip("pandas")
+    assert check_labels(pd.Series(["a", "b"]), 2) == [("a",), ("b",)]
+
+
+def test_a_matrix_of_labels_has_its_columns_named():
+    Y = np.array([[1, 0, 1], [0, 0, 0]])
+    expected = [("a", "c"), ()]
+    for matrix in (Y, Y > 0, Y.astype(float), sp.csr_array(Y), sp.coo_array(Y), Y.tolist()):
+        assert check_labels(matrix, 2, ["a", "b", "c"]) == expected
+    pd = pytest.importorskip("pandas")
+    assert check_labels(pd.DataFrame(Y, columns=["a", "b", "c"]), 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("Y", "classes", "message"),
+    [
+        (np.eye(2), ["a"], "y has 2 columns, got 1 class names"),
+        (np.eye(2), ["a", "a "], r"got 2 class names \(1 distinct\)"),
+        (2 * np.eye(2), ["a", "b"], "holds 0 and 1 alone"),
+        (np.full((2, 2), np.nan), ["a", "b"], "holds 0 and 1 alone"),
+        (np.ones(2), ["a", "b"], r"a 0/1 matrix of shape .*, got shape \(2,\)"),
+        (np.eye(2), "ab", "classes must be an iterable of class names, got str 'ab'"),
+        (np.eye(2), [1, 2], "class names are strings, classes hold 1"),
+    ],
+)
+def test_a_bad_matrix_of_labels_is_named(Y, classes, message):
+    with pytest.raises(InputError, match=message):
+        check_labels(Y, 2, classes)
+
+
+def test_the_order_of_a_set_of_names_does_not_depend_on_the_process():
+    names = {f"class {i}" for i in range(50)}
+    assert check_labels([names], 1) == [tuple(sorted(names))]
+
+
+def test_names_that_differ_by_case_alone_give_one_warning():
+    X = {"a": np.eye(8)[:3]}
+    model = Counter()
+    with pytest.warns(SimilarNamesWarning) as caught:
+        model.partial_fit(X, [["Cat", " cat "], ["dog"], ["DOG"]])
+    assert [str(each.message) for each in caught] == [
+        "class names that differ by case alone are different classes: 'Cat' and 'cat', "
+        "'dog' and 'DOG'"
+    ]
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state = model.state_
+        with pytest.raises(SimilarNamesWarning, match="'sky' and 'Sky'"):
+            model.partial_fit(X, [["Sky"], [], []])
+        assert model.state_ is state
+        model.partial_fit(X, [["sky"], [], []])
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [
         ("sky", "got str 'sky'"),
-        (["sky"], "labels of sample 0 must be an iterable of class names, got str 'sky'"),
-        ([[1]], "class names are strings, sample 0 has 1"),
-        ([[""]], "sample 0 has an empty class name"),
+        ([["sea"], "sky"], "labels of sample 1 must be an iterable of class names, got str 'sky'"),
+        (["sky", ["sea"]], r"one per sample, labels of sample 1 hold \['sea'\]"),
+        ([[1]], "class names are strings, labels of sample 0 hold 1"),
+        ([[""]], "labels of sample 0 hold an empty class name"),
+        ([" "], "labels of sample 0 hold an empty class name"),
+        ([True], "strings or integers, one per sample, labels of sample 0 hold True"),
+        ([2.5], "labels of sample 0 must be an iterable of class names, got float"),
+        (np.ones((1, 2)), r"matrix of shape \(1, 2\) and its columns have no names; pass them"),
         ([["a"], ["b"]], "got labels for 2 samples, but features for 1"),
         (None, "got NoneType"),
-        ([3], "got int"),
     ],
 )
 def test_bad_labels_are_named(y, message):
@@ -142,10 +211,8 @@ class Counter(Learner[Total]):
     def _check_parameters(self, state):
         self._step("parameters", state)
 
-    def _check_chunk(self, X, y, state):
-        chunk = super()._check_chunk(X, y, state)
+    def _check_chunk(self, chunk, state):
         self._step("chunk", state)
-        return chunk
 
     def _learn(self, old, chunk):
         self._step("learning", old)
@@ -200,3 +267,75 @@ def test_a_learner_that_has_learned_nothing_says_so_and_is_cloned_as_such():
     for name in ("learned", "classes_", "n_seen_"):
         with pytest.raises(NotFittedError, match="this model has learned nothing yet"):
             getattr(fresh, name)
+
+
+def test_a_model_that_has_learned_nothing_has_no_learned_attributes():
+    fresh = Counter()
+    assert not hasattr(fresh, "classes_") and not hasattr(fresh, "n_seen_")
+    assert "classes_" in dir(fresh)
+    for kind in (NotFittedError, ValueError, AttributeError):
+        with pytest.raises(kind):
+            _ = fresh.classes_
+
+
+def test_fit_starts_anew():
+    once, twice = Counter().fit(*ONE), Counter().partial_fit(*ONE).fit(*ONE)
+    assert twice.n_seen_ == once.n_seen_ == 3
+    wide = Counter().fit(*ONE).fit({"b": np.eye(16)[:5], "a": np.eye(5, 8)}, [["sky"]] * 5)
+    assert wide.learned.widths == {"b": 16, "a": 8}
+
+
+def test_transform_gives_the_bits_of_the_codes():
+    model = Counter().fit(*ONE)
+    bits = model.transform(ONE[0])
+    assert bits.dtype == np.uint8 and np.array_equal(bits, np.eye(8)[:3])
+    assert np.array_equal(np.packbits(bits, axis=1, bitorder="little"), model.encode(ONE[0]))
+
+
+class One(Counter):
+    def project(self, X):
+        return check_features(X, self.learned.widths)["features"].astype(np.float32)
+
+    def _learn(self, old, chunk):
+        widths = {name: matrix.shape[1] for name, matrix in chunk.X.items()}
+        X = chunk.X["features"]
+        codes = pack(X.toarray() if sp.issparse(X) else X)
+        return Total(widths, ("sky",), chunk.n_samples), codes
+
+
+def test_one_array_is_the_modality_features():
+    pd = pytest.importorskip("pandas")
+    array = np.eye(8, dtype=np.float32)[:3]
+    for X in (array, sp.csr_array(array), pd.DataFrame(array), {"features": array}):
+        model = One().fit(X, ["sky"] * 3)
+        assert model.learned.widths == {"features": 8}
+    for X in (array, pd.DataFrame(array), Modalities({"features": array}), array.tolist()):
+        assert np.array_equal(model.encode(X), model.codes_)
+
+
+def test_score_is_the_map_of_queries_in_the_last_chunk():
+    X = np.where(np.random.default_rng(0).random((12, 8)) > 0.5, 1.0, -1.0)
+    y = [["a"], ["b"], ["a", "b"], []] * 3
+    model = One().fit(X, y)
+    Y = np.array([[1, 0], [0, 1], [1, 1], [0, 0]] * 3)
+    expected = mean_average_precision(pack(X[:5]), pack(X), Y[:5], Y)
+    assert model.score(X[:5], y[:5]) == expected
+    assert One().fit(X, Y, classes=["a", "b"]).score(X[:5], Y[:5]) == expected
+    again = One().fit(X, Y, classes=["a", "b"]).partial_fit(X, Y)
+    assert again.label_sets_ == [tuple(names) for names in y]
+    del model.label_sets_
+    with pytest.raises(NotFittedError, match="score needs the labels of the last chunk"):
+        model.score(X, y)
+
+
+def test_a_checked_chunk_is_learned_as_it_is():
+    chunk = check_chunk(*ONE, None)
+    model = Counter().learn(chunk)
+    assert np.array_equal(model.codes_, Counter().partial_fit(*ONE).codes_)
+    assert model.label_sets_ is chunk.labels
+
+
+def test_learners_are_copied_and_pickled_with_what_they_learned():
+    model = Counter().partial_fit(*ONE)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert twin.n_seen_ == 3 and np.array_equal(twin.codes_, model.codes_)

@@ -193,7 +193,12 @@ BAD_CHUNKS = {
     "an empty chunk": lambda X, y: ({name: values[:0] for name, values in X.items()}, []),
     "too few labels": lambda X, y: (X, y[:-1]),
     "one string for all labels": lambda X, y: (X, "sky"),
-    "a string per sample": lambda X, y: (X, ["sky"] * len(y)),
+    "a string beside lists of names": lambda X, y: (X, [*y[:-1], "sky"]),
+    "a list beside single labels": lambda X, y: (
+        X,
+        [["sky"] if i else "sky" for i in range(len(y))],
+    ),
+    "a matrix without names": lambda X, y: (X, np.ones((len(y), 2))),
     "labels that are numbers": lambda X, y: (X, [[1]] * len(y)),
     "an empty class name": lambda X, y: (X, [[" "]] * len(y)),
     "no labels at all": lambda X, y: (X, None),

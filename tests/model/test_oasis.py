@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.codes import pack, unpack
-from oasis.errors import FormatError, InputError, NewerVersionError, NotFittedError
+from oasis.errors import (
+    FormatError,
+    InputError,
+    NewerVersionError,
+    NotFittedError,
+    SimilarNamesWarning,
+)
 from oasis.labels import LabelSpace
 from oasis.model import OASIS
 
@@ -158,7 +164,8 @@ def test_gram_and_count_of_one_round_equal_those_of_two():
 def test_classes_are_kept_in_order_of_arrival_and_compared_exactly():
     model = orthogonal()
     X, _ = toy.chunk(3)
-    model.partial_fit(X, [["sky"], ["Sky", "sea"], []])
+    with pytest.warns(SimilarNamesWarning, match="'sky' and 'Sky'"):
+        model.partial_fit(X, [["sky"], ["Sky", "sea"], []])
     model.partial_fit(X, [["sea"], ["cat"], None])
     assert model.classes_ == ("sky", "Sky", "sea", "cat")
     assert model.n_seen_ == 6

@@ -40,9 +40,6 @@ from oasis.hashers.chunk import (
 from oasis.hashers.learner import (
     Learner,
 )
-from oasis.hashers.protocol import (
-    Labels,
-)
 
 PUBLISHED_WIDTHS = {"image": 140.0, "text": 60.0}
 """The authors' kernel widths; they fit standardised features."""
@@ -233,13 +230,11 @@ class FOMH(Learner[State]):
         if state is not None:
             check_unchanged("n_bits", n_bits, state.variables.B.shape[1])
 
-    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: State | None) -> Chunk:
-        chunk = super()._check_chunk(X, y, state)
+    def _check_chunk(self, chunk: Chunk, state: State | None) -> None:
         announced = check_announced(self.classes)
         if announced is not None:
             way_out = "name every class of the stream in classes, or pass classes=None"
             refuse_unannounced(chunk.labels, announced, way_out)
-        return chunk
 
     def _start(self, chunk: Chunk) -> State:
         classes = check_announced(self.classes) or ()

@@ -38,9 +38,6 @@ from oasis.hashers.chunk import (
 from oasis.hashers.learner import (
     Learner,
 )
-from oasis.hashers.protocol import (
-    Labels,
-)
 from oasis.labels import LabelSpace
 
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]
@@ -241,11 +238,9 @@ class IWOMH(Learner[State]):
             )
         return classes
 
-    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: State | None) -> Chunk:
-        chunk = super()._check_chunk(X, y, state)
+    def _check_chunk(self, chunk: Chunk, state: State | None) -> None:
         way_out = "IWOMH must know all classes beforehand and cannot learn a new one"
         refuse_unannounced(chunk.labels, self._announced(), way_out)
-        return chunk
 
     def _start(self, chunk: Chunk) -> State:
         classes = self._announced()

@@ -14,7 +14,6 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 
 from oasis.arrays import Matrix, has_row, inner_products, unit_rows
 from oasis.baselines.shared.classes import LabelSets, grown, indicator
@@ -25,9 +24,8 @@ from oasis.hashers.chunk import (
     check_features,
     check_finite,
 )
-from oasis.hashers.protocol import (
-    Labels,
-)
+from oasis.hashers.estimator import Estimator
+from oasis.hashers.protocol import Labels
 from oasis.model.hash_functions import (
     LinearMap,
 )
@@ -36,7 +34,7 @@ from oasis.model.ridge import Ridge
 Scores: TypeAlias = npt.NDArray[np.float32]
 
 
-class FloatCosine(BaseEstimator):  # type: ignore[misc]
+class FloatCosine(Estimator):
     """Rank by the cosine of the features, which are all kept, as float32.
 
     Modalities are scaled to unit length, row by row, and put side by side; so the score is the sum
@@ -115,7 +113,7 @@ class ProbeState:
     groups: npt.NDArray[np.int64]
 
 
-class Probe(BaseEstimator):  # type: ignore[misc]
+class Probe(Estimator):
     """The ceiling: labels predicted by a streaming ridge regression, against true label sets.
 
     A query's label vector p is predicted from its features; a base item scores the sum of

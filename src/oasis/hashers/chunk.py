@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from oasis.arrays import Matrix
-from oasis.errors import InputError
+from oasis.arrays import Matrix, is_sparse
+from oasis.errors import InputError, SimilarNamesWarning
+from oasis.hashers.modalities import ONE_MODALITY, Modalities
 from oasis.hashers.protocol import Labels
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+_LABEL = (str, int, np.integer)
 
 
 @dataclass(frozen=True)
@@ -26,28 +32,36 @@ class Chunk:
         return len(self.labels)
 
 
-def check_chunk(X: Mapping[str, Any], y: Labels, widths: Mapping[str, int] | None) -> Chunk:
+def check_chunk(
+    X: Any,
+    y: Labels,
+    widths: Mapping[str, int] | None,
+    classes: Sequence[str] | None = None,
+) -> Chunk:
     """Check a chunk to learn from: all modalities, finite, one label set per sample.
 
     Parameters
     ----------
-    X : mapping of modality name to an (n, d) array or sparse matrix
-    y : one iterable of class names per sample
+    X : mapping of modality name to an (n, d) array or sparse matrix, `Modalities`, or one of the
+        arrays alone
+    y : labels, see `check_labels`
     widths : modality name -> number of features, as learned; None before the first chunk
+    classes : names of the columns of y, where y is a 0/1 matrix
     """
     features = check_samples(X, widths)
-    return Chunk(features, check_labels(y, _n_rows(next(iter(features.values())))))
+    return Chunk(features, check_labels(y, _n_rows(next(iter(features.values()))), classes))
 
 
 def check_samples(
-    X: Mapping[str, Any], widths: Mapping[str, int] | None, first_row: int = 0
+    X: Any, widths: Mapping[str, int] | None, first_row: int = 0
 ) -> dict[str, Matrix]:
     """Check samples to learn from: all modalities, at least one row, finite.
 
     Parameters
     ----------
+    X : as in `check_chunk`
     widths : modality name -> number of features, as learned; None before the first chunk
-    first_row : where in the chunk they stand, for the text of errors
+    first_row : position of the first sample in its chunk, for the text of errors
     """
     features = check_features(X, widths)
     if widths is not None:
@@ -64,16 +78,14 @@ def check_samples(
     return features
 
 
-def check_features(X: Mapping[str, Any], widths: Mapping[str, int] | None) -> dict[str, Matrix]:
+def check_features(X: Any, widths: Mapping[str, int] | None) -> dict[str, Matrix]:
     """Check names, shapes and types of a non-empty subset of the modalities.
 
-    Values are not looked at: whether they are finite is checked by `check_finite`, or on the
-    product that is made from them. The order of the result is that of ``widths``.
+    X is a mapping, `Modalities`, or one array, sparse matrix or DataFrame, which is the modality
+    "features". Values are not looked at: whether they are finite is checked by `check_finite`, or
+    on the product that is made from them. The order of the result is that of ``widths``.
     """
-    if not isinstance(X, Mapping):
-        raise InputError(
-            f"X must map modality names to arrays, such as {{'image': array}}, got {_kind(X)}"
-        )
+    X = _by_name(X, widths)
     if not X:
         raise InputError("X has no modality; expected at least one")
     features: dict[str, Matrix] = {}
@@ -101,58 +113,184 @@ def check_features(X: Mapping[str, Any], widths: Mapping[str, int] | None) -> di
 
 def check_finite(matrix: Matrix, name: str, first_row: int = 0) -> None:
     """Raise when a modality holds NaN or infinity, and say where, counting from ``first_row``."""
-    values = matrix.data if isinstance(matrix, sp.csr_array) else matrix
+    values = matrix.data if is_sparse(matrix) else matrix
     with np.errstate(all="ignore"):
-        # one fast pass: any NaN or infinity makes the sum so; an overflow falls through to the
-        # careful look below and is let pass there
+        # one fast pass: the sum is finite unless a value is not, or the sum overflows; the search
+        # below tells these two apart
         if np.isfinite(values.sum()):
             return
     bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        if isinstance(matrix, sp.csr_array):
-            row = int(np.searchsorted(matrix.indptr, bad[0][0], side="right") - 1)
-            column = int(matrix.indices[bad[0][0]])
-            value = values[bad[0][0]]
-        else:
-            row, column = (int(i) for i in bad[0])
-            value = values[row, column]
-        raise InputError(
-            f"modality {name!r} holds {value} at row {first_row + row}, column {column}; "
-            "expected finite numbers"
-        )
+    if len(bad) == 0:
+        return
+    if is_sparse(matrix):
+        place = int(bad[0][0])
+        row = int(np.searchsorted(matrix.indptr, place, side="right") - 1)
+        column, value = int(matrix.indices[place]), matrix.data[place]
+    else:
+        row, column = (int(i) for i in bad[0])
+        value = matrix[row, column]
+    raise InputError(
+        f"modality {name!r} holds {value} at row {first_row + row}, column {column}; "
+        "expected finite numbers"
+    )
 
 
-def check_labels(y: Labels, n_samples: int) -> list[tuple[str, ...]]:
-    """Return one tuple of distinct class names per sample, in the order given."""
-    if isinstance(y, (str, bytes)) or not isinstance(y, Iterable):
+def check_labels(
+    y: Labels, n_samples: int, classes: Sequence[str] | None = None
+) -> list[tuple[str, ...]]:
+    """Return one tuple of distinct class names per sample, in the order given.
+
+    Parameters
+    ----------
+    y : one iterable of class names per sample, empty or None for an unlabelled one; or one label
+        per sample, a string or an integer (class 3 is named "3") or None; or a 0/1 matrix (n, c),
+        dense or sparse, with ``classes``, or a DataFrame whose columns are the class names
+    n_samples : number of samples that y must have
+    classes : names of the columns of y
+
+    White space around a name is removed.
+
+    >>> check_labels([["sky", " sea "], None], 2)
+    [('sky', 'sea'), ()]
+    >>> check_labels(["sky", "sea"], 2), check_labels([7, 9], 2)
+    ([('sky',), ('sea',)], [('7',), ('9',)])
+    >>> check_labels(np.array([[1, 0], [1, 1]]), 2, classes=["sky", "sea"])
+    [('sky',), ('sky', 'sea')]
+    """
+    if isinstance(y, (str, bytes)) or not (isinstance(y, Iterable) or hasattr(y, "tocsr")):
         raise InputError(
-            f"y must hold one iterable of class names per sample, got {_kind(y)}; "
+            f"y must hold one iterable of class names, or one label, per sample, got {_kind(y)}; "
             "for one sample with one class write [['sky']]"
         )
-    labels: list[tuple[str, ...]] = []
-    for row, names in enumerate(y):
-        if names is None:
-            labels.append(())
-            continue
-        if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-            raise InputError(
-                f"labels of sample {row} must be an iterable of class names, got {_kind(names)}; "
-                "write ['sky'] for one class"
-            )
-        distinct = tuple(dict.fromkeys(names))
-        for name in distinct:
-            if not isinstance(name, str):
-                raise InputError(f"class names are strings, sample {row} has {name!r}")
-            if not name.strip():
-                raise InputError(f"sample {row} has an empty class name")
-        labels.append(tuple(str(name) for name in distinct))
+    if classes is not None or hasattr(y, "columns") or is_unnamed_matrix(y):
+        labels = _from_matrix(y, classes)
+    else:
+        rows: list[Any] = list(y)  # type: ignore[arg-type]  # a sparse y is a matrix
+        single = isinstance(next((row for row in rows if row is not None), None), _LABEL)
+        labels = [
+            () if names is None else _names([names] if single else names, row, single)
+            for row, names in enumerate(rows)
+        ]
     if len(labels) != n_samples:
         raise InputError(f"got labels for {len(labels)} samples, but features for {n_samples}")
     return labels
 
 
+def warn_of_similar_names(labels: Iterable[Iterable[str]], known: Collection[str]) -> None:
+    """Give one `SimilarNamesWarning` where a new class name equals another one but for case.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_similar_names([["Cat", "dog"], ["cat"]], known=["DOG"])
+    >>> print(caught[0].message)
+    class names that differ by case alone are different classes: 'DOG' and 'dog', 'Cat' and 'cat'
+    """
+    new = dict.fromkeys(name for names in labels for name in names)
+    for name in known:
+        new.pop(name, None)
+    if not new:
+        return
+    first = {name.casefold(): name for name in reversed(list(known))}
+    pairs = []
+    for name in new:
+        other = first.setdefault(name.casefold(), name)
+        if other != name:
+            pairs.append(f"{other!r} and {name!r}")
+    if pairs:
+        more = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
+        warnings.warn(
+            "class names that differ by case alone are different classes: "
+            f"{', '.join(pairs[:5])}{more}",
+            SimilarNamesWarning,
+            stacklevel=5,
+        )
+
+
+def is_unnamed_matrix(y: Any) -> bool:
+    """Return whether labels are a matrix of numbers whose columns have no names.
+
+    >>> is_unnamed_matrix(np.eye(2)), is_unnamed_matrix([["sky"], ["sea"]])
+    (True, False)
+    """
+    dtype = getattr(y, "dtype", None)
+    return getattr(y, "ndim", 0) == 2 and dtype is not None and dtype.kind in "biuf"
+
+
+def _from_matrix(y: Any, classes: Sequence[str] | None) -> list[tuple[str, ...]]:
+    columns = getattr(y, "columns", None) if classes is None else classes
+    matrix = y.tocsr() if hasattr(y, "tocsr") else np.asarray(y)
+    if matrix.ndim != 2:
+        raise InputError(
+            "with classes= y is a 0/1 matrix of shape (n_samples, n_classes), got shape "
+            f"{matrix.shape}"
+        )
+    if columns is None:
+        raise InputError(
+            f"y is a matrix of shape {matrix.shape} and its columns have no names; pass them as "
+            "classes=[...]"
+        )
+    names = _names(columns, None)
+    if len(names) != len(columns) or len(names) != matrix.shape[1]:
+        raise InputError(
+            f"y has {matrix.shape[1]} columns, got {len(columns)} class names ({len(names)} "
+            "distinct)"
+        )
+    values = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    if values.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
+        raise InputError("a matrix of labels holds 0 and 1 alone, got other values")
+    labels: list[list[str]] = [[] for _ in range(matrix.shape[0])]
+    for row, column in zip(*(each.tolist() for each in matrix.nonzero()), strict=True):
+        labels[row].append(names[column])
+    return [tuple(each) for each in labels]
+
+
+def _names(names: Any, row: int | None, single: bool = False) -> tuple[str, ...]:
+    """Return the distinct names of one sample, or of the columns of y where ``row`` is None."""
+    whose = "classes" if row is None else f"labels of sample {row}"
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InputError(
+            f"{whose} must be an iterable of class names, got {_kind(names)}; write ['sky'] for "
+            "one class"
+        )
+    # the order of a set is another in every process
+    ordered = sorted(names, key=str) if isinstance(names, (set, frozenset)) else names
+    distinct: dict[str, None] = {}
+    for name in ordered:
+        if single and isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+            distinct[str(int(name))] = None
+            continue
+        if not isinstance(name, str):
+            also = " or integers, one per sample" if single else ""
+            raise InputError(f"class names are strings{also}, {whose} hold {name!r}")
+        stripped = name.strip()
+        if not stripped:
+            raise InputError(f"{whose} hold an empty class name")
+        distinct[stripped] = None
+    return tuple(distinct)
+
+
+def _by_name(X: Any, widths: Mapping[str, int] | None) -> Mapping[str, Any]:
+    """Return the modalities by name; X alone is one modality."""
+    if isinstance(X, Modalities):
+        return X.X
+    if isinstance(X, Mapping):
+        return X
+    if not (hasattr(X, "shape") or isinstance(X, (list, tuple))):
+        raise InputError(
+            "X must map modality names to arrays, such as {'image': array}, or be one array, got "
+            f"{_kind(X)}"
+        )
+    if widths is not None and ONE_MODALITY not in widths:
+        raise InputError(
+            f"one array alone is the modality {ONE_MODALITY!r}; this model learned "
+            f"{sorted(widths)}, so pass a mapping of these names to arrays"
+        )
+    return {ONE_MODALITY: X}
+
+
 def _as_matrix(values: Any, name: str) -> Matrix:
-    if sp.issparse(values):
+    if hasattr(values, "tocsr"):
         return _as_csr(values, name)
     try:
         array = np.asarray(values)
@@ -169,6 +307,8 @@ def _as_matrix(values: Any, name: str) -> Matrix:
 
 
 def _as_csr(values: Any, name: str) -> sp.csr_array:
+    import scipy.sparse as sp
+
     if values.ndim != 2:
         raise InputError(f"modality {name!r} must be two-dimensional, got shape {values.shape}")
     _check_numeric(values.dtype, name)

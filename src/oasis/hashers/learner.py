@@ -1,23 +1,29 @@
-"""`Learner`, the base of every hasher here: all that it has learned is one state.
+"""`Learner`, the base of every hasher here: everything that it has learned is one state.
 
-OASIS, its rivals and the controls are each a `Learner`; write another one on it, and run
-``tests/helpers/hasher_checks.py`` on it.
+OASIS, its rivals and the controls are each a `Learner`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from oasis.arrays import indicator
 from oasis.codes import Codes
 from oasis.errors import NotFittedError
-from oasis.hashers.chunk import Chunk, check_chunk
+from oasis.hashers.chunk import (
+    Chunk,
+    check_chunk,
+    check_labels,
+    is_unnamed_matrix,
+    warn_of_similar_names,
+)
 from oasis.hashers.protocol import Labels, OnlineHasher
 
 
 class Learned(Protocol):
-    """What the state of every learner tells. A state is never changed, only replaced."""
+    """What every state has. A state is never changed, only replaced."""
 
     @property
     def widths(self) -> Mapping[str, int]:
@@ -36,16 +42,18 @@ S = TypeVar("S", bound=Learned)
 
 
 class Learner(OnlineHasher, Generic[S]):
-    """A hasher that keeps all it has learned in one state of type S.
+    """A hasher that keeps everything it has learned in one state of type S.
 
-    A subclass says what its parameters must be, how a state and a chunk give the next state, and
-    how features are projected. None of these writes to the model: `partial_fit` alone does, at its
+    A subclass defines ``_check_parameters``, ``_learn`` (a state and a chunk give the next state)
+    and `project`. None of these writes to the model: `fit` and `partial_fit` alone do, at their
     end, so that a refused chunk leaves the model as it was.
 
     Attributes
     ----------
     state_ : S
         What has been learned; absent before the first chunk.
+    label_sets_ : list of tuples of str
+        The class names of each sample of the last chunk, whose codes are ``codes_``.
     classes_ : tuple of str
         Class names in order of arrival, or as they were announced.
     n_seen_ : int
@@ -56,7 +64,7 @@ class Learner(OnlineHasher, Generic[S]):
 
     @property
     def learned(self) -> S:
-        """What has been learned; an error while that is nothing."""
+        """What has been learned, or a `NotFittedError`."""
         state: S | None = getattr(self, "state_", None)
         if state is None:
             raise NotFittedError("this model has learned nothing yet; call partial_fit first")
@@ -70,21 +78,89 @@ class Learner(OnlineHasher, Generic[S]):
     def n_seen_(self) -> int:
         return self.learned.n_seen
 
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+    def fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
+        """Forget what was learned, then learn from one chunk; see `partial_fit`."""
+        return self._start_or_go_on(None, X, y, classes)
+
+    def partial_fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
         """Learn from one chunk; afterwards ``codes_`` holds its codes.
 
         Parameters
         ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
+        X : mapping of modality name to an (n, d) array or CSR matrix, or `Modalities`
+            One array, sparse matrix or DataFrame alone is the modality "features".
         y : one iterable of class names per sample
+            Or one label per sample, or a 0/1 matrix; see `oasis.hashers.chunk.check_labels`.
+        classes : names of the columns of y, where y is a 0/1 matrix
+            Later chunks, and `score`, may leave them out.
 
         Everything is checked before anything is changed.
         """
+        return self._start_or_go_on(getattr(self, "state_", None), X, y, classes)
+
+    def learn(self, chunk: Chunk) -> Self:
+        """Learn from a chunk that `oasis.hashers.chunk.check_chunk` returned; it is not read again.
+
+        For callers that have to check a chunk before they learn from it.
+        """
         old: S | None = getattr(self, "state_", None)
         self._check_parameters(old)
-        chunk = self._check_chunk(X, y, old)
-        self.state_, self.codes_ = self._learn(old, chunk)
+        return self._learn_checked(old, chunk)
+
+    def _start_or_go_on(
+        self, old: S | None, X: Any, y: Labels, classes: Sequence[str] | None
+    ) -> Self:
+        self._check_parameters(old)
+        columns = classes
+        if columns is None and old is not None:
+            columns = self._columns_of(y)
+        chunk = check_chunk(X, y, old.widths if old else None, columns)
+        self._learn_checked(old, chunk)
+        if columns is not None:
+            self.columns_ = tuple(columns)
         return self
+
+    def _learn_checked(self, old: S | None, chunk: Chunk) -> Self:
+        self._check_chunk(chunk, old)
+        warn_of_similar_names(chunk.labels, old.classes if old else ())
+        self.state_, self.codes_ = self._learn(old, chunk)
+        self.label_sets_ = chunk.labels
+        return self
+
+    def _columns_of(self, y: Labels) -> tuple[str, ...] | None:
+        """Return the class names given before for the columns of a 0/1 matrix."""
+        columns: tuple[str, ...] | None = getattr(self, "columns_", None)
+        return columns if is_unnamed_matrix(y) else None
+
+    def score(self, X: Any, y: Labels) -> float:
+        """Return the mean average precision of X as queries, with the last chunk as the base.
+
+        After `fit` the base is everything that was learned. Queries have the codes of `encode`,
+        base items their stored codes ``codes_``. The ranking is by Hamming distance; where items
+        tie, the mean over all their orders counts. Two samples are similar if they share a class.
+
+        Parameters
+        ----------
+        X, y : as in `partial_fit`; a query without a similar item counts 0
+        """
+        # a search needs no measure
+        from oasis.metrics import mean_average_precision
+
+        queries = self.encode(X)
+        base = getattr(self, "label_sets_", None)
+        if base is None:
+            raise NotFittedError(
+                "score needs the labels of the last chunk, which are not saved with a model; call "
+                "fit or partial_fit first, or use oasis.metrics.mean_average_precision"
+            )
+        labels = check_labels(y, len(queries), self._columns_of(y))
+        names = dict.fromkeys(name for names in [*base, *labels] for name in names)
+        numbers = {name: number for number, name in enumerate(names)}
+        L, base_L = (
+            indicator([[numbers[name] for name in names] for names in sets], len(numbers))
+            for sets in (labels, base)
+        )
+        return mean_average_precision(queries, self.codes_, L, base_L)
 
     def check(self) -> None:
         """Raise an `InputError` unless these parameters can learn; nothing is changed."""
@@ -94,9 +170,8 @@ class Learner(OnlineHasher, Generic[S]):
     def _check_parameters(self, state: S | None) -> None:
         """Check all arguments of the constructor, also against what has been learned."""
 
-    def _check_chunk(self, X: Mapping[str, Any], y: Labels, state: S | None) -> Chunk:
-        """Return the chunk, or refuse it; by default whatever is well-formed is accepted."""
-        return check_chunk(X, y, state.widths if state else None)
+    def _check_chunk(self, chunk: Chunk, state: S | None) -> None:
+        """Refuse a well-formed chunk that this hasher cannot learn from; by default none is."""
 
     @abstractmethod
     def _learn(self, old: S | None, chunk: Chunk) -> tuple[S, Codes]:

@@ -14,13 +14,14 @@ new classes by appending zeros.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
+from oasis.arrays import indicator
 from oasis.errors import FormatError, InputError, UnknownWordError
 from oasis.labels.sources import (
     FileWords,
@@ -30,6 +31,9 @@ from oasis.labels.sources import (
     source_from_state,
     source_of,
 )
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 DEFAULT_AXES = 0.99
 """Weight of the axes in the label space that is used when none is given.
@@ -199,21 +203,7 @@ class LabelSpace:
         array([[1., 0.],
                [1., 1.]])
         """
-        indptr, indices = [0], list[int]()
-        for row, names in enumerate(label_sets):
-            if names is not None:
-                if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-                    raise InputError(
-                        f"labels of sample {row} must be an iterable of class names, got "
-                        f"{names!r}; write ['sky'] for one class"
-                    )
-                # sorted, so that sums are rounded in the same way whatever the order of the names
-                indices.extend(sorted({self._known(name) for name in names}))
-            indptr.append(len(indices))
-        return sp.csr_array(
-            (np.ones(len(indices)), np.array(indices, dtype=np.int64), np.array(indptr)),
-            shape=(len(indptr) - 1, len(self.names)),
-        )
+        return indicator(self._numbers(label_sets), len(self.names))
 
     def vectors(self) -> npt.NDArray[np.float64]:
         """Return the vectors of all classes, (c, n_features), each scaled to unit length."""
@@ -238,18 +228,29 @@ class LabelSpace:
                [0.70710678, 0.70710678],
                [0.        , 0.        ]])
         """
-        return self.represent_rows(self.indicator(label_sets))
+        # sorted, so that sums are rounded in the same way whatever the order of the names
+        numbers = [sorted(row) for row in self._numbers(label_sets)]
+        indptr = np.cumsum([0, *map(len, numbers)])
+        return self._represent(indptr, np.fromiter(chain.from_iterable(numbers), np.int64))
 
     def represent_rows(self, L: sp.csr_array) -> npt.NDArray[np.float64]:
         """Return G for the rows of an indicator L (n, c), see `represent`."""
-        n_samples, width = L.shape[0], self._rows.shape[1]
-        G = np.zeros((n_samples, self.n_features))
-        G[:, :width] = L @ self._rows  # SPEC 2: L_j K, the columns of words
+        return self._represent(L.indptr, L.indices)
+
+    def _represent(
+        self, indptr: npt.NDArray[Any], numbers: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
+        """Return G; the classes of sample j are ``numbers[indptr[j]:indptr[j + 1]]``."""
+        counts, width = np.diff(indptr), self._rows.shape[1]
+        G = np.zeros((len(counts), self.n_features))
+        for place in range(int(counts.max(initial=0))):  # SPEC 2: L_j K, the columns of words
+            samples = np.flatnonzero(counts > place)
+            G[samples, :width] += self._rows[numbers[indptr[samples] + place]]
+        owners = np.repeat(np.arange(len(counts)), counts)
         if self.axes > 0:
-            samples = np.repeat(np.arange(n_samples), np.diff(L.indptr))
-            G[samples, width + L.indices] = np.sqrt(self.axes)
+            G[owners, width + numbers] = np.sqrt(self.axes)
         lengths = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
-        return _to_unit(G, floor=_CANCEL * (L @ lengths))
+        return _to_unit(G, floor=_CANCEL * np.bincount(owners, lengths[numbers], len(counts)))
 
     def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return a unit vector for each name, be it a class or any other words.
@@ -363,6 +364,20 @@ class LabelSpace:
                 f"expected {expected}"
             )
         return cls._made(source, axes, names, rows)
+
+    def _numbers(self, label_sets: Iterable[Iterable[str] | None]) -> list[set[int]]:
+        """Return the class numbers of each sample."""
+        numbers: list[set[int]] = []
+        for row, names in enumerate(label_sets):
+            if isinstance(names, (str, bytes)) or not (
+                names is None or isinstance(names, Iterable)
+            ):
+                raise InputError(
+                    f"labels of sample {row} must be an iterable of class names, got "
+                    f"{names!r}; write ['sky'] for one class"
+                )
+            numbers.append(set() if names is None else {self._known(name) for name in names})
+        return numbers
 
     def _known(self, name: str) -> int:
         try:

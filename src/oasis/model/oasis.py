@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -167,7 +167,7 @@ class OASIS(Learner[State]):
         """The weights of the loss."""
         return Weights(self.alpha, self.beta, self.gamma, self.theta)
 
-    def partial_fit(self, X: Mapping[str, Any], y: Labels) -> Self:
+    def partial_fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
         """Learn from one chunk; afterwards ``codes_`` holds its codes.
 
         Parameters
@@ -182,7 +182,7 @@ class OASIS(Learner[State]):
         was. Costs, beyond one ``syrk`` and one Cholesky factorisation of the widest modality,
         O(n (f + d) r) per iteration; small chunks avoid the factorisation.
         """
-        return super().partial_fit(X, y)
+        return super().partial_fit(X, y, classes)
 
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the real values whose signs are the codes, (n, n_bits) float32.

@@ -44,11 +44,10 @@ def check_announced(classes: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Collection):
         raise InputError(f"classes must be a list of class names or None, got {classes!r}")
-    names = tuple(dict.fromkeys(classes))
-    for name in names:
+    for name in classes:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"class names are non-empty strings, classes holds {name!r}")
-    return names
+    return tuple(dict.fromkeys(name.strip() for name in classes))
 
 
 def refuse_unannounced(label_sets: LabelSets, announced: tuple[str, ...], way_out: str) -> None:
