@@ -21,6 +21,11 @@ How it is built, and why:
 - **Filters.** Removed rows and allow-lists are tested on the rows a search looks at, and the
   answer is then proven complete, or searched again among the permitted rows alone. A short
   allow-list is searched that way at once.
+- **Scores.** An asymmetric search looks up scores four bits at a time with faiss's
+  `IndexPQFastScan`, which needs a second copy of the codes in an order of its own. It is packed in
+  segments when searches need it (`oasis.index.engine.fast_scan`). Look-ups are rounded to 8 bits:
+  candidates are scored again in float64, and the answer is proven by the bound on the rounding or
+  searched again (`oasis.index.engine.best_codes`).
 - **Files** are the same arrays, mapped (`oasis.index.file`).
 """
 

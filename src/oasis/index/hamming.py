@@ -23,10 +23,12 @@ from oasis.index.engine.arguments import (
     check_radius,
     unknown_ids,
 )
+from oasis.index.engine.best_codes import best
 from oasis.index.engine.compact import CompactIndex
+from oasis.index.engine.hamming_scan import nearest, within
 from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
-from oasis.index.engine.scan import Projections, best, nearest, within
+from oasis.index.engine.projections import Projections
 from oasis.index.engine.snapshot import DistinctCodes, Snapshot
 from oasis.index.engine.top_items import Scan, TopItems
 
@@ -196,7 +198,7 @@ class HammingIndex:
 
         def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
-            scores, slots = best(view.parts(), view.codes.take, chosen, s)
+            scores, slots = best(view.codes, view.n_slots, view.packed, chosen, s)
             return -scores, slots
 
         ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))

@@ -2,6 +2,8 @@
 
 - `arguments`: validation of what callers pass.
 - `buffers`, `keys`, `postings`, `compact`, `snapshot`: how codes, ids and lists of rows are stored.
-- `scan`: the nearest distinct codes of a query.
+- `hamming_scan`: the nearest distinct codes by Hamming distance.
+- `projections`, `fast_scan`, `product_scan`, `best_codes`: the best distinct codes by inner product
+  with a real-valued query.
 - `permits`, `expand`, `top_items`: from the nearest distinct codes to the nearest permitted items.
 """

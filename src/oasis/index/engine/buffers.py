@@ -56,6 +56,14 @@ class Buffer:
         views = self.parts(length)
         return views[0] if len(views) == 1 else np.concatenate([self.base[:0], *views])
 
+    def between(self, start: int, stop: int) -> Array:
+        """Return the entries from ``start`` to ``stop``, copied only where two parts meet."""
+        n_base = len(self.base)
+        if stop <= n_base:
+            return self.base[start:stop]
+        tail = self.tail[max(0, start - n_base) : stop - n_base]
+        return tail if start >= n_base else np.concatenate([self.base[start:], tail])
+
     def reserve(self, length: int) -> None:
         """Make room for ``length`` entries in all; growth is geometric."""
         needed = length - len(self.base)

@@ -13,6 +13,7 @@ from oasis.errors import InputError
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.compact import CompactIndex, arrange
 from oasis.index.engine.expand import Permit
+from oasis.index.engine.fast_scan import PackedCodes
 from oasis.index.engine.keys import Keys, SortedRuns, append_run, argsort, code_keys, find
 from oasis.index.engine.permits import AllowList, Mask, RemovedRows
 from oasis.index.engine.postings import Ints, Postings
@@ -30,6 +31,7 @@ class DistinctCodes:
 
     codes: Buffer
     n_slots: int
+    packed: PackedCodes
     postings: Postings
     n_rows: int
     rows: Ints | None = None
@@ -48,6 +50,7 @@ class Snapshot:
 
     ids: Buffer
     codes: Buffer
+    packed: PackedCodes
     slots: Buffer
     postings: Postings
     n_rows: int
@@ -65,6 +68,7 @@ class Snapshot:
         return cls(
             Buffer(compact.ids),
             Buffer(compact.codes),
+            PackedCodes(),
             Buffer(compact.slots),
             Postings(s, n, compact.offsets, compact.rows),
             n,
@@ -86,6 +90,7 @@ class Snapshot:
         total: int = (
             8 * self.n_rows
             + self.n_slots * self.codes.base.shape[1]
+            + self.packed.nbytes
             + 4 * (self.n_rows - self.prefix)
             + self.postings.nbytes(self.n_slots)
             + len(self.removed.bits)
@@ -95,7 +100,7 @@ class Snapshot:
 
     def view(self) -> DistinctCodes:
         self.postings.check_base()
-        return DistinctCodes(self.codes, self.n_slots, self.postings, self.n_rows)
+        return DistinctCodes(self.codes, self.n_slots, self.packed, self.postings, self.n_rows)
 
     def slot_of(self, rows: Ints) -> Ints:
         """Return the slot of each row."""
@@ -147,7 +152,8 @@ class Snapshot:
                 rows = rows[allowed.admits(self.ids.take(rows))]
         used, _, offsets, lists = arrange(self.slot_of(rows))
         postings = Postings(len(used), len(rows), offsets, lists)
-        return DistinctCodes(Buffer(self.codes.take(used)), len(used), postings, len(rows), rows)
+        codes = Buffer(self.codes.take(used))
+        return DistinctCodes(codes, len(used), PackedCodes(), postings, len(rows), rows)
 
     def compact(self) -> CompactIndex:
         """Return the same items, compact. Reads nothing that a later snapshot may change."""

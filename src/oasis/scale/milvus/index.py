@@ -25,7 +25,7 @@ from oasis.index.engine.arguments import (
     unknown_ids,
 )
 from oasis.index.engine.permits import AllowList
-from oasis.index.engine.scan import Projections
+from oasis.index.engine.projections import Projections
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
 from oasis.scale.milvus.expressions import IDS_AT_ONCE, both, check_where, ids_in, pieces

@@ -1,0 +1,210 @@
+"""The best distinct codes by inner product with a real-valued query, exactly.
+
+A search proceeds in three steps:
+
+1. A scan in low precision returns more candidates than are asked for, with a bound on the score of
+   every code that it did not return: table look-ups of 8 bits (`fast_scan`), and look-ups in
+   float32 for the few codes that have no packed copy yet.
+2. Candidates are scored again in float64.
+3. If the bound lies below the last score of the answer, the answer is proven. If not, the scan is
+   repeated for more candidates, and at last by a matrix product that keeps every code that can
+   matter (`product_scan`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array
+from oasis.codes import Codes, unpack
+from oasis.index.engine.buffers import Buffer
+from oasis.index.engine.fast_scan import SEGMENT, PackedCodes, rounding
+from oasis.index.engine.product_scan import by_product
+from oasis.index.engine.projections import Projections, Scores, Slots
+
+_SPARE = 32
+_WIDER = 8
+_MOST_CANDIDATES = 1 << 14
+_SLOT_MASK = (1 << 31) - 1
+_NO_KEY = np.iinfo(np.int64).max
+
+
+class Candidates(NamedTuple):
+    """What a scan returned: slots (q, c), -1 for none; and ``bound`` (q,), in units of ``scaled``.
+
+    No other code has a larger score than ``bound``; -inf where all codes were returned.
+    """
+
+    slots: Slots
+    bound: Array
+
+
+def best(
+    codes: Buffer, n_slots: int, packed: PackedCodes, projections: Projections, s: int
+) -> tuple[Scores, Slots]:
+    """Return scores and slots of the s best codes of each query, ties by slot.
+
+    ``s`` must not exceed ``n_slots``. ``packed`` is the packed copy of ``codes``, extended here.
+    """
+    n_candidates = s + s // 4 + _SPARE
+    found = scan(codes, n_slots, packed, projections, s, n_candidates)
+    scores, slots, proven = settle(codes, projections, found, s)
+    rest = np.flatnonzero(~proven)
+    while len(rest) and n_candidates * _WIDER <= min(n_slots, _MOST_CANDIDATES):
+        n_candidates *= _WIDER
+        part = projections[rest]
+        found = scan(codes, n_slots, packed, part, s, n_candidates)
+        scores[rest], slots[rest], proven = settle(codes, part, found, s)
+        rest = rest[~proven]
+    if len(rest):
+        part = projections[rest]
+        query, slot = by_product(codes.parts(n_slots), part, s)
+        scores[rest], slots[rest] = _first(part, codes, query, slot, s)
+    return scores, slots
+
+
+def scan(
+    codes: Buffer,
+    n_slots: int,
+    packed: PackedCodes,
+    projections: Projections,
+    s: int,
+    n_candidates: int,
+) -> Candidates:
+    """Return at least the ``n_candidates`` best codes of each query, as low precision sees them.
+
+    Packing a code takes about as long as looking it up in float32 for two queries; so a search
+    packs what it would otherwise look up, and one of a single query at most one segment.
+    """
+    q = len(projections)
+    queries = np.ascontiguousarray(projections.scaled)
+    error = rounding(projections)
+    bound = np.full(q, -np.inf)
+    found: list[tuple[Scores, Slots]] = []
+    start = 0
+    for segment in packed.cover(codes, n_slots, (1 + q // 2) * SEGMENT):
+        if segment.start >= n_slots:
+            break
+        n = min(n_candidates, segment.stop - segment.start)
+        sums, slots = segment.index.search(queries, n)
+        worst = sums[:, -1]
+        short = slots[:, -1] < 0
+        if short.any():
+            # faiss leaves out codes whose sum is 0 steps: the lowest that there is
+            worst[short] = -np.abs(queries[short]).sum(axis=1)
+        if n < segment.stop - segment.start or short.any():
+            bound = np.maximum(bound, worst + error)
+        if segment.start:
+            slots[slots >= 0] += segment.start
+        if segment.stop > n_slots:
+            # a segment that was built for a later snapshot
+            slots[slots >= n_slots] = -1
+        found.append((sums, slots))
+        start = segment.stop
+    if start < n_slots:
+        for first, part in _pieces(codes, start, n_slots):
+            n = min(n_candidates, len(part))
+            sums, slots = _by_byte_tables(part, queries, n)
+            if n < len(part):
+                bound = np.maximum(bound, sums[:, -1])
+            found.append((sums, slots + first))
+    if len(found) == 1:
+        slots = found[0][1]
+    else:
+        sums = np.concatenate([sums for sums, _ in found], axis=1)
+        slots = np.concatenate([slots for _, slots in found], axis=1)
+        slots = _prune(sums, slots, s, 2 * (error + projections.slack))
+    return Candidates(slots, bound + projections.slack)
+
+
+def settle(
+    codes: Buffer, projections: Projections, found: Candidates, s: int
+) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
+    """Score candidates; return the s best of each query and whether they are proven."""
+    q, c = found.slots.shape
+    if c < s:
+        return _nothing(q, s)
+    slots = np.maximum(found.slots, 0)
+    scores = projections.scores(codes.take(slots))
+    # one integer sorts by score from the best down, then by slot
+    keys = (-_monotone(scores.view(np.int32)) << 31) | slots
+    keys[found.slots < 0] = _NO_KEY
+    keys.sort(axis=1)
+    keys = keys[:, :s]
+    slots = keys & _SLOT_MASK
+    scores = _monotone((-(keys >> 31)).astype(np.int32)).astype(np.int32).view(np.float32)
+    lowest = scores[:, -1] / projections.unit * projections.scale
+    # sums of multiples are integers
+    lowest = np.where(projections.slack == 0, np.rint(lowest), lowest - projections.slack)
+    there = keys[:, -1] != _NO_KEY
+    return scores, slots, there & ((found.bound < lowest) | np.isneginf(found.bound))
+
+
+def _nothing(q: int, s: int) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
+    empty = np.empty((q, s), dtype=np.float32), np.empty((q, s), dtype=np.int64)
+    return *empty, np.zeros(q, dtype=np.bool_)
+
+
+def _prune(sums: Scores, slots: Slots, s: int, margin: Array) -> Slots:
+    """Drop candidates that are worse than the s-th best of their query by more than ``margin``."""
+    c = sums.shape[1]
+    if c <= s:
+        return slots
+    sums[slots < 0] = -np.inf
+    bar = np.partition(sums, c - s, axis=1)[:, c - s] - margin
+    n = int((sums >= bar[:, None]).sum(axis=1).max())
+    if n == c:
+        return slots
+    return np.take_along_axis(slots, np.argpartition(-sums, n - 1, axis=1)[:, :n], axis=1)
+
+
+def _pieces(codes: Buffer, start: int, stop: int) -> list[tuple[int, Codes]]:
+    """Return (first slot, codes) of the stretches of memory that hold these slots."""
+    n_base = len(codes.base)
+    if start < n_base < stop:
+        return [(start, codes.between(start, n_base)), (n_base, codes.between(n_base, stop))]
+    return [(start, codes.between(start, stop))]
+
+
+def _by_byte_tables(part: Codes, queries: Scores, n: int) -> tuple[Scores, Slots]:
+    """Return float32 sums and positions of the n best codes by lookup tables per byte."""
+    q = len(queries)
+    sums = np.empty((q, n), dtype=np.float32)
+    slots = np.empty((q, n), dtype=np.int64)
+    heap = faiss.float_minheap_array_t()
+    heap.nh, heap.k = q, n
+    heap.val, heap.ids = faiss.swig_ptr(sums), faiss.swig_ptr(slots)
+    quantizer = _sign_quantizer(part.shape[1])
+    part = np.ascontiguousarray(part)
+    quantizer.search_ip(faiss.swig_ptr(queries), q, faiss.swig_ptr(part), len(part), heap, True)
+    return sums, slots
+
+
+def _first(
+    projections: Projections, codes: Buffer, query: Slots, slot: Slots, s: int
+) -> tuple[Scores, Slots]:
+    """Score candidates in no order and return the s best of each query, which has s or more."""
+    score = projections.score(query, codes.take(slot))
+    order = np.lexsort((slot, -score, query))
+    begin = np.searchsorted(query[order], np.arange(len(projections)))
+    chosen = order[begin[:, None] + np.arange(s)]
+    return score[chosen], slot[chosen]
+
+
+def _monotone(bits: npt.NDArray[np.int32]) -> Slots:
+    """Map the bits of float32 numbers to integers of the same order; its own inverse."""
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
+
+
+@functools.lru_cache(maxsize=8)
+def _sign_quantizer(n_bytes: int) -> Any:
+    """Return a product quantizer whose 256 centroids per byte are that byte's eight signs."""
+    quantizer = faiss.ProductQuantizer(8 * n_bytes, n_bytes, 8)
+    signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
+    faiss.copy_array_to_vector(np.tile(signs, (n_bytes, 1)).ravel(), quantizer.centroids)
+    return quantizer

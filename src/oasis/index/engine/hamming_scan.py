@@ -1,0 +1,57 @@
+"""The nearest distinct codes by Hamming distance: the first slots by (distance, slot), exactly.
+
+Codes come as one or two contiguous arrays.
+"""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from oasis.codes import Codes
+
+Slots = npt.NDArray[np.int64]
+
+
+def nearest(parts: list[Codes], queries: Codes, s: int) -> tuple[npt.NDArray[np.int32], Slots]:
+    """Return distances and slots of the s nearest codes of each query, ties by slot.
+
+    ``s`` must not exceed the number of codes. faiss keeps the lowest rows among ties.
+    """
+    found, start = [], 0
+    for part in parts:
+        distances, slots = faiss.knn_hamming(queries, part, min(s, len(part)), variant="hc")
+        found.append((distances, slots + start if start else slots))
+        start += len(part)
+    if len(found) == 1:
+        return found[0]
+    distances = np.concatenate([d for d, _ in found], axis=1)
+    slots = np.concatenate([i for _, i in found], axis=1)
+    # stable: the parts are in the order of their slots
+    order = np.argsort(distances, axis=1, kind="stable")[:, :s]
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(slots, order, axis=1)
+
+
+def within(parts: list[Codes], queries: Codes, radius: int) -> tuple[Slots, Slots, Slots]:
+    """Return (query, slot, distance) of every code at distance <= radius, in no order."""
+    found, start = [], 0
+    for part in parts:
+        result = faiss.RangeSearchResult(len(queries))
+        faiss.hamming_range_search(  # type: ignore[attr-defined]
+            faiss.swig_ptr(queries),
+            faiss.swig_ptr(part),
+            len(queries),
+            len(part),
+            radius + 1,  # faiss's radius is strict
+            part.shape[1],
+            result,
+        )
+        limits = faiss.rev_swig_ptr(result.lims, len(queries) + 1).astype(np.int64)
+        total = int(limits[-1])
+        slots = faiss.rev_swig_ptr(result.labels, total).astype(np.int64) + start
+        distances = faiss.rev_swig_ptr(result.distances, total).astype(np.int64)
+        found.append((np.repeat(np.arange(len(queries)), np.diff(limits)), slots, distances))
+        start += len(part)
+    query, slot, distance = (np.concatenate(column) for column in zip(*found, strict=True))
+    return query, slot, distance

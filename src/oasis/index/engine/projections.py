@@ -1,0 +1,150 @@
+"""Real-valued queries, prepared for an exact search: scores, scales and bounds on rounding."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array
+from oasis.codes import Codes, unpack
+from oasis.errors import InputError
+
+Slots = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Real-valued queries, prepared so that float32 scans find candidates for an exact answer.
+
+    The score of a code is the inner product of query and signs, computed in float64 and rounded to
+    float32 once. Scans work in float32 on ``scaled = values * scale``. A float32 sum over
+    ``scaled`` differs from the exact one by at most ``slack``, the final rounding included, so
+    candidates of a scan are scored again in float64.
+    Where all values of a query are small multiples of one value, as with signs or counts, the
+    multiples are scanned: every sum is exact then, ``slack`` is 0, and ties are true ties.
+
+    Attributes
+    ----------
+    values : (q, n_bits) float64, as given, or the multiples
+    scaled : (q, n_bits) float32
+    scale : (q,) float64, a power of two, or 1 for multiples
+    unit : (q,) float64; ``values * unit`` is the query as given
+    slack : (q,) float32, in the units of ``scaled``
+    """
+
+    values: Array
+    scaled: Scores
+    scale: Array
+    unit: Array
+    slack: Scores
+
+    @classmethod
+    def of(cls, projections: npt.NDArray[Any]) -> Projections:
+        """Prepare (q, n_bits) real numbers, or refuse those that have no finite score."""
+        values = projections.astype(np.float64)
+        size = np.abs(values)
+        total = size.sum(axis=1)
+        refused = ~(total <= np.finfo(np.float32).max)
+        if refused.any():
+            raise InputError(
+                f"projection {int(np.argmax(refused))} holds NaN, infinity or numbers too large "
+                "for float32; expected finite numbers"
+            )
+        # a power of two, so that scaling itself is exact
+        scale = np.ldexp(1.0, np.minimum(-np.frexp(size.max(axis=1))[1], 1000))
+        # the sum of n rounded terms, the rounding of the terms and that of the final score
+        error = 2.0**-23 * values.shape[1] * total + 2.0**-149
+        slack = np.minimum(error * scale, 2.0**100).astype(np.float32)
+        unit = np.ones(len(values))
+        scaled = (values * scale[:, None]).astype(np.float32)
+        for row, (multiples, step) in _multiples(values, size).items():
+            values[row], scaled[row] = multiples, multiples
+            scale[row], unit[row], slack[row] = 1, step, 0
+        return cls(values, scaled, scale, unit, slack)
+
+    def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
+        return Projections(
+            self.values[which],
+            self.scaled[which],
+            self.scale[which],
+            self.unit[which],
+            self.slack[which],
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @functools.cached_property
+    def tables(self) -> Array:
+        """(q, n_bits / 4, 16): inner products of four values with the signs of each nibble.
+
+        The four terms are added in one order for all nibbles, so that bits of weight 0 change no
+        sum.
+        """
+        four = self.values.reshape(len(self), -1, 4, 1)
+        tables: Array = four[:, :, 0] * NIBBLES[0]
+        for i in range(1, 4):
+            tables += four[:, :, i] * NIBBLES[i]
+        return tables
+
+    def scores(self, codes: Codes) -> Scores:
+        """Return the scores (q, c) of codes (q, c, n_bytes): those in row i for query i."""
+        out = np.empty(codes.shape[:2], dtype=np.float32)
+        for i, some in enumerate(codes):
+            out[i] = self._scores_of(i, some)
+        return out
+
+    def score(self, query: Slots, codes: Codes) -> Scores:
+        """Return the score of ``codes[i]`` for ``query[i]``."""
+        out = np.empty(len(query), dtype=np.float32)
+        order = np.argsort(query, kind="stable")
+        ends = np.searchsorted(query[order], np.arange(len(self) + 1))
+        for i, (start, stop) in enumerate(itertools.pairwise(ends.tolist())):
+            if start < stop:
+                which = order[start:stop]
+                out[which] = self._scores_of(i, codes[which])
+        return out
+
+    def _scores_of(self, i: int, codes: Codes) -> Scores:
+        """Return the scores of codes (c, n_bytes) for query i, from one table per byte."""
+        tables = self.tables[i]
+        table = (tables[1::2, :, None] + tables[::2, None, :]).ravel()  # (n_bytes * 256,)
+        offsets = np.arange(0, table.size, 256)
+        out = np.empty(len(codes), dtype=np.float32)
+        for start in range(0, len(codes), _BLOCK):
+            at = codes[start : start + _BLOCK] + offsets
+            # adding zero turns -0.0 into 0.0: both are the same score
+            out[start : start + _BLOCK] = table.take(at).sum(axis=1) * self.unit[i] + 0.0
+        return out
+
+
+NIBBLES = np.ascontiguousarray(
+    unpack(np.arange(16, dtype=np.uint8)[:, None])[:, :4].T.astype(np.float64)
+)
+"""(4, 16): the four signs that a nibble stands for."""
+
+
+def _multiples(values: Array, size: Array) -> dict[int, tuple[Array, float]]:
+    """Return, for each row that is small multiples of one number, the multiples and the number."""
+    step = np.min(size, axis=1, where=size > 0, initial=np.inf)
+    step[np.isinf(step)] = 1.0
+    with np.errstate(over="ignore"):
+        ratio = values / step[:, None]
+    found = {}
+    for row in np.flatnonzero((ratio == np.rint(ratio)).all(axis=1)).tolist():
+        # so few and so large that unlike sums stay unlike when rounded to float32
+        if (
+            np.abs(ratio[row]).sum() <= 2.0**22
+            and step[row] >= 2.0**-126
+            and bool((ratio[row] * step[row] == values[row]).all())
+        ):
+            found[row] = (ratio[row], float(step[row]))
+    return found

@@ -1,0 +1,216 @@
+"""Asymmetric search: table look-ups, their certificate, and what happens where it fails."""
+
+from __future__ import annotations
+
+import index_checks
+import numpy as np
+import pytest
+from index_checks import BruteForce, assert_asymmetric, filled, random_codes, tied_codes
+
+from oasis.codes import unpack
+from oasis.index import HammingIndex
+from oasis.index.engine import best_codes, fast_scan
+from oasis.index.engine.buffers import Buffer
+from oasis.index.engine.fast_scan import PackedCodes, pack_index, rounding
+from oasis.index.engine.projections import Projections
+
+
+@pytest.fixture
+def small_segments(monkeypatch):
+    """Segments so small that toy indexes have several."""
+    monkeypatch.setattr(fast_scan, "SEGMENT", 64)
+    monkeypatch.setattr(best_codes, "SEGMENT", 64)
+    monkeypatch.setattr(fast_scan, "_SMALLEST", 8)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """What a search did: ("scan", queries, candidates) and ("product", queries)."""
+    taken = []
+    scan, product = best_codes.scan, best_codes.by_product
+
+    def noted_scan(codes, n_slots, packed, projections, s, n_candidates):
+        taken.append(("scan", len(projections), n_candidates))
+        return scan(codes, n_slots, packed, projections, s, n_candidates)
+
+    def noted_product(parts, projections, s):
+        taken.append(("product", len(projections)))
+        return product(parts, projections, s)
+
+    monkeypatch.setattr(best_codes, "scan", noted_scan)
+    monkeypatch.setattr(best_codes, "by_product", noted_product)
+    return taken
+
+
+def truth_of(queries, codes, k):
+    """Return the order and scores of brute force: float64 sums, rounded once, ties by row."""
+    scores = (queries.astype(np.float64) @ unpack(codes).astype(np.float64).T).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+@pytest.mark.parametrize("check", index_checks.ASYMMETRIC_CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.usefixtures("small_segments")
+def test_index_of_many_segments_passes(check):
+    check(HammingIndex, "insertion")
+
+
+@pytest.mark.parametrize("n_bits", [8, 24, 64, 128, 512, 1024])
+@pytest.mark.parametrize("shape", ["normal", "heavy", "zeros", "signs"])
+def test_rounding_bounds_the_error_of_faiss(n_bits, shape):
+    rng = np.random.default_rng([n_bits, len(shape)])
+    queries = rng.standard_normal((5, n_bits))
+    if shape == "heavy":
+        queries *= 10.0 ** rng.integers(-4, 3, queries.shape)
+    elif shape == "zeros":
+        queries[:, n_bits // 2 :] = 0
+    elif shape == "signs":
+        queries = np.sign(queries)
+    projections = Projections.of(queries)
+    codes = random_codes(rng, 500, n_bits)
+    sums, slots = pack_index(codes).search(projections.scaled, 500)
+    scores = projections.scaled.astype(np.float64) @ unpack(codes).astype(np.float64).T
+    for row in range(5):
+        # codes with a sum of 0 steps, the lowest, are left out by faiss
+        found = slots[row] >= 0
+        error = np.abs(sums[row, found] - scores[row, slots[row, found]])
+        bound = rounding(projections)[row]
+        assert error.max() <= bound
+        left_out = np.setdiff1d(np.arange(500), slots[row])
+        lowest = -np.abs(projections.scaled[row]).sum()
+        assert (scores[row, left_out] <= lowest + bound).all()
+
+
+def test_a_certificate_that_fails_widens_the_search(steps):
+    # four bits decide the step of the rounding, so that the others, which decide the order, are
+    # rounded away: no look-up of 8 bits can tell the codes of the best pattern apart
+    rng = np.random.default_rng(31)
+    codes = random_codes(rng, 40_000, 64)
+    index = HammingIndex(64)
+    index.add(codes, np.arange(40_000))
+    queries = rng.standard_normal((3, 64)) * 1e-4
+    queries[:, :4] = 100 * rng.standard_normal((3, 4))
+    order, scores = truth_of(queries, codes, 20)
+    got = index.search_asymmetric(queries, 20)
+    assert (got.ids == order).all()
+    assert (got.scores == scores).all()
+    assert steps == [("scan", 3, 57), ("scan", 3, 456), ("scan", 3, 3648)]
+    # and the first look alone would have been wrong
+    part = Projections.of(queries)
+    view = index._snapshot.view()
+    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, 20, 57)
+    _, slots, proven = best_codes.settle(view.codes, part, found, 20)
+    assert not proven.any()
+    assert (slots != order).any(axis=1).all()
+
+
+def test_codes_that_all_tie_are_settled_by_the_product(steps):
+    rng = np.random.default_rng(32)
+    codes = random_codes(rng, 40_000, 64)
+    index = HammingIndex(64)
+    index.add(codes, np.arange(40_000))
+    # one bit has weight: half of the codes share the best score
+    queries = np.zeros((2, 64))
+    queries[0, 5], queries[1, 40] = 0.3, -7e-20
+    order, scores = truth_of(queries, codes, 10)
+    got = index.search_asymmetric(queries, 10)
+    assert (got.ids == order).all()
+    assert (got.scores == scores).all()
+    assert steps[-1] == ("product", 2)
+
+
+def test_an_ordinary_query_needs_one_scan(steps):
+    rng = np.random.default_rng(33)
+    codes = random_codes(rng, 50_000, 128)
+    index = HammingIndex(128)
+    index.add(codes, np.arange(50_000))
+    queries = rng.standard_normal((40, 128)).astype(np.float32)
+    order, scores = truth_of(queries, codes, 100)
+    got = index.search_asymmetric(queries, 100)
+    assert (got.ids == order).all()
+    assert (got.scores == scores).all()
+    assert steps == [("scan", 40, 157)]
+
+
+def test_codes_too_long_for_16_bit_sums_are_searched():
+    rng = np.random.default_rng(34)
+    n_bits = fast_scan.MAX_BITS + 8
+    codes = random_codes(rng, 3000, n_bits)
+    index = HammingIndex(n_bits)
+    index.add(codes, np.arange(3000))
+    queries = rng.standard_normal((4, n_bits))
+    order, scores = truth_of(queries, codes, 10)
+    got = index.search_asymmetric(queries, 10)
+    assert (got.ids == order).all()
+    assert (got.scores == scores).all()
+    assert index._snapshot.packed.nbytes == 0
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_an_older_snapshot_ignores_codes_packed_for_a_later_one():
+    index, truth, rng = filled(HammingIndex, 64, n=80, seed=35)
+    old = HammingIndex(64)
+    old._snapshot = index._snapshot
+    before = BruteForce(64)
+    before.items = dict(truth.items)
+    queries = rng.standard_normal((3, 64)).astype(np.float32)
+    for start in (1000, 2000, 3000):
+        codes = random_codes(rng, 150, 64)
+        index.add(codes, np.arange(start, start + 150))
+        truth.add(codes, np.arange(start, start + 150))
+        assert_asymmetric(index, truth, queries, 30)
+    assert index._snapshot.packed.nbytes > 8 * 80
+    for k in (1, 20, 80, 90):
+        assert_asymmetric(old, before, queries, k)
+        assert_asymmetric(old, before, queries[:1], k)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_segments_cover_the_codes_once_and_stay_few():
+    rng = np.random.default_rng(36)
+    codes = Buffer(np.empty((0, 8), dtype=np.uint8))
+    packed = PackedCodes()
+    length = 0
+    for size in rng.integers(1, 30, 60).tolist():
+        codes.write(length, random_codes(rng, size, 64))
+        length += size
+        segments = packed.cover(codes, length, 10**9)
+        ends = [0, *(segment.stop for segment in segments)]
+        assert ends[:-1] == [segment.start for segment in segments]
+        assert length - 8 < ends[-1] <= length
+        # full ones, and a logarithmic number of smaller ones behind them
+        assert len(segments) <= length // 64 + 4
+        for segment in segments:
+            assert segment.index.ntotal == segment.stop - segment.start <= 64
+    assert packed.nbytes <= 8 * (length + 32 * len(segments))
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_single_query_packs_one_segment_at_a_time():
+    rng = np.random.default_rng(37)
+    codes = random_codes(rng, 1000, 64)
+    index = HammingIndex(64)
+    index.add(codes, np.arange(1000))
+    query = rng.standard_normal((1, 64))
+    order, _ = truth_of(query, codes, 10)
+    for n_segments in (1, 2, 3):
+        assert (index.search_asymmetric(query, 10).ids == order).all()
+        assert index._snapshot.packed.nbytes == n_segments * 64 * 8
+    index.search_asymmetric(np.repeat(query, 40, axis=0), 10)
+    assert index._snapshot.packed.nbytes >= 1000 * 8
+
+
+def test_ties_of_tied_codes_go_by_insertion_over_packed_codes():
+    rng = np.random.default_rng(38)
+    codes = np.concatenate([random_codes(rng, 5000, 64), tied_codes(rng, 3000, 64, 40)])
+    codes = codes[rng.permutation(len(codes))]
+    index = HammingIndex(64)
+    index.add(codes, np.arange(len(codes)))
+    index.remove(np.arange(0, 900, 3))
+    queries = np.concatenate([unpack(tied_codes(rng, 3, 64, 9)), rng.integers(-2, 3, (3, 64))])
+    scores = queries.astype(np.float64) @ unpack(codes).astype(np.float64).T
+    scores[:, np.arange(0, 900, 3)] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :300]
+    assert (index.search_asymmetric(queries, 300).ids == order).all()
+    for query, expected in zip(queries, order, strict=True):
+        assert (index.search_asymmetric(query[None], 300).ids == expected).all()
