@@ -115,6 +115,14 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     return entry.make(**options)
 
 
+def path_of(name: str, folder: str | Path | None = None) -> Path:
+    """Return the file of a data set that is one ``.npz`` file in the data folder."""
+    entry = _KNOWN.get(name)
+    if entry is None or entry.file is None:
+        raise InputError(f"{name!r} is not read from one file of the data folder")
+    return _find(entry.file, data_folder(folder), entry.how)
+
+
 def check(name: str, folder: str | Path | None = None) -> mat.Report:
     """Compare the files of ``mirflickr`` or ``nuswide`` with what they should hold; print it."""
     if name not in _LAYOUTS:

@@ -1,0 +1,229 @@
+"""Ask the questions of an episode of any method: hashers, batch methods and rankers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array, Matrix, Single
+from oasis.codes import Codes, pack
+from oasis.errors import InputError, OasisError
+from oasis.experiments.beyond.protocols import Episode, Question
+from oasis.experiments.run.methods import Ranker
+from oasis.hashers.protocol import OnlineHasher
+from oasis.metrics import (
+    asymmetric_average_precision,
+    asymmetric_item_ranks,
+    asymmetric_tied_at_k,
+    average_precision,
+    average_precision_from_scores,
+    chance_map,
+    code_statistics,
+    found_at_k,
+    item_ranks,
+    item_ranks_from_scores,
+    mean_reciprocal_rank,
+    tied_at_k,
+)
+from oasis.model import OASIS
+
+Model = OnlineHasher | Ranker
+Figures = dict[str, float]
+
+PLACES = (1, 5, 10)
+"""Of one relevant item: the share of queries that have it among so many first hits."""
+
+TIE_PLACE = 10
+"""The hit of which it is said whether it is in a tie."""
+
+_SCORE_CELLS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How well a question was answered.
+
+    Attributes
+    ----------
+    hamming, asymmetric : mapping or None
+        ``map``, or ``mrr`` and ``first_1`` and so on: by codes, and by the query's projection
+        against codes. A ranker has scores, which stand under ``asymmetric``; None where there is
+        no answer.
+    chance : mapping
+        The same of a random order.
+    empty : str
+        Why there is no answer.
+    """
+
+    hamming: Figures | None
+    asymmetric: Figures | None
+    chance: Figures
+    empty: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dict(vars(self))
+
+
+class CannotAnswer(InputError):
+    """A method has no way to take this question."""
+
+
+def learn(model: Model, episode: Episode) -> Codes | None:
+    """Stream an episode through a method; return the codes of everything stored.
+
+    What arrives later without labels is given to `partial_fit` of `OASIS()`, which says what code
+    such a sample gets. Published methods do not: they encode it by their hash function. A ranker
+    has no codes: None.
+    """
+    codes: list[Codes] = []
+    for X, y in episode.learned_chunks():
+        model.partial_fit(X, y)
+        if isinstance(model, OnlineHasher):
+            codes.append(model.codes_.copy())
+    if isinstance(model, OnlineHasher) and model.is_batch:
+        codes = [cast(Any, model).all_codes_.copy()]
+    for X in episode.later_chunks():
+        n = next(iter(X.values())).shape[0]
+        if not isinstance(model, OnlineHasher):
+            model.partial_fit(X, [()] * n)
+        elif stores_unlabelled(model):
+            codes.append(model.partial_fit(X, [()] * n).codes_.copy())
+        else:
+            codes.append(model.encode(X))
+    return np.concatenate(codes) if codes else None
+
+
+def stores_unlabelled(model: OnlineHasher) -> bool:
+    """Return whether a method has a rule for the code of a sample without labels.
+
+    In the rounds of published methods such a sample has a representation of zeros, and its code is
+    mostly the random start of the round.
+    """
+    return isinstance(model, OASIS) and getattr(model, "unlabelled", "encode") == "encode"
+
+
+def takes_content(model: Model) -> bool:
+    """Return whether a model's projections can weigh content."""
+    project = getattr(model, "project", None)
+    return project is not None and "content" in inspect.signature(project).parameters
+
+
+def ask(
+    model: Model, stored: Codes | None, question: Question, content: float | None = None
+) -> Answer:
+    """Ask a question of what is stored, by codes and by projections; ties are left open.
+
+    Parameters
+    ----------
+    content : float, optional
+        Weight of content in the queries' projections, for models that have it; None for theirs.
+    """
+    chance = chance_of(question)
+    if question.empty:
+        return Answer(None, None, chance, question.empty)
+    try:
+        if stored is None:
+            return Answer(None, _by_scores(model, question), chance)
+        projections = _project(model, question, content)
+    except OasisError as error:
+        return Answer(None, None, chance, str(error))
+    base = stored[question.base]
+    return Answer(
+        _by_codes(pack(projections), base, question),
+        _by_projections(projections, base, question),
+        chance,
+    )
+
+
+def diagnose(
+    model: Model, stored: Codes, question: Question, content: float | None = None
+) -> dict[str, float | int]:
+    """Return what the codes tell apart: distinct ones, entropy, ties at the tenth hit."""
+    base = stored[question.base]
+    projections = _project(model, question, content)
+    place = min(TIE_PLACE, len(base))
+    return {
+        **code_statistics(base).as_dict(),
+        "tied_hamming": tied_at_k(pack(projections), base, place),
+        "tied_asymmetric": asymmetric_tied_at_k(projections, base, place),
+    }
+
+
+def chance_of(question: Question) -> Figures:
+    """Return what a random order gets."""
+    if question.items is not None:
+        n = len(question.base)
+        harmonic = float((1 / np.arange(1, n + 1)).sum())
+        firsts = {f"first_{k}": min(1.0, k / n) for k in PLACES}
+        return {"mrr": harmonic / n, **firsts}
+    if question.query_labels is None:
+        return {}
+    return {"map": chance_map(question.query_labels, question.base_labels)}
+
+
+def _project(model: Model, question: Question, content: float | None) -> Single:
+    if not isinstance(model, OnlineHasher):
+        raise CannotAnswer(f"{type(model).__name__} has no codes")
+    if question.X is None:
+        if not hasattr(model, "project_words"):
+            raise CannotAnswer("does not answer names")
+        projected: Single = model.project_words(question.names)
+        return projected
+    if takes_content(model):
+        weighed: Single = model.project(question.X, content=content)  # type: ignore[call-arg]
+        return weighed
+    return model.project(question.X)
+
+
+def _by_codes(codes: Codes, base: Codes, question: Question) -> Figures:
+    if question.items is not None:
+        return _of_ranks(item_ranks(codes, base, question.items))
+    return _of_precisions(
+        average_precision(codes, base, question.query_labels, question.base_labels)
+    )
+
+
+def _by_projections(projections: Single, base: Codes, question: Question) -> Figures:
+    if question.items is not None:
+        return _of_ranks(asymmetric_item_ranks(projections, base, question.items))
+    return _of_precisions(
+        asymmetric_average_precision(projections, base, question.query_labels, question.base_labels)
+    )
+
+
+def _by_scores(model: Model, question: Question) -> Figures:
+    if question.X is None or isinstance(model, OnlineHasher):
+        raise CannotAnswer("does not answer names")
+    blocks = _score_blocks(model, question.X, question)
+    if question.items is not None:
+        return _of_ranks(item_ranks_from_scores(blocks, question.items))
+    return _of_precisions(
+        average_precision_from_scores(blocks, question.query_labels, question.base_labels)
+    )
+
+
+def _score_blocks(
+    ranker: Ranker, X: Mapping[str, Matrix], question: Question
+) -> Iterator[npt.NDArray[np.float32]]:
+    n_queries = int(next(iter(X.values())).shape[0])
+    size = max(1, _SCORE_CELLS // max(1, ranker.n_base_))
+    for start in range(0, n_queries, size):
+        part = {name: x[start : start + size] for name, x in X.items()}
+        yield ranker.scores(part)[:, question.base]
+
+
+def _of_precisions(values: Array) -> Figures:
+    return {"map": float(values.mean())}
+
+
+def _of_ranks(ranks: Array) -> Figures:
+    return {
+        "mrr": mean_reciprocal_rank(ranks),
+        **{f"first_{k}": found_at_k(ranks, k) for k in PLACES},
+    }

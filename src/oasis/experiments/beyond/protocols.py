@@ -1,0 +1,360 @@
+"""The measures as data: seeded streams, what is stored, and questions with their answers.
+
+An episode is a stream and the questions that are asked after it. There are four kinds.
+
+``labels``
+    All labels are given. Asked: items that share a label (the label measure, beside which the
+    others stand), and **the item itself** by a few words of its text or by its title.
+``finer``
+    Coarse labels are given. Asked: items that share a coarse label, and items that share a fine
+    one. Only a code that says more than the labels it was given answers the second.
+``never-labelled``
+    A quarter of the classes is held out, and the stream is learned from items that have none of
+    them. Then items that have them arrive without labels and are stored. Asked, with further such
+    items: those that share a held-out class (Sablayrolles, Douze, Usunier and Jegou 2017); and
+    each held-out class **by its name**, among all that is stored.
+``across``
+    After the stream items arrive that have neither labels nor a text. Asked: each of them by its
+    text.
+
+Everything follows from the material, the seed and the sizes.
+
+Examples
+--------
+>>> from oasis.experiments.beyond.material import load_material
+>>> from oasis.experiments.beyond.protocols import QUICK, never_labelled
+>>> episode = never_labelled(load_material("synthetic@600"), seed=0, sizes=QUICK)
+>>> [len(rows) for rows in episode.rounds], len(episode.later[0]), len(episode.held_out)
+([156, 156], 260, 20)
+>>> [question.name for question in episode.questions]
+['never-labelled', 'word', 'word-as-text']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from oasis.arrays import Indicator, Matrix, Rows
+from oasis.errors import InputError
+from oasis.experiments.beyond.material import Material
+
+LabelNames = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of a data set takes part; a smaller one gives what it has.
+
+    Attributes
+    ----------
+    n_rounds, chunk : int
+        Rounds of the stream, and samples of each.
+    n_queries : int
+        A tenth of the samples at most.
+    draws : int
+        How often classes are drawn that are never labelled.
+    across : tuple of int
+        How many items without a text there are, for which texts ask.
+    """
+
+    n_rounds: int = 5
+    chunk: int = 4000
+    n_queries: int = 500
+    draws: int = 5
+    across: tuple[int, ...] = (1000, 5000)
+
+    def queries_of(self, n_samples: int) -> int:
+        """Return how many of so many samples are queries."""
+        return min(self.n_queries, n_samples // 10)
+
+    def rounds_of(self, rows: Rows) -> tuple[Rows, ...]:
+        """Deal rows into rounds of one size."""
+        size = min(self.chunk, len(rows) // self.n_rounds)
+        if size < 1:
+            raise InputError(f"{len(rows)} samples are too few for {self.n_rounds} rounds")
+        return tuple(rows[t * size : (t + 1) * size] for t in range(self.n_rounds))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**vars(self), "across": list(self.across)}
+
+
+FULL = Sizes()
+"""What SPEC 8 measures: 5 rounds of 4,000, 500 queries, 5 draws."""
+
+QUICK = Sizes(n_rounds=2, chunk=1000, n_queries=100, draws=2, across=(200, 1000))
+"""A look in seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of everything stored, and what the right answer is.
+
+    Attributes
+    ----------
+    name : str
+    base : (n,) int64
+        The stored items that are searched, as positions in order of storing.
+    X : mapping or None
+        Features of the queries; any of the modalities. None where names are asked for.
+    names : tuple of str
+        Class names to ask for, where a method answers names.
+    query_labels, base_labels : indicators or None
+        Relevance by shared labels, of queries and of the base.
+    items : (n_queries,) int64 or None
+        Relevance of one item: its position in ``base``.
+    empty : str
+        Why the question cannot be asked on this data set; it has nothing else then.
+    """
+
+    name: str
+    base: Rows
+    X: Mapping[str, Matrix] | None = None
+    names: tuple[str, ...] = ()
+    query_labels: Indicator | None = None
+    base_labels: Indicator | None = None
+    items: Rows | None = None
+    empty: str = ""
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        if self.items is not None:
+            return len(self.items)
+        return 0 if self.query_labels is None else len(self.query_labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """A stream, what arrives after it without labels, and questions.
+
+    Attributes
+    ----------
+    kind : str
+    number : int
+        Which draw of this kind it is.
+    material : Material
+    rounds : tuple of (n_t,) int64
+        Rows of the data set to learn from, round by round.
+    L, classes : the labels of all rows of the data set that the learner is given
+    later : tuple of (n_t,) int64
+        Rows that arrive afterwards, without labels, and are stored.
+    lacking : tuple of str
+        Modalities that these lack: rows of zeros.
+    questions : tuple of Question
+    held_out : tuple of str
+        Classes that no label set has.
+    """
+
+    kind: str
+    number: int
+    material: Material
+    rounds: tuple[Rows, ...]
+    L: Indicator
+    classes: tuple[str, ...]
+    questions: tuple[Question, ...]
+    later: tuple[Rows, ...] = ()
+    lacking: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+
+    @property
+    def n_learned(self) -> int:
+        """Number of samples that are learned from; later ones are stored after them."""
+        return sum(map(len, self.rounds))
+
+    @property
+    def stored(self) -> Rows:
+        """Rows of everything stored, in order of storing."""
+        return np.concatenate([*self.rounds, *self.later])
+
+    def learned_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
+        """Yield X and y of each round."""
+        for rows in self.rounds:
+            yield self.material.dataset.take(rows), self._labels(rows)
+
+    def later_chunks(self) -> Iterator[dict[str, Matrix]]:
+        """Yield X of what arrives afterwards, without labels."""
+        for rows in self.later:
+            X = self.material.dataset.take(rows)
+            yield {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
+
+    def _labels(self, rows: Rows) -> LabelNames:
+        return replace(self.material.dataset, L=self.L, classes=self.classes).labels(rows)
+
+
+def labels(material: Material, seed: int, sizes: Sizes = FULL) -> Episode:
+    """Return the stream with all labels: items that share one, and the item itself."""
+    rng = _rng(seed, 0)
+    data = material.dataset
+    queries, rounds = _split(material, sizes, rng, data.L)
+    stored = np.concatenate(rounds)
+    base = np.arange(len(stored))
+    shared = Question(
+        "labels",
+        base,
+        data.take(queries),
+        query_labels=data.L[queries],
+        base_labels=data.L[stored],
+    )
+    item = _item(material, stored, sizes, rng)
+    return Episode("labels", 0, material, rounds, data.L, data.classes, (shared, item))
+
+
+def finer(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
+    """Return the stream with coarse labels; None where a data set has no finer ones."""
+    grades = material.grades
+    if grades is None:
+        return None
+    queries, rounds = _split(material, sizes, _rng(seed, 1), grades.fine)
+    stored = np.concatenate(rounds)
+    base, X = np.arange(len(stored)), material.dataset.take(queries)
+    asked = tuple(
+        Question(name, base, X, query_labels=L[queries], base_labels=L[stored])
+        for name, L in (("coarse", grades.coarse), ("fine", grades.fine))
+    )
+    return Episode("finer", 0, material, rounds, grades.coarse, grades.coarse_names, asked)
+
+
+def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = FULL) -> Episode:
+    """Return a stream without a quarter of the classes, which arrive afterwards unlabelled."""
+    data = material.dataset
+    rng = _rng(seed, 2, draw)
+    n_held = max(1, round(len(data.classes) / 4))
+    columns = np.sort(rng.permutation(len(data.classes))[:n_held])
+    has = data.L[:, columns].any(axis=1)
+    labelled = data.L.any(axis=1)
+    known = rng.permutation(np.flatnonzero(labelled & ~has))
+    new = rng.permutation(np.flatnonzero(has))
+    rounds = sizes.rounds_of(known)
+    n_queries = sizes.queries_of(len(new))
+    queries, later = new[:n_queries], new[n_queries:][: sizes.n_rounds * sizes.chunk]
+    if not len(queries):
+        raise InputError(
+            f"{data.name} has {len(new)} items of {n_held} held-out classes, too few to ask with"
+        )
+    L = data.L.copy()
+    L[:, columns] = 0
+    n_learned = sum(map(len, rounds))
+    stored = np.concatenate([*rounds, later])
+    names = tuple(data.classes[column] for column in columns)
+    question = Question(
+        "never-labelled",
+        np.arange(n_learned, len(stored)),
+        data.take(queries),
+        query_labels=data.L[queries][:, columns],
+        base_labels=data.L[later][:, columns],
+    )
+    words = _words(material, names, data.L[stored][:, columns])
+    cuts = np.arange(sizes.chunk, len(later), sizes.chunk)
+    return Episode(
+        "never-labelled",
+        draw,
+        material,
+        rounds,
+        L,
+        data.classes,
+        (question, *words),
+        later=tuple(np.split(later, cuts)),
+        held_out=names,
+    )
+
+
+def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
+    """Return a stream after which items without a text arrive, for which their texts ask.
+
+    None where a data set has no text, or nothing besides.
+    """
+    data = material.dataset
+    lacking = material.text_modalities
+    if not lacking or len(lacking) == len(data.X):
+        return None
+    rng = _rng(seed, 3)
+    rows = rng.permutation(np.flatnonzero(data.L.any(axis=1)))
+    counts = _across_counts(len(rows), sizes)
+    later, rounds = rows[: counts[-1]], sizes.rounds_of(rows[counts[-1] :])
+    n_learned = sum(map(len, rounds))
+    asked = tuple(
+        Question(
+            f"across-{wanted}",
+            np.arange(n_learned, n_learned + n),
+            material.described(later[:n]),
+            items=np.arange(n),
+        )
+        for wanted, n in zip(sizes.across, counts, strict=True)
+    )
+    cuts = np.arange(sizes.chunk, len(later), sizes.chunk)
+    return Episode(
+        "across",
+        0,
+        material,
+        rounds,
+        data.L,
+        data.classes,
+        asked,
+        later=tuple(np.split(later, cuts)),
+        lacking=lacking,
+    )
+
+
+def episodes(material: Material, seed: int, sizes: Sizes = FULL) -> Iterator[Episode]:
+    """Yield all episodes of a seed that the data set has."""
+    yield labels(material, seed, sizes)
+    for optional in (finer(material, seed, sizes), across(material, seed, sizes)):
+        if optional is not None:
+            yield optional
+    for draw in range(sizes.draws):
+        yield never_labelled(material, seed, draw, sizes)
+
+
+def _rng(seed: int, *kind: int) -> np.random.Generator:
+    return np.random.default_rng([seed, *kind])
+
+
+def _split(
+    material: Material, sizes: Sizes, rng: np.random.Generator, relevance: Indicator
+) -> tuple[Rows, tuple[Rows, ...]]:
+    """Draw queries among the rows that have something relevant, and deal out the others."""
+    rows = rng.permutation(np.flatnonzero(material.dataset.L.any(axis=1)))
+    able = relevance[rows].any(axis=1)
+    queries = rows[able][: sizes.queries_of(len(rows))]
+    if not len(queries):
+        raise InputError(f"{material.dataset.name} has {len(rows)} samples, too few to ask with")
+    return queries, sizes.rounds_of(rows[~np.isin(rows, queries)])
+
+
+def _item(material: Material, stored: Rows, sizes: Sizes, rng: np.random.Generator) -> Question:
+    base = np.arange(len(stored))
+    able = np.flatnonzero(np.isin(stored, material.can_be_asked()))
+    if not len(able):
+        return Question("item", base, empty=f"{material.dataset.name} has no words to ask with")
+    items = rng.permutation(able)[: sizes.n_queries]
+    return Question("item", base, material.few_words(stored[items], rng), items=items)
+
+
+def _words(material: Material, names: tuple[str, ...], base_labels: Indicator) -> list[Question]:
+    """Return the questions for classes by name: through the label space, and as a text."""
+    base = np.arange(len(base_labels))
+    relevant = np.eye(len(names), dtype=np.uint8)
+    by_name = Question("word", base, names=names, query_labels=relevant, base_labels=base_labels)
+    X = material.text_features(names)
+    as_text = Question("word-as-text", base, X, query_labels=relevant, base_labels=base_labels)
+    if X is None:
+        reason = f"{material.dataset.name} has no features of other texts than its items'"
+        as_text = Question("word-as-text", base, empty=reason)
+    return [by_name, as_text]
+
+
+def _across_counts(n_samples: int, sizes: Sizes) -> list[int]:
+    """Return how many items lack a text; on a small data set a third of it at most."""
+    return [min(wanted, n_samples // 3) for wanted in sorted(sizes.across)]
+
+
+def _zeros(matrix: Matrix) -> Matrix:
+    if isinstance(matrix, sp.csr_array):
+        return sp.csr_array(matrix.shape, dtype=matrix.dtype)
+    return np.zeros_like(matrix)

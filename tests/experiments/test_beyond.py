@@ -1,0 +1,309 @@
+"""The measures beyond the labels: what is dealt, what is asked, and what counts as an answer."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from oasis import OASIS
+from oasis.baselines import ITQ, LEMON, FloatCosine
+from oasis.codes import hamming
+from oasis.datasets.coco import SUPER_CATEGORIES, read_captions, super_category_of
+from oasis.datasets.dataset import Dataset
+from oasis.datasets.texts import bag_of_words, meaning
+from oasis.errors import DataError, InputError
+from oasis.experiments.beyond.answers import ask, chance_of, diagnose, learn
+from oasis.experiments.beyond.material import Material, load_material, material_of
+from oasis.experiments.beyond.protocols import (
+    Episode,
+    Sizes,
+    across,
+    episodes,
+    finer,
+    labels,
+    never_labelled,
+)
+
+SMALL = Sizes(n_rounds=2, chunk=200, n_queries=40, draws=2, across=(30, 90))
+
+
+@cache
+def synthetic() -> Material:
+    return load_material("synthetic@700")
+
+
+@cache
+def icons(features: str = "own") -> Material:
+    return load_material("icons", None, features)
+
+
+def rows_of(episode: Episode) -> list[int]:
+    return [int(row) for part in (*episode.rounds, *episode.later) for row in part]
+
+
+# ---------------------------------------------------------------- what is dealt
+
+
+@pytest.mark.parametrize("make", [synthetic, icons])
+def test_no_row_is_stored_twice_and_a_seed_decides_everything(make: object) -> None:
+    material = make()  # type: ignore[operator]
+    first = list(episodes(material, 0, SMALL))
+    again = list(episodes(material, 0, SMALL))
+    other = list(episodes(material, 1, SMALL))
+    assert [each.kind for each in first] == [
+        *("labels", "finer", "across"),
+        *("never-labelled", "never-labelled"),
+    ]
+    for one, same, another in zip(first, again, other, strict=True):
+        assert len(set(rows_of(one))) == len(rows_of(one))
+        assert rows_of(one) == rows_of(same) != rows_of(another)
+        for a, b in zip(one.questions, same.questions, strict=True):
+            assert a.X is None or b.X is None or set(a.X) == set(b.X)
+            for name in a.X or {}:
+                assert _equal(a.X[name], b.X[name])  # type: ignore[index]
+    assert first[3].held_out != first[4].held_out
+
+
+def test_queries_by_labels_are_not_stored() -> None:
+    material = synthetic()
+    for episode in (labels(material, 3, SMALL), finer(material, 3, SMALL)):
+        assert episode is not None
+        stored = material.dataset.X["image"][episode.stored]
+        queries = episode.questions[0].X["image"]  # type: ignore[index]
+        assert not (queries[:, None, :] == stored[None, :, :]).all(axis=2).any()
+
+
+def test_never_labelled_classes_are_in_no_label_set_and_in_every_later_item() -> None:
+    material = synthetic()
+    episode = never_labelled(material, 0, 1, SMALL)
+    held = [material.dataset.classes.index(name) for name in episode.held_out]
+    assert len(held) == 20
+    assert not material.dataset.L[np.concatenate(episode.rounds)][:, held].any()
+    assert material.dataset.L[np.concatenate(episode.later)][:, held].any(axis=1).all()
+    for _, y in episode.learned_chunks():
+        assert not {name for names in y for name in names} & set(episode.held_out)
+    shared, by_name, as_text = episode.questions
+    assert shared.base.tolist() == list(range(episode.n_learned, len(episode.stored)))
+    assert shared.query_labels is not None and shared.base_labels is not None
+    assert (shared.base_labels == material.dataset.L[episode.stored[shared.base]][:, held]).all()
+    assert shared.query_labels.any(axis=1).all()
+    assert by_name.names == episode.held_out
+    assert len(by_name.base) == len(episode.stored)
+    assert "no features of other texts" in as_text.empty
+
+
+def test_finer_labels_are_not_given() -> None:
+    episode = finer(synthetic(), 0, SMALL)
+    assert episode is not None
+    given = {name for _, y in episode.learned_chunks() for names in y for name in names}
+    assert given <= set(SUPER_CATEGORIES)
+    coarse, fine = episode.questions
+    assert fine.query_labels is not None and coarse.query_labels is not None
+    of = super_category_of(synthetic().dataset.classes)
+    for each, wanted in zip(fine.query_labels, coarse.query_labels, strict=True):
+        names = {of[column] for column in np.flatnonzero(each)}
+        assert names == {episode.classes[column] for column in np.flatnonzero(wanted)}
+
+
+def test_icons_have_categories_as_coarse_labels_and_shared_terms_as_fine_ones() -> None:
+    grades = icons().grades
+    assert grades is not None
+    assert grades.coarse_names == icons().dataset.classes
+    assert (grades.fine.sum(axis=0) >= 2).all()
+    terms = icons().dataset.payload["terms"].tolist()
+    row = int(np.argmax(grades.fine.any(axis=1)))
+    shares = (grades.fine[row] & grades.fine).any(axis=1)
+    mine = set(terms[row].split(", "))
+    assert shares.tolist() == [bool(mine & set(each.split(", "))) for each in terms]
+
+
+def test_an_item_is_asked_for_by_three_of_its_own_words() -> None:
+    material = synthetic()
+    question = labels(material, 0, SMALL).questions[1]
+    stored = labels(material, 0, SMALL).stored
+    assert question.items is not None and question.X is not None
+    asked = question.X["text"].toarray()  # type: ignore[union-attr]
+    own = material.dataset.X["text"][stored[question.items]].toarray()  # type: ignore[union-attr]
+    assert (asked.sum(axis=1) == 3).all()
+    assert (asked <= own).all()
+
+
+def test_an_icon_is_asked_for_by_its_title() -> None:
+    material = icons("image+text+meaning")
+    episode = labels(material, 0, SMALL)
+    question = episode.questions[1]
+    assert question.items is not None and question.X is not None and material.texts is not None
+    titles = [material.texts.titles[row] for row in episode.stored[question.items]]
+    assert set(question.X) == {"text", "meaning"}
+    assert _equal(question.X["text"], material.texts.words(titles))
+    assert _equal(question.X["meaning"], meaning(titles))
+
+
+def test_items_across_have_no_text_and_their_texts_ask_for_them() -> None:
+    material = synthetic()
+    episode = across(material, 0, SMALL)
+    assert episode is not None
+    later = np.concatenate(episode.later)
+    for X in episode.later_chunks():
+        assert not X["text"].toarray().any()  # type: ignore[union-attr]
+        assert X["image"].any()
+    small, large = episode.questions
+    assert [len(small.base), len(large.base)] == [30, 90]
+    assert set(large.X or {}) == {"text"}
+    assert _equal(large.X["text"], material.dataset.X["text"][later])  # type: ignore[index]
+    assert large.items is not None
+    assert (episode.stored[large.base[large.items]] == later).all()
+
+
+def test_data_without_texts_or_finer_labels_have_fewer_questions() -> None:
+    rng = np.random.default_rng(0)
+    data = Dataset(
+        "plain",
+        {"image": rng.random((200, 8), dtype=np.float32)},
+        np.eye(4, dtype=np.uint8)[rng.integers(0, 4, 200)],
+        ("a", "b", "c", "d"),
+    )
+    material = material_of(data)
+    found = list(episodes(material, 0, SMALL))
+    assert [each.kind for each in found] == ["labels", "never-labelled", "never-labelled"]
+    assert "no words" in found[0].questions[1].empty
+    with pytest.raises(InputError, match="texts of plain are not known"):
+        material_of(data, features="image+meaning")
+    with pytest.raises(InputError, match="no modality 'sound'; it has image"):
+        material_of(data, features="sound")
+    with pytest.raises(InputError, match="too few"):
+        labels(material_of(data.select(np.arange(5))), 0, SMALL)
+
+
+# ---------------------------------------------------------------- what counts as an answer
+
+
+def test_answers_of_a_hasher_equal_brute_force_over_stored_codes() -> None:
+    episode = labels(synthetic(), 0, SMALL)
+    model = OASIS(n_bits=32, random_state=0)
+    codes = learn(model, episode)
+    assert codes is not None and len(codes) == len(episode.stored)
+    shared, item = episode.questions
+    assert shared.X is not None and item.X is not None and item.items is not None
+    distances = hamming(model.encode(item.X), codes)
+    own = distances[np.arange(len(distances)), item.items][:, None]
+    ranks = 1 + (distances < own).sum(axis=1) + ((distances == own).sum(axis=1) - 1) / 2
+    answer = ask(model, codes, item)
+    assert answer.hamming is not None
+    assert answer.hamming["mrr"] == pytest.approx((1 / ranks).mean())
+    assert answer.hamming["first_10"] == pytest.approx((ranks <= 10).mean())
+    by_labels = ask(model, codes, shared)
+    assert by_labels.asymmetric is not None
+    assert by_labels.asymmetric["map"] > 2 * by_labels.chance["map"]
+    found = diagnose(model, codes, shared)
+    assert found["distinct"] == len(np.unique(codes, axis=0))
+
+
+def test_answers_of_float_cosine_equal_cosines_by_hand() -> None:
+    episode = labels(synthetic(), 0, SMALL)
+    ranker = FloatCosine()
+    assert learn(ranker, episode) is None
+    item = episode.questions[1]
+    assert item.X is not None and item.items is not None
+    base = synthetic().dataset.X["text"][episode.stored].toarray()  # type: ignore[union-attr]
+    queries = item.X["text"].toarray()  # type: ignore[union-attr]
+    base = base / np.maximum(np.linalg.norm(base, axis=1, keepdims=True), 1e-9)
+    scores = np.round(queries @ base.T, 5)  # the same for items with the same words
+    own = scores[np.arange(len(scores)), item.items][:, None]
+    ranks = 1 + (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
+    answer = ask(ranker, None, item)
+    assert answer.hamming is None and answer.asymmetric is not None
+    assert answer.asymmetric["first_10"] == pytest.approx((ranks <= 10).mean(), abs=0.05)
+    assert answer.asymmetric["mrr"] > 0.5
+
+
+def test_what_a_method_cannot_answer_is_empty_and_says_why() -> None:
+    episode = never_labelled(synthetic(), 0, 0, SMALL)
+    by_name = episode.questions[1]
+    itq, cosine = ITQ(n_bits=16, random_state=0), FloatCosine()
+    for model in (itq, cosine):
+        answer = ask(model, learn(model, episode), by_name)
+        assert answer.hamming is answer.asymmetric is None
+        assert "does not answer names" in answer.empty
+        assert answer.chance["map"] > 0
+    answer = ask(itq, None, episode.questions[2])
+    assert answer.empty == episode.questions[2].empty
+
+
+def test_later_items_are_stored_by_the_hash_function_of_published_methods() -> None:
+    episode = never_labelled(synthetic(), 0, 0, SMALL)
+    model = LEMON(n_bits=16, random_state=0)
+    codes = learn(model, episode)
+    assert codes is not None
+    later = next(episode.later_chunks())
+    n = episode.n_learned
+    assert (codes[n : n + len(episode.later[0])] == model.encode(later)).all()
+
+
+def test_oasis_answers_names_and_stores_what_has_no_label() -> None:
+    episode = never_labelled(synthetic(), 0, 0, SMALL)
+    model = OASIS(n_bits=32, random_state=0)
+    codes = learn(model, episode)
+    assert codes is not None and model.n_seen_ == len(codes) == len(episode.stored)
+    answer = ask(model, codes, episode.questions[1])
+    assert answer.asymmetric is not None and not answer.empty
+    assert set(model.classes_).isdisjoint(episode.held_out)
+
+
+def test_chance_of_one_item_is_that_of_a_random_order() -> None:
+    question = labels(synthetic(), 0, SMALL).questions[1]
+    n = len(question.base)
+    chance = chance_of(question)
+    assert chance["first_10"] == 10 / n
+    assert chance["mrr"] == pytest.approx(sum(1 / i for i in range(1, n + 1)) / n)
+
+
+# ---------------------------------------------------------------- texts
+
+
+def test_meaning_of_a_text_does_not_depend_on_its_neighbours() -> None:
+    both = meaning(["a dog", "", "a long text about horses on a green field", "a dog"])
+    assert (both[0] == meaning(["a dog"])[0]).all() and (both[0] == both[3]).all()
+    assert not both[1].any()
+    assert not meaning(["", "..."]).any()
+    np.testing.assert_allclose(np.linalg.norm(both[[0, 2]], axis=1), 1, rtol=1e-6)
+
+
+def test_captions_are_found_by_number(tmp_path: object) -> None:
+    path = tmp_path / "captions.txt"  # type: ignore[operator]
+    path.write_text("0007\tA dog.\n0003\tA cat, a tree\n", encoding="utf-8")
+    data = Dataset(
+        "coco79",
+        {"image": np.eye(2, dtype=np.float32)},
+        np.eye(2, dtype=np.uint8),
+        ("cat", "dog"),
+        payload={"coco_id": np.array([3, 7])},
+    )
+    assert read_captions(path, data) == ("A cat, a tree", "A dog.")
+    path.write_text("0007\tA dog.\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no caption of image 3"):
+        read_captions(path, data)
+    path.write_text("no tab", encoding="utf-8")
+    with pytest.raises(DataError, match="line 1: expected an image's number"):
+        read_captions(path, data)
+
+
+def test_super_categories_have_the_79_classes_once() -> None:
+    names = [name for each in SUPER_CATEGORIES.values() for name in each]
+    assert len(names) == len(set(names)) == 79
+    assert set(names) == set(synthetic().dataset.classes)
+    with pytest.raises(InputError, match="'person' is in none"):
+        super_category_of(["person"])
+
+
+def test_bag_of_words_counts_a_word_once() -> None:
+    found = bag_of_words(["dog dog", "x", ""], ["dog", "x"])
+    assert found.toarray().tolist() == [[1, 0], [0, 0], [0, 0]]
+
+
+def _equal(a: object, b: object) -> bool:
+    dense = [x.toarray() if isinstance(x, sp.csr_array) else x for x in (a, b)]
+    return bool(np.array_equal(*dense))  # type: ignore[arg-type]
