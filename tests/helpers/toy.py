@@ -8,15 +8,20 @@ import scipy.sparse as sp
 NAMES = ("sky", "sea", "cat", "dog", "tree", "car", "bread", "lamp", "river", "horse")
 
 
+def generator(*seeds):
+    """A generator seeded by numbers and sequences of numbers, taken as one flat sequence."""
+    return np.random.default_rng([int(each) for seed in seeds for each in np.atleast_1d(seed)])
+
+
 def class_vectors(n_classes=6, width=12, seed=0):
-    rng = np.random.default_rng([7, seed])
+    rng = generator(7, seed)
     return {name: rng.standard_normal(width) for name in NAMES[:n_classes]}
 
 
 def chunk(n, seed=0, *, classes=NAMES[:6], widths=None, dtype=np.float64, sparse=(), bare=0.0):
     """A chunk whose features depend on its labels; ``bare`` is the share without labels."""
     widths = widths or {"image": 20, "text": 14}
-    rng = np.random.default_rng([3, seed])
+    rng = generator(3, seed)
     label_sets = [
         []
         if rng.random() < bare
@@ -26,7 +31,7 @@ def chunk(n, seed=0, *, classes=NAMES[:6], widths=None, dtype=np.float64, sparse
     label_sets = [[str(name) for name in names] for names in label_sets]
     X = {}
     for number, (name, width) in enumerate(widths.items()):
-        means = np.random.default_rng([5, number]).standard_normal((len(NAMES), width))
+        means = generator(5, number).standard_normal((len(NAMES), width))
         values = 0.5 * rng.standard_normal((n, width))
         for row, names in enumerate(label_sets):
             for label in names:

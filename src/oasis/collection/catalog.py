@@ -99,10 +99,14 @@ class Catalog:
                 check_same_thread=False,
                 timeout=_BUSY_MS / 1000,
             )
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA cache_size = -16000")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA cache_size = -16000")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _readable_query(self, directory: Path) -> str:
@@ -169,10 +173,10 @@ class Catalog:
             try:
                 connection.execute("BEGIN")
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
                 connection.close()
                 raise
-            connection.execute("COMMIT")
         self._give_back(connection)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:

@@ -87,7 +87,7 @@ class _Mat5(MatFile):
 
     def _load(self, variable: str) -> Any:
         with _reading(self.path, f"variable {variable}"):
-            return scipy.io.loadmat(self.path, variable_names=[variable])[variable]
+            return scipy.io.loadmat(self.path, variable_names=[variable], spmatrix=False)[variable]
 
 
 class _Mat73(MatFile):

@@ -84,6 +84,6 @@ def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bo
     A = gram.copy(order="F")
     A[np.diag_indices(len(A))] += ridge
     try:
-        return cho_factor(A, lower=True, overwrite_a=True)
+        return cho_factor(A, lower=True, overwrite_a=True)[0], True
     except LinAlgError as error:
         raise InputError(if_singular) from error
