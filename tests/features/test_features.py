@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction import FeatureHasher
 
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor, Failure, Function, embedder_of_name
@@ -68,6 +69,31 @@ def test_text_agrees_with_a_count_by_hand(
     for row, words in enumerate(documents):
         folded = [word.casefold() for word in words]
         assert np.array_equal(X[[row]].toarray()[0], bag(folded, n_features, weighting))
+
+
+@given(st.lists(st.text(max_size=60) | st.none(), max_size=6), st.sampled_from([7, 64, 2048]))
+def test_text_agrees_with_the_feature_hasher_of_scikit_learn(
+    texts: list[str | None], n_features: int
+) -> None:
+    embedder = HashedText(n_features)
+    X, _ = embedder.embed(texts)
+    assert X.dtype == np.float32 and X.indices.dtype == X.indptr.dtype == np.int32
+    assert X.has_canonical_format and X.data.all()
+    hasher = FeatureHasher(n_features, input_type="string", dtype=np.float32)
+    words = [[] if text is None else embedder.words(text) for text in texts]
+    if texts:
+        assert np.array_equal(X.toarray(), hasher.transform(words).toarray())
+    dense, failures = embedder.embed_dense(texts)
+    assert dense.dtype == np.float32 and failures == {}
+    assert np.array_equal(dense, X.toarray())
+
+
+def test_queries_are_extracted_dense_on_demand() -> None:
+    extractor = Extractor({"text": ("text", HashedText(64))})
+    items = [{"text": f"red boat {i} of {i % 3}"} for i in range(40)] + [{}]
+    sparse, dense = extractor.extract(items)[0], extractor.extract(items, dense=True)[0]
+    assert isinstance(dense["text"], np.ndarray) and not isinstance(sparse["text"], np.ndarray)
+    assert np.array_equal(dense["text"], sparse["text"].toarray())
 
 
 def test_text_columns_never_change() -> None:

@@ -37,10 +37,9 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 import safetensors.numpy
-import scipy.sparse as sp
 
 from oasis import store
-from oasis.arrays import Matrix
+from oasis.arrays import Matrix, is_sparse
 from oasis.collection.commits import Head
 from oasis.errors import FormatError, LockedError, OasisError, StorageError
 from oasis.index import HammingIndex
@@ -135,7 +134,7 @@ class Entry:
         arrays: dict[str, npt.NDArray[Any]] = {"new_rows": np.ascontiguousarray(self.new_rows)}
         modalities: list[dict[str, Any]] = []
         for number, (name, matrix) in enumerate(self.X.items()):
-            if isinstance(matrix, sp.csr_array):
+            if is_sparse(matrix):
                 modalities.append({"name": name, "shape": list(matrix.shape)})
                 for part in ("data", "indices", "indptr"):
                     arrays[f"{number}/{part}"] = np.ascontiguousarray(getattr(matrix, part))
@@ -155,6 +154,9 @@ class Entry:
         X: dict[str, Matrix] = {}
         for number, modality in enumerate(facts["modalities"]):
             if "shape" in modality:
+                # a reader whose journal is empty does without SciPy
+                import scipy.sparse as sp
+
                 parts = (
                     arrays[f"{number}/{part}"].copy() for part in ("data", "indices", "indptr")
                 )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from oasis.arrays import has_row
 from oasis.collection.records import Id, Rejected
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.extractor import Extractor, Features
@@ -17,6 +17,8 @@ from oasis.features.extractor import Extractor, Features
 MAX_ID_BYTES = 1024
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_THUMBNAIL_BYTES = 10 * 1024
+
+_FEW = 64  # queries whose hashed text is made dense
 
 _INT64 = range(-(2**63), 2**63)
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -198,14 +200,13 @@ def extract_items(
 
 def extract_queries(extractor: Extractor, items: Sequence[Any]) -> dict[str, Features]:
     """Return the features of raw queries; one that has none is refused."""
-    X, failures = extractor.extract(items)
+    X, failures = extractor.extract(items, dense=len(items) <= _FEW)
     if failures:
         first = failures[0]
         raise InputError(f"query {first.row} cannot be used: {first.modality}: {first.reason}")
     some = np.zeros(len(items), dtype=np.bool_)
     for matrix in X.values():
-        filled = np.diff(matrix.indptr) > 0 if isinstance(matrix, sp.csr_array) else matrix.any(1)
-        some |= filled
+        some |= has_row(matrix)
     if not some.all():
         raise InputError(
             f"query {int(np.argmin(some))} has nothing to search with; expected one of "

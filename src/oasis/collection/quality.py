@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from oasis.arrays import Matrix
+from oasis.arrays import Matrix, indicator
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import label_numbers
 from oasis.collection.records import Quality
 from oasis.collection.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""
@@ -67,15 +70,15 @@ class QualityMeter:
                 sets[key] = label_numbers(text)
             self._draw(snapshot, connection)
         c = len(snapshot.classes)
-        asked = _indicator(wanted, c)
-        right = _sharing(asked, _indicator([sets.get(key, []) for key in found.tolist()], c))
+        asked = indicator(wanted, c)
+        right = _sharing(asked, indicator([sets.get(key, []) for key in found.tolist()], c))
         place = place.reshape(keys.shape)
         judged = np.array([bool(sets.get(key)) for key in found.tolist()])[place]  # (n, k)
         judged &= np.cumsum(judged, axis=1) <= N_HITS
         if not judged.any() or not self._sample:
             return None
         precision = np.take_along_axis(right, place, axis=1)[judged].mean()
-        chance = _sharing(asked, _indicator(self._sample, c)).mean()
+        chance = _sharing(asked, indicator(self._sample, c)).mean()
         return Quality(float(precision), float(chance))
 
     def _draw(self, snapshot: Snapshot, connection: sqlite3.Connection) -> None:
@@ -92,10 +95,3 @@ def _sharing(a: sp.csr_array, b: sp.csr_array) -> npt.NDArray[np.bool_]:
     """Return which rows of a share a class with which rows of b."""
     shared: npt.NDArray[np.bool_] = (a @ b.T).toarray() > 0
     return shared
-
-
-def _indicator(sets: Sequence[Sequence[int]], c: int) -> sp.csr_array:
-    """Return the (len(sets), c) matrix that has a 1 where a set holds a class."""
-    indices = np.array([number for numbers in sets for number in numbers], dtype=np.int64)
-    indptr = np.cumsum([0, *(len(numbers) for numbers in sets)])
-    return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(sets), c))

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from oasis.errors import InputError
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
 from oasis.features.text import HashedText
 
-Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+Features: TypeAlias = "npt.NDArray[np.float32] | sp.csr_array"
 """One modality: (n, n_features) float32, dense or CSR."""
 
 _BATCH = 32
@@ -96,8 +98,7 @@ class Function:
 
     def _check(self, values: Any, n: int) -> Features:
         try:
-            sparse = isinstance(values, (sp.sparray, sp.spmatrix))
-            X: Features = sp.csr_array(values) if sparse else np.asarray(values)
+            X: Features = _as_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
             with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
                 X = X.astype(np.float32, copy=False)
         except (TypeError, ValueError) as error:
@@ -178,7 +179,10 @@ class Extractor:
         return {modality: embedder.n_features for modality, (_, embedder) in self.sources.items()}
 
     def extract(
-        self, items: Sequence[object], progress: Callable[[int], object] | None = None
+        self,
+        items: Sequence[object],
+        progress: Callable[[int], object] | None = None,
+        dense: bool = False,
     ) -> tuple[dict[str, Features], list[Failure]]:
         """Return the features of items by modality, and the items that have to be left out.
 
@@ -188,6 +192,9 @@ class Extractor:
             None, or a key that is not there, is a missing modality: a row of zeros.
         progress : callable, optional
             Called after every batch of at most 32 items with the number of items in it.
+        dense : bool
+            Hashed text as dense rows, for a few queries: that needs no SciPy, whose import takes
+            longer than a search.
 
         Returns
         -------
@@ -204,7 +211,12 @@ class Extractor:
             for modality, (field, embedder) in self.sources.items():
                 raws = [_raw(item, field) for item in batch]
                 present = np.flatnonzero([raw is not None for raw in raws])
-                X, reasons = embedder.embed([raws[row] for row in present])
+                given = [raws[row] for row in present]
+                X: Features
+                if dense and isinstance(embedder, HashedText):
+                    X, reasons = embedder.embed_dense(given)
+                else:
+                    X, reasons = embedder.embed(given)
                 parts[modality].append(_spread(X, present, len(batch)))
                 found += [
                     Failure(start + int(present[row]), modality, reason)
@@ -332,7 +344,7 @@ def _spread(X: Features, rows: npt.NDArray[np.intp], n: int) -> Features:
         return dense
     lengths = np.zeros(n + 1, dtype=X.indptr.dtype)
     lengths[rows + 1] = np.diff(X.indptr)
-    return sp.csr_array((X.data, X.indices, np.cumsum(lengths)), shape=(n, X.shape[1]))
+    return type(X)((X.data, X.indices, np.cumsum(lengths)), shape=(n, X.shape[1]))
 
 
 def _stack(blocks: list[Features]) -> Features:
@@ -341,5 +353,13 @@ def _stack(blocks: list[Features]) -> Features:
     dense = [block for block in blocks if isinstance(block, np.ndarray)]
     if len(dense) == len(blocks):
         return np.concatenate(dense)
+    import scipy.sparse as sp
+
     sparse: sp.csr_array = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
     return sparse
+
+
+def _as_csr(values: Any) -> sp.csr_array:
+    import scipy.sparse as sp
+
+    return sp.csr_array(values)
