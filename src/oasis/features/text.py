@@ -1,10 +1,10 @@
 """Text as a bag of hashed words: no vocabulary to keep, the same in every round and process.
 
 A word is a run of two or more letters or digits, after Unicode normalisation (NFKC) and case
-folding; anything else, the underscore and combining marks included, separates words. A word's
-column and sign come from its MurmurHash3 alone: column ``|h| mod n_features`` and the sign of h, for
-h the hash as a signed integer of 32 bits. Two words that meet in one column add or cancel, and inner
-products stay right on average. Scripts written without spaces are not segmented: a run of
+folding; anything else, the underscore and combining marks included, separates words. For h, the
+MurmurHash3 of the word as a signed integer of 32 bits, the word counts in column
+``|h| mod n_features`` with the sign of h. Two words that meet in one column add or cancel, and
+inner products stay right on average. Scripts written without spaces are not segmented: a run of
 letters is one word.
 """
 
