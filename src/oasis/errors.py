@@ -109,13 +109,16 @@ class EngineError(OasisError):
 class MissingExtraError(OasisError, ImportError):
     """An optional dependency is not installed.
 
-    >>> str(MissingExtraError("pyarrow", extra="parquet", what="reading Parquet"))
-    "reading Parquet needs pyarrow; install it with: pip install 'oasis-hash[parquet]'"
+    >>> print(MissingExtraError("pyarrow", extra="parquet", what="reading Parquet"))
+    reading Parquet needs pyarrow; install it with: pip install -e '.[parquet]' in a clone of the
+    repository, or pip install 'oasis-hash[parquet]' from a package index that has oasis-hash
     """
 
     def __init__(self, module: str, *, extra: str, what: str) -> None:
         super().__init__(
-            f"{what} needs {module}; install it with: pip install 'oasis-hash[{extra}]'"
+            f"{what} needs {module}; install it with: pip install -e '.[{extra}]' in a clone of "
+            f"the repository, or pip install 'oasis-hash[{extra}]' from a package index that has "
+            "oasis-hash"
         )
 
 

@@ -19,7 +19,9 @@ from oasis.collection import Collection, feeding
 from oasis.collection.conditions import parse_where
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor, Function
+from oasis.features.image import EfficientNetLite0
 from oasis.features.thumbnail import MAX_BYTES
+from oasis.model import OASIS
 
 TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@1")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
@@ -253,6 +255,61 @@ def test_like_finds_a_whole_number(tmp_path, oasis):
     assert json.loads(out)["results"][0]["query"] == {"like": 3}
 
 
+def test_info_tells_the_sums_of_the_published_method(tmp_path, oasis):
+    model = OASIS.paper(16, labels="orthogonal", random_state=0)
+    with Collection.open(tmp_path / "c.oasis", model=model) as opened:
+        X = {"image": np.random.default_rng(0).random((9, 4))}
+        opened.ingest(X, [[list(WORDS)[n % 3]] for n in range(9)])
+    norms = json.loads(oasis("info", tmp_path / "c.oasis", "--json")[1])["norms"]
+    assert set(norms) == {"W image", "sum G'V", "sum V'V"}
+    assert min(norms.values()) > 0
+
+
+def test_folder_without_labels_is_refused_before_features_are_made(tmp_path, oasis, monkeypatch):
+    folder, target = tmp_path / "photos", tmp_path / "c.oasis"
+    folder.mkdir()
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+
+    def embed(*_):
+        raise AssertionError("features were made")
+
+    monkeypatch.setattr(EfficientNetLite0, "embed", embed)
+    code, out, err = oasis("ingest", target, folder)
+    assert (code, out) == (1, "")
+    assert "none of the 3 items has a label" in err and "--labels-from-folders" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def test_failed_ingest_leaves_nothing_behind(tmp_path, oasis):
+    source = tmp_path / "items.csv"
+    source.write_text("key,text\n1,a boat\n")
+    target = tmp_path / "deep" / "c.oasis"
+    target.parent.mkdir()
+    code, _, err = oasis("ingest", target, source, *TEXT_ONLY)
+    assert (code, "no column 'id'" in err) == (1, True)
+    assert not list(target.parent.iterdir())
+    # a collection that is there, and an empty directory of the user's, stay
+    oasis("ingest", target, write_jsonl(tmp_path / "i.jsonl", [row(0)]), *TEXT_ONLY)
+    assert oasis("ingest", target, source)[0] == 1
+    with Collection.open(target, readonly=True) as opened:
+        assert len(opened) == 1
+    (tmp_path / "own").mkdir()
+    assert oasis("ingest", tmp_path / "own", source, *TEXT_ONLY)[0] == 1
+    assert (tmp_path / "own").is_dir()
+
+
+def test_field_that_no_line_of_a_jsonl_file_has_is_refused(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(6)])
+    for option in ("--text-field", "--image-field", "--labels-field", "--keep"):
+        code, out, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, option, "tag")
+        assert (code, out) == (1, "")
+        assert "no field 'tag'; its fields are ['id', 'text', 'labels', 'payload']" in err
+    # one line that has it is enough
+    write_jsonl(source, [row(0), {**row(1), "tag": 3}])
+    assert oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--keep", "tag")[0] == 0
+
+
 def test_pictures_from_a_folder_to_a_contact_sheet(tmp_path, oasis):
     folder = tmp_path / "photos"
     rng = np.random.default_rng(0)
@@ -298,7 +355,8 @@ def test_info_tells_classes_rounds_and_sizes(filled, oasis):
     assert [each["n"] for each in found["rounds"]] == [40, 20]
     assert found["rounds"][0]["precision"] is None
     assert found["rounds"][1]["precision"] > found["rounds"][1]["chance"]
-    assert found["norms"]["W text"] > 0
+    assert set(found["norms"]) == {"W text", "codewords"}
+    assert min(found["norms"].values()) > 0
     code, out, _ = oasis("info", filled)
     assert code == 0
     assert "60 now, 60 ever" in out and "hashed-text-64-tf@1" in out and "since round" in out
@@ -348,6 +406,14 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("search", "C", "--like", "nobody"), "no item has the id 'nobody'"),
         (("search", "C", "--text", "a", "--where", "{broken"), "is no JSON"),
         (("search", "C", "--text", "a", "--where", "year"), "is no condition"),
+        (("search", "C", "--text", "a", "--where", "year!=2014"), "is no condition"),
+        (("search", "C", "--text", "a", "--where", "year=>2014"), "is no condition"),
+        (("search", "C", "--text", "boat", "--where", "yaer=2014"), "did you mean 'year'?"),
+        (("search", "C", "--text", "boat", "--where", "x<1"), "no item has a field 'x'"),
+        (
+            ("search", "C", "--text", "boat", "--where", '{"$labels": {"has": "see"}}'),
+            "no class is called 'see'; did you mean 'sea'?",
+        ),
         (("search", "C", "--text", "boat", "--save", "no/such/folder.png"), "cannot write"),
         (("search", "C", "--image", "no.png"), "expected one of ['text']"),
         (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
@@ -410,6 +476,7 @@ def test_where_reads_scalars_as_json_and_refuses_two_equalities():
         "d": "1",
         "e": "[1]",
     }
+    assert parse_where(["a==1", "b == x", 'c="=1"']) == {"a": 1, "b": "x", "c": "=1"}
     assert parse_where(['{"a": {"gt": 1}}', "a<=3"]) == {"a": {"gt": 1, "lte": 3}}
     with pytest.raises(InputError, match="two conditions on 'a'"):
         parse_where(["a=1", "a=2"])

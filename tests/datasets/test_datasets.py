@@ -639,3 +639,19 @@ def test_data_folder_is_argument_then_environment_then_data(
     save(Path("third/mirflickr") / MIRFLICKR.file, variables(MIRFLICKR, 2, 1), "5")
     assert load("mirflickr", "third").n_samples == 3
     assert not check("mirflickr", "third").ok
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_npz_with_a_value_that_is_not_finite_names_its_row_of_the_file(tmp_path, sparse):
+    X = np.ones((90, 4), dtype=np.float32)
+    X[3, 2] = np.nan
+    arrays = {"labels": np.ones((90, 1), np.uint8), "label_names": np.array(["sky"])}
+    if sparse:
+        csr = sp.csr_array(X)
+        arrays |= {"image_data": csr.data, "image_indices": csr.indices}
+        arrays |= {"image_indptr": csr.indptr, "image_shape": np.array(csr.shape)}
+    else:
+        arrays["image"] = X
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(DataError, match=r"bad.npz: modality 'image' holds nan at row 3, column 2"):
+        npz.read(tmp_path / "bad.npz")

@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 from service_data import N, fill, item, picture, vectors
 from serving import Serving, asgi, asgi_async, form, serving
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from oasis.client import Client
 from oasis.collection import Collection
@@ -27,7 +28,7 @@ from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import searching
 from oasis.service.api.direct import Direct
 from oasis.service.api.writing import WriterQueue
-from oasis.service.http.metrics import Metrics
+from oasis.service.http.counters import Counters
 from oasis.service.http.problems import Problem
 
 TENSORS = "application/x-safetensors"
@@ -270,10 +271,10 @@ def test_metrics_are_prometheus_text(server):
 
 
 def test_histograms_count_every_duration_once():
-    metrics = Metrics()
+    counters = Counters()
     for seconds in (0.001, 0.0011, 0.3, 31.0):
-        metrics.observe("t", "Time.", seconds)
-    text = metrics.text([("g", "Gauge.", 2.0)])
+        counters.observe("t", "Time.", seconds)
+    text = counters.text([("g", "Gauge.", 2.0)])
     for line in ('t_bucket{le="0.001"} 1', 't_bucket{le="0.0025"} 2', 't_bucket{le="30.0"} 3',
                  't_bucket{le="+Inf"} 4', "t_count 4", "g 2"):  # fmt: skip
         assert line in text.splitlines()
@@ -366,7 +367,7 @@ def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
             assert set(statuses) == {401}
         counted = re.findall(
             r'requests_total{method="POST",route="/v1/search".*} (\d+)',
-            app.state.service.metrics.text(),
+            app.state.service.counters.text(),
         )
         assert sum(map(int, counted)) == 2 * len(SEARCHES)
         app.state.service.close()
@@ -576,3 +577,34 @@ def test_numbers_arrive_as_they_were_sent(server):
     with Client(server.url) as client:
         exact = client.search({"image": X["image"].astype(np.float64)}, 4)
         assert exact == client.search({"image": X["image"].astype(np.float64).tolist()}, 4)
+
+
+def test_a_change_leaves_blas_as_it_was(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    queue = WriterQueue(1)
+
+    def blas():
+        return {
+            each["num_threads"]
+            for each in threadpool_info()
+            if (each["user_api"], each.get("threading_layer")) == ("blas", "pthreads")
+        }
+
+    def set_blas(n):  # in a thread that ends: one that lives would keep the right to set it
+        thread = threading.Thread(target=threadpool_limits, args=(n, "blas"))
+        thread.start()
+        thread.join()
+
+    (before,) = blas()
+    try:
+        set_blas(4)
+        assert blas() == {4}
+        assert asyncio.run(queue.run(blas)) == {3}
+        assert blas() == {4}
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(queue.run(lambda: 1 // 0))
+        queue.close()
+        assert blas() == {4}
+    finally:
+        queue.close()
+        set_blas(before)

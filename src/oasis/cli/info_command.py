@@ -97,6 +97,9 @@ def _norms(model: Any) -> dict[str, float]:
 
     state = model.state_
     norms = {f"W {name}": float(np.linalg.norm(r.W)) for name, r in state.ridges.items()}
-    norms["sum G'V"] = float(np.linalg.norm(state.sums.GV))
-    norms["sum V'V"] = float(np.linalg.norm(state.sums.VV))
+    if state.codewords.size:
+        norms["codewords"] = float(np.linalg.norm(state.codewords))
+    else:  # the published method, which has no codewords
+        norms["sum G'V"] = float(np.linalg.norm(state.sums.GV))
+        norms["sum V'V"] = float(np.linalg.norm(state.sums.VV))
     return norms

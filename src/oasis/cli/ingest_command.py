@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oasis.cli.console import people, print_json, progress_of, remark
 from oasis.cli.options import AsJson, Index
+
+if TYPE_CHECKING:
+    from oasis.items import Item, Reject
 
 
 def ingest(
@@ -88,15 +92,14 @@ def ingest(
 
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
-    from oasis.cli.opening import exists, extractor_to_fill, model_to_fill
-    from oasis.collection import Collection
-    from oasis.collection.feeding import Summary, check_all, expected, feed
+    from oasis.cli.opening import extractor_to_fill, model_to_fill
+    from oasis.collection.feeding import FeedSummary, expected_items, ingest_all
     from oasis.items import Fields, RejectsFile, read_items
 
     payload = tuple(keep) if keep else payload_field
     fields = Fields(id_field, image_field, text_field, labels_field, payload)
 
-    def read() -> Any:
+    def read() -> Iterator[Item | Reject]:
         return read_items(
             source,
             fields,
@@ -105,57 +108,45 @@ def ingest(
             allow_outside=allow_outside,
         )
 
-    results = read()  # says at once when there is no such file
-    extractor = extractor_to_fill(collection, image_extractor, text_extractor)
-    total = expected(source)
-    if strict:
-        with progress_of("checking", total) as progress:
-            if exists(collection):
-                with Collection.open(collection, readonly=True) as opened:
-                    check_all(results, extractor, opened.known, progress)
-            else:
-                check_all(results, extractor, lambda _: set(), progress)
-        results = read()
-    summary = Summary()
+    read()  # a source that is missing is refused before anything else is looked at
+    total = expected_items(source)
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
-    file = RejectsFile(listed)
-    model = model_to_fill(collection, bits, owned)
-    with Collection.open(collection, bits, model=model, extractor=extractor, index=index) as opened:
-        try:
-            with file, progress_of("ingest", total) as progress:
-                feed(
-                    opened,
-                    results,
-                    file,
-                    batch=batch,
-                    with_thumbnails=thumbnails,
-                    progress=progress,
-                    summary=summary,
-                )
-        except KeyboardInterrupt:
-            remark(
-                f"interrupted: {summary.ingested:,} items are stored; give the same command again "
-                "to go on"
-            )
-            raise typer.Exit(1) from None
-        finally:
-            if not file.count:
-                listed.unlink(missing_ok=True)
-        n_items = len(opened)
-    found = {
-        "collection": str(collection),
-        "source": str(source),
-        **summary.as_dict(),
-        "items": n_items,
-        "rejects": str(listed) if summary.rejected else None,
-    }
+    summary = FeedSummary()
+    try:
+        ingest_all(
+            collection,
+            read,
+            extractor_to_fill(collection, image_extractor, text_extractor),
+            RejectsFile(listed),
+            n_bits=bits,
+            model=model_to_fill(collection, bits, owned),
+            index=index,
+            batch=batch,
+            with_thumbnails=thumbnails,
+            strict=strict,
+            progress=lambda what: progress_of(what, total),
+            summary=summary,
+        )
+    except KeyboardInterrupt:
+        remark(
+            f"interrupted: {summary.ingested:,} items are stored; give the same command again "
+            "to go on"
+        )
+        raise typer.Exit(1) from None
     if as_json:
-        print_json(found)
+        print_json(
+            {
+                "collection": str(collection),
+                "source": str(source),
+                **summary.as_dict(),
+                "rejects": str(listed) if summary.rejected else None,
+            }
+        )
         return
     rate = summary.ingested / summary.seconds if summary.seconds else 0.0
     people().print(
         f"{summary.ingested:,} items ingested in {summary.rounds} rounds, {summary.seconds:.1f} s "
-        f"({rate:,.0f} a second); {n_items:,} in the collection"
+        f"({rate:,.0f} a second); {summary.items:,} in the collection"
     )
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from oasis.collection import Collection
-from oasis.collection.catalog import NAME
+from oasis.collection.feeding import collection_exists
 from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Embedder, Extractor, embedder_of_name
 from oasis.features.image import EfficientNetLite0
@@ -22,14 +22,9 @@ def open_to_read(path: Path, index: str | None = None) -> Collection:
 
     An ``index`` other than the recorded one is refused.
     """
-    if not exists(path):
+    if not collection_exists(path):
         raise CollectionError(f"there is no collection at {path}")
     return Collection.open(path, readonly=True, index=index)
-
-
-def exists(path: Path) -> bool:
-    """Return whether a collection, sound or not, is at the path."""
-    return (path / NAME).is_file()
 
 
 def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | None:
@@ -39,7 +34,7 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
     """
     if owned is None:
         return None
-    if bits is None and exists(path):
+    if bits is None and collection_exists(path):
         with Collection.open(path, readonly=True) as opened:
             bits = opened.n_bits
     return OASIS(64 if bits is None else bits, owned=owned)
@@ -51,7 +46,7 @@ def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extrac
     The one recorded, where the collection has one and nothing else is asked for. Otherwise the one
     asked for; whether the collection can take it is said by `Collection.open`.
     """
-    if image is None and text is None and exists(path):
+    if image is None and text is None and collection_exists(path):
         with Collection.open(path, readonly=True) as opened:
             recorded = opened.stats().extractor
         if recorded is not None:

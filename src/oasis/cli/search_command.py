@@ -49,7 +49,7 @@ def search(
         typer.Option(
             metavar="CONDITION",
             help='year=2024, "year>=2020", or JSON such as {"$labels": {"has": "sky"}}; all must '
-            "hold.",
+            "hold. A field or class that no item has is an error.",
         ),
     ] = None,
     save: Annotated[
@@ -64,7 +64,7 @@ def search(
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.conditions import parse_where, stored_id
+    from oasis.collection.conditions import check_names, parse_where, stored_id
 
     kinds = [text is not None or image is not None, like is not None, bool(word)]
     if sum(kinds) != 1:
@@ -85,6 +85,8 @@ def search(
             asked = {"text": text, "image": image}
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             lists = opened.search_items([asked], **options)
+        if condition and not any(lists):
+            check_names(opened, condition)
         if save is not None:
             _save_hits(opened, queries, lists, save)
     if as_json:

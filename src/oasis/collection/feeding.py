@@ -1,15 +1,21 @@
-"""Feeding a data file to a collection: batches, resuming, rejects, progress."""
+"""Feeding a data file to a collection: batches, resuming, rejects, progress.
+
+`ingest_all` does all of it; `feed` and `check_all` are its two passes.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from oasis.collection.catalog import NAME
 from oasis.collection.collection import Collection
 from oasis.collection.intake import check_intake
 from oasis.errors import InputError
@@ -17,17 +23,27 @@ from oasis.features.extractor import Extractor
 from oasis.features.thumbnail import thumbnails
 from oasis.items import Item, Reject, RejectsFile
 from oasis.items.folder import IMAGE_SUFFIXES
+from oasis.model import OASIS
 
 _BLOCK = 1 << 20
 _AT_ONCE = 256
 """Items that are looked up, or checked, together."""
 
+Progress: TypeAlias = Callable[[str], AbstractContextManager[Callable[[int], object]]]
+"""Given the name of a pass, a context that gives what to call with each number of items done."""
+
+
+def no_progress(_: str) -> AbstractContextManager[Callable[[int], object]]:
+    """Show nothing."""
+    return nullcontext(lambda _: None)
+
 
 @dataclass
-class Summary:
+class FeedSummary:
     """What became of the items of a file.
 
-    ``skipped`` are those whose id was in the collection already, as after an interruption.
+    ``skipped`` are those whose id was in the collection already, as after an interruption;
+    ``items`` is how many the collection has afterwards.
     """
 
     read: int = 0
@@ -36,12 +52,97 @@ class Summary:
     rejected: int = 0
     rounds: int = 0
     seconds: float = 0.0
+    items: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
-def expected(path: Path) -> int | None:
+def collection_exists(path: Path) -> bool:
+    """Return whether a collection, sound or damaged, is at the path."""
+    return (path / NAME).is_file()
+
+
+def ingest_all(
+    path: Path,
+    read: Callable[[], Iterable[Item | Reject]],
+    extractor: Extractor,
+    rejects: RejectsFile,
+    *,
+    n_bits: int | None = None,
+    model: OASIS | None = None,
+    index: str | None = None,
+    batch: int = 256,
+    with_thumbnails: bool = True,
+    strict: bool = False,
+    progress: Progress = no_progress,
+    summary: FeedSummary | None = None,
+) -> FeedSummary:
+    """Ingest all items of a source; each chunk is durable before the next one is begun.
+
+    Items that cannot be used are left out and listed. Items whose id is in the collection are
+    skipped, so an ingest that was interrupted is resumed by the same call. When nothing could be
+    stored because of an error, a collection that was made for it is removed again.
+
+    Parameters
+    ----------
+    path : Path
+        The directory of the collection; made where there is none.
+    read : callable
+        Returns the items and rejects of the source from its beginning; called twice if ``strict``.
+    extractor : Extractor
+        Makes features of the items.
+    rejects : RejectsFile
+        Lists what is left out; the file is removed when nothing was.
+    n_bits, model, index : as in `Collection.open`
+    batch : int
+        Items learned at a time.
+    with_thumbnails : bool
+        Keep a small picture of each item.
+    strict : bool
+        Check all items first, and raise `InputError` at the first that is refused, before anything
+        is written. Features are made twice.
+    progress : callable, see `Progress`
+    summary : FeedSummary, optional
+        Brought up to date after every chunk, and returned; after an interruption it says what was
+        done until then.
+    """
+    summary = FeedSummary() if summary is None else summary
+    results = read()  # a source that is missing is refused here
+    if strict:
+        with progress("checking") as advance:
+            if collection_exists(path):
+                with Collection.open(path, readonly=True) as opened:
+                    check_all(results, extractor, opened.known, advance)
+            else:
+                check_all(results, extractor, lambda _: set(), advance)
+        results = read()
+    is_new = not path.exists()
+    try:
+        with Collection.open(path, n_bits, model=model, extractor=extractor, index=index) as opened:
+            with rejects, progress("ingest") as advance:
+                feed(
+                    opened,
+                    results,
+                    rejects,
+                    batch=batch,
+                    with_thumbnails=with_thumbnails,
+                    progress=advance,
+                    summary=summary,
+                )
+            summary.items = len(opened)
+    except BaseException:
+        # an interrupt too: without a chunk there is nothing that a second call could go on with
+        if is_new and not summary.ingested:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        if not rejects.count:
+            rejects.path.unlink(missing_ok=True)
+    return summary
+
+
+def expected_items(path: Path) -> int | None:
     """Return about how many items a file or folder has, for a progress bar; None if unknown.
 
     Lines of a text file, rows of a Parquet file, pictures of a folder by their suffix.
@@ -67,7 +168,7 @@ def feed(
     batch: int,
     with_thumbnails: bool,
     progress: Callable[[int], object],
-    summary: Summary,
+    summary: FeedSummary,
 ) -> None:
     """Ingest what a reader gives, a chunk at a time; each is durable before the next is begun.
 
@@ -113,6 +214,13 @@ def feed(
             del waiting[:n]
             learned = True
     if waiting:
+        if not learned and not any(item.labels for item in waiting):
+            # before features are made, which takes most of the time
+            raise InputError(
+                f"none of the {len(waiting)} items has a label, and the collection has learned "
+                "nothing yet; begin with items of which some have labels (a folder: "
+                "labels_from_folders, --labels-from-folders)"
+            )
         ingest(waiting)
     summary.seconds = time.perf_counter() - start
 

@@ -41,6 +41,7 @@ from oasis.datasets.dataset import (
     Source,
 )
 from oasis.errors import DataError, InputError
+from oasis.hashers.chunk import check_finite
 
 # what zipfile and NumPy were seen to raise on damaged files
 _DAMAGE = (
@@ -229,6 +230,10 @@ def _modalities(
             raise DataError(
                 f"{path}: modality {name!r} has {matrix.shape[0]} rows, 'labels' has {n_samples}"
             )
+        try:
+            check_finite(matrix, name)  # here, where rows are those of the file
+        except InputError as error:
+            raise DataError(f"{path}: {error}") from error
     return found
 
 

@@ -5,25 +5,25 @@
     request -> guard -> routes -> bodies -> pool of searching threads  -> collection
                     \\-> direct -/      \\-> queue of the one writer  -/
 
-========== ========================================================================================
-app        `create_app`: puts the rest together
-settings   limits, tokens and host names
-guard      what holds for every request: id, headers, hosts, sizes, time, log, metrics
-direct     the short way to the search, past the router
-searching  the search, and when it is worth a thread
-routes     the rest of the API
-operations what both have in common: who may ask, how they are described, how much they take
-wire       the shapes of requests and answers
-bodies     JSON, multipart and safetensors bodies into requests
-pictures   how large pictures claim to be, and what they are called
-state      what requests share: the collection, the threads, the counters
-writing    the one writer and its bounded queue
-problems   errors as problem details (RFC 9457)
-metrics    counters and histograms in the text format of Prometheus
-logs       one JSON object a line
-pages      the page, its files and their content policy; no build step
-server     running it: a socket, signals, a graceful stop
-========== ========================================================================================
+================ ==================================================================================
+app              `create_app`: puts the rest together
+settings         limits, tokens and host names
+server           running it: a socket, signals, a graceful stop
+http/guard       what holds for every request: id, headers, hosts, sizes, time, log, counters
+http/problems    errors as problem details (RFC 9457)
+http/counters    counters and histograms in the text format of Prometheus
+http/logs        one JSON object a line
+api/direct       the short way to the search, past the router
+api/searching    the search, and when it is worth a thread
+api/routes       the rest of the API
+api/operations   what both have in common: who may ask, how they are described, how much they take
+api/wire         the shapes of requests and answers
+api/bodies       JSON, multipart and safetensors bodies into requests
+api/pictures     how large pictures claim to be, and what they are called
+api/served       what requests share: the collection, the threads, the counters
+api/writing      the one writer and its bounded queue
+api/pages        the page, its files and their content policy; no build step
+================ ==================================================================================
 
 Searches work on the last committed state and never wait for learning, which one thread does, a
 chunk at a time. Those that take about a millisecond are made at once, as handing them over would

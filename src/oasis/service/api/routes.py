@@ -27,7 +27,7 @@ from oasis.service.api.operations import (
 )
 from oasis.service.api.pictures import check_pixels, media_type
 from oasis.service.api.served import Served, Service
-from oasis.service.http import metrics as prometheus
+from oasis.service.http.counters import MEDIA_TYPE as PROMETHEUS
 from oasis.service.http.problems import Problem
 
 router = APIRouter()
@@ -106,8 +106,8 @@ def _ingest_items(
 
 
 def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> dict[str, Any]:
-    service.metrics.count("oasis_ingested_items_total", "Items ingested.", n=n)
-    service.metrics.observe(
+    service.counters.count("oasis_ingested_items_total", "Items ingested.", n=n)
+    service.counters.observe(
         "oasis_ingest_seconds", "Time to learn and store a chunk.", time.perf_counter() - start
     )
     return {
@@ -281,7 +281,7 @@ async def metrics(service: Served) -> Response:
         ("oasis_writer_queue", "Changes waiting or running.", len(service.queue)),
         ("process_resident_memory_bytes", "Memory that the process holds.", _resident()),
     )
-    return Response(service.metrics.text(gauges), media_type=prometheus.MEDIA_TYPE)
+    return Response(service.counters.text(gauges), media_type=PROMETHEUS)
 
 
 def _resident() -> int:

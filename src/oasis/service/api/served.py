@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from oasis.collection import Collection
 from oasis.service.api.writing import WriterQueue
-from oasis.service.http.metrics import Metrics
+from oasis.service.http.counters import Counters
 from oasis.service.http.problems import Problem, busy
 from oasis.service.settings import Settings
 
@@ -34,7 +34,7 @@ class Service:
     collection: Collection
     settings: Settings
     queue: WriterQueue = field(init=False)
-    metrics: Metrics = field(init=False, default_factory=Metrics)
+    counters: Counters = field(init=False, default_factory=Counters)
     _pool: ThreadPoolExecutor = field(init=False)
     _probing: ThreadPoolExecutor = field(init=False)
 

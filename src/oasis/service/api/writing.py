@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from oasis.service.http.problems import Problem, busy
 
@@ -20,10 +21,33 @@ _FIRST_GUESS = 1.0
 _WEIGHT = 0.3
 
 
-def leave_a_core() -> None:
-    """Let what this thread computes use all cores but one, which is left to searches."""
-    # OpenMP counts its threads by calling thread, so this is for the one that learns to call
-    threadpool_limits(max(1, (os.cpu_count() or 1) - 1))
+class SparedCore:
+    """Lets a change use all cores but one, which is left to searches.
+
+    OpenMP counts threads by calling thread, so its limit is set once, for the thread of the writer.
+    BLAS counts them for the whole process: its limit holds while a change runs, and is taken back
+    after it. Where another thread of the process has set one itself, that one holds.
+    """
+
+    def __init__(self) -> None:
+        self._n_threads = max(1, (os.cpu_count() or 1) - 1)
+        self._libraries: ThreadpoolController | None = None
+
+    def enter_thread(self) -> None:
+        """Set the limit of OpenMP for the calling thread, and find the libraries of BLAS."""
+        import scipy.linalg  # noqa: F401 - learning loads it; its BLAS has to be there to be found
+
+        self._libraries = ThreadpoolController()
+        self._libraries.limit(limits=self._n_threads, user_api="openmp")
+
+    def limit(self) -> AbstractContextManager[object]:
+        """Return a context in which BLAS leaves a core."""
+        if self._libraries is None:
+            return nullcontext()
+        limited: AbstractContextManager[object] = self._libraries.limit(
+            limits=self._n_threads, user_api="blas"
+        )
+        return limited
 
 
 class WriterQueue:
@@ -37,8 +61,9 @@ class WriterQueue:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._cores = SparedCore()
         self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="oasis-writer", initializer=leave_a_core
+            1, thread_name_prefix="oasis-writer", initializer=self._cores.enter_thread
         )
         self._guard = threading.Lock()
         self._n = 0
@@ -80,7 +105,8 @@ class WriterQueue:
         self._refuse_when_stopping()
         start = time.perf_counter()
         try:
-            return change()
+            with self._cores.limit():
+                return change()
         finally:
             spent = time.perf_counter() - start
             self._seconds += _WEIGHT * (spent - self._seconds)

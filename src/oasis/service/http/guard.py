@@ -159,13 +159,13 @@ class _Exchange:
         method = self.scope["method"] if route is not None else "other"
         # nothing was sent: the caller hung up
         status = str(self.status or 499)
-        metrics = self.guard.service.metrics
-        metrics.count(
+        counters = self.guard.service.counters
+        counters.count(
             "oasis_requests_total",
             "Requests answered.",
             {"method": method, "route": path, "status": status},
         )
-        metrics.observe(
+        counters.observe(
             "oasis_request_seconds", "Time to answer a request.", seconds, {"route": path}
         )
         client = self.scope.get("client")

@@ -15,12 +15,12 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
-class Metrics:
+class Counters:
     """What has happened so far, by name and labels; any thread may count.
 
-    >>> metrics = Metrics()
-    >>> metrics.count("oasis_requests_total", "Requests answered.", {"status": "200"})
-    >>> print(metrics.text(), end="")
+    >>> counters = Counters()
+    >>> counters.count("oasis_requests_total", "Requests answered.", {"status": "200"})
+    >>> print(counters.text(), end="")
     # HELP oasis_requests_total Requests answered.
     # TYPE oasis_requests_total counter
     oasis_requests_total{status="200"} 1
