@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from oasis.errors import InputError
+
 if TYPE_CHECKING:
     import scipy.sparse as sp
     from typing_extensions import TypeIs
@@ -39,6 +41,39 @@ def is_sparse(matrix: Matrix) -> TypeIs[sp.csr_array]:
     False
     """
     return not isinstance(matrix, np.ndarray)
+
+
+def checked_vector(value: Any, width: int | None = None) -> npt.NDArray[Any]:
+    """Return a (d,) array of finite real numbers, or raise an `InputError` that says what is wrong.
+
+    Half, single and double precision and integers stay as they are. The message lacks its subject,
+    which the caller puts before it.
+
+    >>> checked_vector([1, 2.5]), checked_vector(np.ones(3, dtype=np.float16)).dtype
+    (array([1. , 2.5]), dtype('float16'))
+    >>> checked_vector([1, 2], width=3)
+    Traceback (most recent call last):
+        ...
+    oasis.errors.InputError: has 2 values, expected 3
+    """
+    try:
+        vector = np.asarray(value)
+    except (TypeError, ValueError) as error:  # lists of different lengths in it
+        raise InputError("is no list of numbers") from error
+    if vector.dtype.kind not in "fiu" or vector.ndim != 1:
+        if isinstance(value, (list, np.ndarray)):
+            raise InputError(
+                f"has shape {vector.shape} and type {vector.dtype}, expected a list of numbers"
+            )
+        raise InputError(f"is of type {type(value).__name__}, expected a list of numbers")
+    if not len(vector):
+        raise InputError("is an empty list, expected numbers")
+    if width is not None and len(vector) != width:
+        raise InputError(f"has {len(vector)} values, expected {width}")
+    if vector.dtype.kind == "f" and not np.isfinite(vector).all():
+        at = int(np.argmin(np.isfinite(vector)))
+        raise InputError(f"holds {vector[at]} at position {at}, expected finite numbers")
+    return vector
 
 
 def unit_rows(matrix: Matrix) -> Matrix:

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError
-from oasis.features import efficientnet, image, weights
+from oasis.features import efficientnet, pictures, weights
 from oasis.features.image import EfficientNetLite0, read_pixels
+from oasis.features.thumbnail import MAX_BYTES, SIDE, thumbnail
 from oasis.features.weights import read_weights
 
 Image = pytest.importorskip("PIL.Image")
@@ -321,9 +322,9 @@ def test_tiny_and_narrow_pictures_are_read(size: tuple[int, int]) -> None:
 def test_a_large_jpeg_is_decoded_small_and_looks_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded(drawing(1600, 1200), "JPEG", quality=95)
     decoded = []
-    keep = image._plain_mode
+    keep = pictures._plain_mode
     monkeypatch.setattr(
-        image, "_plain_mode", lambda picture: decoded.append(picture.size) or keep(picture)
+        pictures, "_plain_mode", lambda picture: decoded.append(picture.size) or keep(picture)
     )
     pixels = read_pixels(data)
     assert decoded == [(800, 600)]
@@ -396,6 +397,48 @@ def test_a_damaged_picture_is_read_or_refused_and_nothing_else(place: int, value
             damaged[place % len(data)] = value
             with contextlib.suppress(DataError):
                 assert read_pixels(bytes(damaged), 10**5).shape == (224, 224, 3)
+
+
+def test_arrays_and_pil_images_are_pictures() -> None:
+    array = np.asarray(drawing())
+    truth = read_pixels(encoded(drawing()))
+    assert np.array_equal(read_pixels(array), truth)
+    assert np.array_equal(read_pixels(drawing()), truth)
+    grey = array[..., 0]
+    assert np.array_equal(read_pixels(grey), read_pixels(np.repeat(grey[..., None], 3, axis=2)))
+    clear = np.dstack([array, np.zeros(array.shape[:2], np.uint8)])
+    assert np.all(read_pixels(clear) == 255)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(io.BytesIO(encoded(drawing(), exif=exif))) as turned:
+        assert np.array_equal(read_pixels(turned), np.rot90(truth, -1))
+        assert (turned.size, turned.getexif()[0x0112]) == ((320, 240), 6)  # left as it was
+    for wrong in (
+        array.astype(float),
+        array[..., :2],
+        np.zeros((0, 5), np.uint8),
+        np.zeros(5, np.uint8),
+    ):
+        with pytest.raises(DataError, match="picture is an array of shape"):
+            read_pixels(wrong)
+    with pytest.raises(DataError, match="refused undecoded"):
+        read_pixels(array, max_pixels=100)
+
+
+@pytest.mark.parametrize("size", [(400, 100), (100, 400), (30, 20), (1, 1000)])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "F"])
+def test_thumbnails_show_the_whole_picture(size: tuple[int, int], mode: str) -> None:
+    with Image.open(io.BytesIO(thumbnail(drawing(*size).convert(mode)))) as small:
+        assert (small.format, small.mode) == ("JPEG", "RGB")
+        share = min(1, SIDE / max(size))
+        assert small.size == tuple(max(1, round(share * side)) for side in size)
+    decoded = pictures.open_picture(drawing(*size))
+    assert thumbnail(decoded) == thumbnail(encoded(drawing(*size)))
+
+
+def test_a_thumbnail_of_noise_is_small_enough() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    assert 1000 < len(thumbnail(noise)) <= MAX_BYTES
 
 
 DAMAGEABLE = [encoded(drawing(24, 16), kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF")]

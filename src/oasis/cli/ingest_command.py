@@ -56,13 +56,17 @@ def ingest(
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
     ] = False,
     image_extractor: Annotated[
-        str | None, typer.Option(help="For a new collection: efficientnet (if not given) or none.")
+        str | None,
+        typer.Option(
+            help="For a new collection: efficientnet (if not given), gradients, none, or "
+            "package.module:factory."
+        ),
     ] = None,
     text_extractor: Annotated[
         str | None,
         typer.Option(
-            help="For a new collection: hashed (if not given), none, or a full name such as "
-            "hashed-text-512-binary@1."
+            help="For a new collection: words+meaning (if not given), words, meaning, none, a full "
+            "name such as hashed-text-512-binary@2, or package.module:factory."
         ),
     ] = None,
     thumbnails: Annotated[

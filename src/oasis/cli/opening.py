@@ -6,15 +6,9 @@ from pathlib import Path
 
 from oasis.collection import Collection
 from oasis.collection.feeding import collection_exists
-from oasis.errors import CollectionError, InputError
-from oasis.features.extractor import Embedder, Extractor, embedder_of_name
-from oasis.features.image import EfficientNetLite0
-from oasis.features.text import HashedText
+from oasis.errors import CollectionError
+from oasis.features.extractor import Extractor
 from oasis.model import OASIS
-
-_IMAGE = {"efficientnet": EfficientNetLite0}
-_TEXT = {"hashed": HashedText}
-NONE = "none"
 
 
 def open_to_read(path: Path, index: str | None = None) -> Collection:
@@ -51,14 +45,4 @@ def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extrac
             recorded = opened.stats().extractor
         if recorded is not None:
             return Extractor.from_description(recorded)
-    sources: dict[str, tuple[str, Embedder]] = {}
-    for modality, name, known in (("image", image, _IMAGE), ("text", text, _TEXT)):
-        chosen = next(iter(known)) if name is None else name
-        if chosen != NONE:
-            sources[modality] = (
-                modality,
-                known[chosen]() if chosen in known else embedder_of_name(chosen),
-            )
-    if not sources:
-        raise InputError("neither pictures nor texts are to be used; leave one of them in")
-    return Extractor(sources)
+    return Extractor.of(image, text)

@@ -257,7 +257,7 @@ class Collection(Queries):
         self,
         items: Sequence[Any],
         *,
-        thumbnails: Iterable[bytes | None] | None = None,
+        thumbnails: Iterable[bytes | None] | bool = False,
         strict: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> list[Rejected]:
@@ -266,7 +266,8 @@ class Collection(Queries):
         Parameters
         ----------
         items : sequence of `oasis.items.Item`, or of mappings with the same keys
-        thumbnails : as in `ingest`, one per item
+        thumbnails : bool, or as in `ingest`, one per item
+            True makes them of the items' pictures, which are decoded once for all uses.
         strict : bool
             Raise at the first item that cannot be used, instead of leaving it out.
         progress : callable, optional
@@ -281,14 +282,22 @@ class Collection(Queries):
         """
         self._check_writable()
         items = check_sequence(items, "items")
-        pictures = None if thumbnails is None else list(thumbnails)
+        pictures = None if isinstance(thumbnails, bool) else list(thumbnails)
         if pictures is not None and len(pictures) != len(items):
             raise InputError(f"got {len(pictures)} thumbnails for {len(items)} items")
-        extracted, rejected = extract_items(self._extractor_to_fill(), items, self.known, progress)
+        extracted, rejected = extract_items(
+            self._extractor_to_fill(),
+            items,
+            self.known,
+            progress,
+            with_thumbnails=thumbnails is True,
+        )
         if rejected and strict:
             raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
         if extracted.rows:
-            kept = None if pictures is None else [pictures[row] for row in extracted.rows]
+            kept = extracted.thumbnails
+            if pictures is not None:
+                kept = [pictures[row] for row in extracted.rows]
             self.ingest(extracted.X, extracted.labels, extracted.ids, extracted.payloads, kept)
         return rejected
 

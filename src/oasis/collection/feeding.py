@@ -20,7 +20,6 @@ from oasis.collection.collection import Collection
 from oasis.collection.intake import check_intake
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
-from oasis.features.thumbnail import thumbnails
 from oasis.items import Item, Reject, RejectsFile
 from oasis.items.folder import IMAGE_SUFFIXES
 from oasis.model import OASIS
@@ -187,8 +186,7 @@ def feed(
     learned = collection.stats().n_rounds > 0
 
     def ingest(chunk: list[Item]) -> None:
-        pictures = thumbnails([item.image for item in chunk]) if with_thumbnails else None
-        refused = collection.ingest_items(chunk, thumbnails=pictures, progress=progress)
+        refused = collection.ingest_items(chunk, thumbnails=with_thumbnails, progress=progress)
         for each in refused:
             rejects.write(Reject(chunk[each.row].where, each.id, each.reason))
         summary.rejected += len(refused)

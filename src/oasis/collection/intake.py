@@ -12,7 +12,8 @@ import numpy as np
 from oasis.arrays import has_row
 from oasis.collection.records import Id, Rejected
 from oasis.errors import DuplicateIdError, InputError
-from oasis.features.extractor import Extractor, Features
+from oasis.features.embedders import Features
+from oasis.features.extractor import Extractor
 
 MAX_ID_BYTES = 1024
 MAX_PAYLOAD_BYTES = 1 << 20
@@ -141,13 +142,17 @@ def _utf8(text: str, what: str) -> bytes:
 
 
 class Extracted(NamedTuple):
-    """The items that can be ingested, in their order: rows, features, ids, labels, payloads."""
+    """The items that can be ingested, in their order.
+
+    ``thumbnails`` are None unless they were to be made.
+    """
 
     rows: list[int]
     X: dict[str, Features]
     ids: list[Id]
     labels: list[Any]
     payloads: list[Any]
+    thumbnails: list[bytes | None] | None
 
 
 def extract_items(
@@ -155,16 +160,18 @@ def extract_items(
     items: Sequence[Any],
     known: Callable[[list[Id]], set[Id]],
     progress: Callable[[int], object] | None,
+    *,
+    with_thumbnails: bool,
 ) -> tuple[Extracted, list[Rejected]]:
     """Return what can be ingested of raw items, and what cannot, by row.
 
     An item is an object with ``id``, ``labels`` and ``payload`` beside the fields of the extractor,
-    or a mapping with such keys. ``known`` says which ids are in the collection already: their items
-    are left out before anything is extracted, and so are those that have none of the fields.
+    or a mapping with such keys; it may have ``vectors`` by modality. ``known`` says which ids are
+    in the collection already: their items are left out before anything is extracted, and so are
+    those that have none of the fields.
     """
     ids = [check_id(_field(item, "id")) for item in items]
     there = known(ids)
-    fields = sorted({field for field, _ in extractor.sources.values()})
     rejected: list[Rejected] = []
     seen: set[Id] = set()
     rows: list[int] = []
@@ -173,13 +180,17 @@ def extract_items(
             rejected.append(Rejected(row, each, f"id {each!r} is in the collection already"))
         elif each in seen:
             rejected.append(Rejected(row, each, f"id {each!r} is given more than once"))
-        elif all(_is_nothing(_field(items[row], field)) for field in fields):
-            reason = f"it has nothing to learn from; expected one of {fields}"
+        elif not extractor.has_anything(items[row]):
+            reason = f"it has nothing to learn from; expected one of {extractor.fields}"
             rejected.append(Rejected(row, each, reason))
         else:
             seen.add(each)
             rows.append(row)
-    X, failures = extractor.extract([items[row] for row in rows], progress)
+    new, made = [items[row] for row in rows], None
+    if with_thumbnails:
+        X, failures, made = extractor.extract_with_thumbnails(new, progress)
+    else:
+        X, failures = extractor.extract(new, progress)
     failed: dict[int, str] = {}
     for failure in failures:
         failed.setdefault(failure.row, f"{failure.modality}: {failure.reason}")
@@ -194,6 +205,7 @@ def extract_items(
         [ids[row] for row in rows],
         [_field(items[row], "labels") for row in rows],
         [_field(items[row], "payload") for row in rows],
+        None if made is None else [made[at] for at in kept],
     )
     return extracted, sorted(rejected, key=lambda each: each.row)
 
@@ -210,7 +222,7 @@ def extract_queries(extractor: Extractor, items: Sequence[Any]) -> dict[str, Fea
     if not some.all():
         raise InputError(
             f"query {int(np.argmin(some))} has nothing to search with; expected one of "
-            f"{sorted(field for field, _ in extractor.sources.values())}"
+            f"{extractor.fields}"
         )
     return X
 
@@ -220,10 +232,6 @@ def check_sequence(items: Any, what: str) -> Sequence[Any]:
     if isinstance(items, (str, bytes, Mapping)) or not hasattr(items, "__iter__"):
         raise InputError(f"{what} must be a list of items, got {type(items).__name__}")
     return items if isinstance(items, Sequence) else list(items)
-
-
-def _is_nothing(raw: Any) -> bool:
-    return raw is None or (isinstance(raw, str) and not raw.strip())
 
 
 def _field(item: Any, name: str) -> Any:

@@ -34,7 +34,7 @@ def extractor() -> Extractor:
     return Extractor(
         {
             "image": ("image", Gradients()),
-            "text": ("text", HashedText(stop_words="english")),
+            "text": ("text", HashedText()),
         }
     )
 

@@ -16,7 +16,7 @@ from oasis.datasets.dataset import (
     Dataset,
 )
 from oasis.datasets.icons import Icon
-from oasis.features.extractor import Features
+from oasis.features.embedders import Features
 from oasis.items import Item
 from oasis.metrics import average_precision, chance_map, mean_average_precision
 from oasis.streams import Round, rounds, runbook

@@ -1,10 +1,15 @@
 """Raw text and pictures turned into vectors.
 
 ============  =====================================================================
+`extractor`   which field of an item feeds which modality, through which embedder
+`embedders`   what an embedder is; any callable as one, by itself or by its name
 `text`        words hashed into a bag of words (CSR), no vocabulary to keep
+`words`       the words of a text: folded, without stop words, stemmed
+`meaning`     the mean word vector of a text
 `image`       pictures through EfficientNet-Lite0 (extra ``images``)
 `gradients`   pictures by their oriented gradients, for drawings
-`extractor`   which field of an item feeds which modality, through which embedder
+`pictures`    pictures decoded, from files, bytes, PIL images and arrays
+`thumbnail`   small pictures to be shown
 ============  =====================================================================
 
 Below `image`: `efficientnet` (the net as an ONNX graph), `weights` (the file of tensors it is made

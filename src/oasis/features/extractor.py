@@ -1,114 +1,49 @@
-"""Which field of an item feeds which modality, through which embedder.
-
-An embedder has a name that states everything its features depend on, version included, so a
-collection can record the extractor it was filled with and refuse another one.
-"""
+"""Which field of an item feeds which modality, through which embedder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.errors import InputError
+from oasis.errors import DataError, InputError
+from oasis.features.embedders import (
+    Embedder,
+    Features,
+    Function,
+    Given,
+    Named,
+    PictureEmbedder,
+    SparseEmbedder,
+    embedder_of_name,
+    spread,
+    stacked,
+)
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
+from oasis.features.meaning import Meaning
+from oasis.features.pictures import MAX_PIXELS, ahead, n_workers, open_picture
 from oasis.features.text import HashedText
+from oasis.features.thumbnail import thumbnail
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+BATCH = 32
+"""Items whose features are made at once."""
 
-Features: TypeAlias = "npt.NDArray[np.float32] | sp.csr_array"
-"""One modality: (n, n_features) float32, dense or CSR."""
-
-_BATCH = 32
-
-
-class Embedder(Protocol):
-    """Turns raw values into features.
-
-    ``embed`` returns one row per raw value and, by row, why there are no features; such a row is
-    zero. An `Extractor` never passes None, but it may pass an empty list.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def n_features(self) -> int: ...
-
-    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
-
-
-class Function:
-    """An embedder made of any callable: a list of raw values in, an (n, n_features) array out.
-
-    When the callable raises, it is asked again for each value alone, and the values that make it
-    raise are failures. A result of another shape is the callable's mistake and raises `InputError`.
-
-    Parameters
-    ----------
-    name : str
-        States everything that the features depend on, such as "clip-vit-b32@1".
-    function : callable
-    n_features : int
-
-    Examples
-    --------
-    >>> length = Function("length@1", lambda texts: [[len(text)] for text in texts], n_features=1)
-    >>> X, failures = length.embed(["four", 4])
-    >>> X.tolist(), failures
-    ([[4.0], [0.0]], {1: "TypeError: object of type 'int' has no len()"})
-    """
-
-    def __init__(self, name: str, function: Callable[[list[Any]], Any], n_features: int) -> None:
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"an embedder's name is a text that is not empty, got {name!r}")
-        if not callable(function):
-            raise InputError(f"embedder {name!r} must be callable, got {type(function).__name__}")
-        if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
-            raise InputError(f"n_features must be a positive int, got {n_features!r}")
-        self.name = name
-        self.function = function
-        self.n_features = n_features
-
-    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
-        """Return the features of the raw values, and why a row has none."""
-        if not len(raws):
-            return np.zeros((0, self.n_features), dtype=np.float32), {}
-        try:
-            values = self.function(list(raws))
-        except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
-            if len(raws) == 1:
-                reason = f"{type(error).__name__}: {error}"
-                return np.zeros((1, self.n_features), dtype=np.float32), {0: reason}
-            parts = [self.embed([raw]) for raw in raws]
-            return _stack([X for X, _ in parts]), {
-                row: reasons[0] for row, (_, reasons) in enumerate(parts) if reasons
-            }
-        X = self._check(values, len(raws))
-        with np.errstate(invalid="ignore"):  # infinities of both signs in one row
-            finite = np.isfinite(X.sum(axis=1, dtype=np.float64))
-        rows = np.flatnonzero(finite)
-        failures = {int(row): "its features are not finite" for row in np.flatnonzero(~finite)}
-        return _spread(X[rows] if failures else X, rows, len(raws)), failures
-
-    def _check(self, values: Any, n: int) -> Features:
-        try:
-            X: Features = _as_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
-            with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
-                X = X.astype(np.float32, copy=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"embedder {self.name!r} returned no array of numbers") from error
-        if X.shape != (n, self.n_features):
-            raise InputError(
-                f"embedder {self.name!r} returned shape {X.shape} for {n} values, expected "
-                f"{(n, self.n_features)}"
-            )
-        return X
+NONE = "none"
+_IMAGE_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
+    "efficientnet": {"image": EfficientNetLite0},
+    "gradients": {"image": Gradients},
+    NONE: {},
+}
+_TEXT_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
+    "words+meaning": {"text": HashedText, "meaning": Meaning},
+    "words": {"text": HashedText},
+    "meaning": {"meaning": Meaning},
+    NONE: {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +55,19 @@ class Failure:
     reason: str
 
 
+class Extraction(NamedTuple):
+    """What was made of items: features by modality, failures by row, and thumbnails."""
+
+    X: dict[str, Features]
+    failures: list[Failure]
+    thumbnails: list[bytes | None]
+
+
 class Extractor:
     """Which field feeds which modality, through which embedder.
+
+    An item may bring vectors for any of the modalities, under ``vectors``; they are taken as they
+    are, and nothing is made of its field.
 
     Parameters
     ----------
@@ -132,7 +78,7 @@ class Extractor:
     --------
     >>> extractor = Extractor({"text": ("caption", HashedText(n_features=16))})
     >>> extractor.name
-    'text<-caption:hashed-text-16-tf@1'
+    'text<-caption:hashed-text-16-tf@2'
     >>> X, failures = extractor.extract([{"caption": "a red boat"}, {}])
     >>> X["text"].shape, abs(X["text"]).sum(axis=1).tolist(), failures
     ((2, 16), [2.0, 0.0], [])
@@ -160,17 +106,72 @@ class Extractor:
     def default(cls) -> Self:
         """Return the extractor for items with a picture, a text, or both.
 
+        A text gives two modalities: its words as "text", its meaning as "meaning".
+
         >>> Extractor.default().n_features
-        {'image': 1280, 'text': 2048}
+        {'image': 1280, 'text': 2048, 'meaning': 256}
         """
-        return cls({"image": ("image", EfficientNetLite0()), "text": ("text", HashedText())})
+        return cls.of()
+
+    @classmethod
+    def of(
+        cls,
+        image: str | None = None,
+        text: str | None = None,
+        vectors: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Return an extractor by the names of its embedders.
+
+        Parameters
+        ----------
+        image : str, optional
+            For pictures: "efficientnet", "gradients", "none", a full name, or
+            ``package.module:factory``.
+        text : str, optional
+            For texts: "words+meaning", "words", "meaning", "none", a full name, or
+            ``package.module:factory``.
+        vectors : mapping of modality to number of values, optional
+            Modalities whose features come with the items. If there are any, pictures and texts are
+            used only where ``image`` or ``text`` says how; otherwise the first choices above hold.
+
+        Examples
+        --------
+        >>> Extractor.of(image="none", text="words").n_features
+        {'text': 2048}
+        >>> Extractor.of(vectors={"image": 512}).name
+        'image<-image:given-512'
+        """
+        unsaid = NONE if vectors else None
+        image = image or unsaid or "efficientnet"
+        text = text or unsaid or "words+meaning"
+        sources: dict[str, tuple[str, Embedder]] = {}
+        for source, choice, choices, takes in (
+            ("image", image, _IMAGE_CHOICES, "picture"),
+            ("text", text, _TEXT_CHOICES, "text"),
+        ):
+            if choice in choices:
+                for modality, make in choices[choice].items():
+                    sources[modality] = (source, make())
+            else:
+                sources[source] = (source, embedder_of_name(choice, takes))
+        for modality, width in (vectors or {}).items():
+            if modality not in sources:
+                sources[modality] = (modality, Given(width))
+            elif (made := sources[modality][1].n_features) != width:
+                raise InputError(
+                    f"the vectors of modality {modality!r} have {width} values, "
+                    f"{sources[modality][1].name!r} makes {made}"
+                )
+        if not sources:
+            raise InputError("neither pictures nor texts are to be used; leave one of them in")
+        return cls(sources)
 
     @property
     def name(self) -> str:
         """Everything that the features depend on, in one line; equal names, equal features."""
         return " ".join(
-            f"{modality}<-{field}:{embedder.name}"
-            for modality, (field, embedder) in sorted(self.sources.items())
+            f"{modality}<-{source}:{embedder.name}"
+            for modality, (source, embedder) in sorted(self.sources.items())
         )
 
     @property
@@ -178,10 +179,27 @@ class Extractor:
         """Modality name -> number of features."""
         return {modality: embedder.n_features for modality, (_, embedder) in self.sources.items()}
 
+    @property
+    def fields(self) -> list[str]:
+        """The fields of an item that are used, in order of name."""
+        return sorted({source for source, _ in self.sources.values()})
+
+    def has_anything(self, item: object) -> bool:
+        """Return whether there is something to make features of: a vector, or a filled field.
+
+        >>> extractor = Extractor.of(image="none")
+        >>> extractor.has_anything({"text": " "}), extractor.has_anything({"text": "a boat"})
+        (False, True)
+        """
+        raws = [_raw(item, source, embedder) for source, embedder in self.sources.values()]
+        filled = [raw for raw in raws if not (isinstance(raw, str) and not raw.strip())]
+        return bool(_vectors(item)) or any(raw is not None for raw in filled)
+
     def extract(
         self,
         items: Sequence[object],
         progress: Callable[[int], object] | None = None,
+        *,
         dense: bool = False,
     ) -> tuple[dict[str, Features], list[Failure]]:
         """Return the features of items by modality, and the items that have to be left out.
@@ -193,8 +211,7 @@ class Extractor:
         progress : callable, optional
             Called after every batch of at most 32 items with the number of items in it.
         dense : bool
-            Hashed text as dense rows, for a few queries: that needs no SciPy, whose import takes
-            longer than a search.
+            Return dense arrays where CSR would be returned: for a few queries, without SciPy.
 
         Returns
         -------
@@ -203,43 +220,113 @@ class Extractor:
         failures : list of Failure
             In the order of rows.
         """
+        made = self._extract(items, progress, dense, None)
+        return made.X, made.failures
+
+    def extract_with_thumbnails(
+        self, items: Sequence[object], progress: Callable[[int], object] | None = None
+    ) -> Extraction:
+        """Return what `extract` does, and a thumbnail of each item's picture, decoded once.
+
+        The picture is in the field of the first modality that takes pictures, "image" if there is
+        none. A thumbnail is None where there is no picture, or none that can be read.
+        """
+        taking = [source for source, each in self.sources.values() if each.takes == "picture"]
+        return self._extract(items, progress, False, taking[0] if taking else "image")
+
+    def _extract(
+        self,
+        items: Sequence[object],
+        progress: Callable[[int], object] | None,
+        dense: bool,
+        shown: str | None,
+    ) -> Extraction:
         parts: dict[str, list[Features]] = {modality: [] for modality in self.sources}
         failures: list[Failure] = []
-        for start in range(0, max(len(items), 1), _BATCH):
-            batch = items[start : start + _BATCH]
+        thumbnails: list[bytes | None] = []
+        self._check_vectors(items)
+        start = 0
+        for batch, looks in self._looks(items, shown):
             found: list[Failure] = []
-            for modality, (field, embedder) in self.sources.items():
-                raws = [_raw(item, field) for item in batch]
-                present = np.flatnonzero([raw is not None for raw in raws])
-                given = [raws[row] for row in present]
-                X: Features
-                if dense and isinstance(embedder, HashedText):
-                    X, reasons = embedder.embed_dense(given)
-                else:
-                    X, reasons = embedder.embed(given)
-                parts[modality].append(_spread(X, present, len(batch)))
-                found += [
-                    Failure(start + int(present[row]), modality, reason)
-                    for row, reason in reasons.items()
-                ]
+            for modality, (source, embedder) in self.sources.items():
+                block, reasons = _features(modality, source, embedder, batch, looks, dense)
+                parts[modality].append(block)
+                found += [Failure(start + row, modality, why) for row, why in reasons.items()]
             failures += sorted(found, key=lambda failure: failure.row)
+            thumbnails += [look.thumbnail for look in looks]
+            start += len(batch)
             if progress is not None and len(batch):
                 progress(len(batch))
-        return {modality: _stack(blocks) for modality, blocks in parts.items()}, failures
+        X = {modality: stacked(blocks) for modality, blocks in parts.items()}
+        return Extraction(X, failures, thumbnails)
+
+    def _check_vectors(self, items: Sequence[object]) -> None:
+        for item in items:
+            if unknown := sorted(set(_vectors(item)) - set(self.sources)):
+                raise InputError(
+                    f"an item brings vectors of {unknown[0]!r}, but there are {list(self.sources)}"
+                )
+
+    def _looks(
+        self, items: Sequence[object], shown: str | None
+    ) -> Iterator[tuple[Sequence[object], list[_Look]]]:
+        """Yield batches of items with what was taken of their pictures.
+
+        Threads decode the pictures of the next batch while the caller uses this one.
+        """
+        starts = range(0, max(len(items), 1), BATCH)
+        batches = [items[start : start + BATCH] for start in starts]
+        embedders = [each for _, each in self.sources.values() if _of_pictures(each)]
+        if shown is None and not embedders:
+            yield from ((batch, [_Look() for _ in batch]) for batch in batches)
+            return
+        n_threads = [getattr(each, "n_threads", 0) for each in embedders]
+        n = n_workers(min(filter(None, n_threads), default=0), len(items))
+        with ThreadPoolExecutor(n) as pool:
+            yield from zip(
+                batches, ahead(pool, lambda item: self._look(item, shown), batches), strict=True
+            )
+
+    def _look(self, item: object, shown: str | None) -> _Look:
+        """Return what is needed of an item's pictures, each of them decoded once."""
+        look = _Look()
+        needed: dict[str, dict[str, PictureEmbedder]] = {}
+        given = _vectors(item)
+        for modality, (source, embedder) in self.sources.items():
+            taker = _of_pictures(embedder)
+            if taker is not None and modality not in given:
+                needed.setdefault(source, {})[modality] = taker
+        if shown is not None:
+            needed.setdefault(shown, {})
+        for source, takers in needed.items():
+            raw = _optional(item, source) if not takers else _raw(item, source)
+            if raw is None:
+                continue
+            limits = [getattr(each, "max_pixels", MAX_PIXELS) for each in takers.values()]
+            try:
+                picture = open_picture(raw, min(limits, default=MAX_PIXELS))
+                for modality, taker in takers.items():
+                    look.prepared[modality] = taker.prepare(picture)
+                if source == shown:
+                    look.thumbnail = thumbnail(picture)
+            except DataError as error:
+                look.reasons |= dict.fromkeys(takers, str(error))
+        return look
 
     def describe(self) -> dict[str, Any]:
         """Return what `from_description` needs, as plain JSON values.
 
         >>> Extractor({"text": ("text", HashedText())}).describe()
-        {'text': {'field': 'text', 'embedder': 'hashed-text-2048-tf@1', 'n_features': 2048}}
+        {'text': {'field': 'text', 'embedder': 'hashed-text-2048-tf@2', 'n_features': 2048}}
         """
         return {
             modality: {
-                "field": field,
+                "field": source,
                 "embedder": embedder.name,
                 "n_features": embedder.n_features,
+                **({"takes": embedder.takes} if isinstance(embedder, Named) else {}),
             }
-            for modality, (field, embedder) in self.sources.items()
+            for modality, (source, embedder) in self.sources.items()
         }
 
     @classmethod
@@ -248,7 +335,7 @@ class Extractor:
         description: Mapping[str, Any],
         functions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
     ) -> Self:
-        """Return the extractor that `describe` described.
+        """Return the extractor that `describe` described; nothing is imported yet.
 
         Parameters
         ----------
@@ -259,10 +346,10 @@ class Extractor:
         sources: dict[str, tuple[str, Embedder]] = {}
         for modality, entry in description.items():
             match entry:
-                case {"field": str(field), "embedder": str(name), "n_features": int(n_features)}:
+                case {"field": str(source), "embedder": str(name), "n_features": int(n_features)}:
                     function = (functions or {}).get(name)
                     embedder: Embedder = (
-                        embedder_of_name(name)
+                        embedder_of_name(name, entry.get("takes"), n_features)
                         if function is None
                         else Function(name, function, n_features)
                     )
@@ -271,7 +358,7 @@ class Extractor:
                             f"embedder {name!r} gives {embedder.n_features} features, the "
                             f"description says {n_features}"
                         )
-                    sources[modality] = (field, embedder)
+                    sources[modality] = (source, embedder)
                 case _:
                     raise InputError(
                         f"modality {modality!r} is described by {entry!r}, expected field, "
@@ -282,11 +369,14 @@ class Extractor:
     def check_same(self, description: Mapping[str, Any]) -> None:
         """Raise `InputError` unless a recorded description gives the same features as this one.
 
+        Of vectors made elsewhere the number of values alone is known, so any embedder that makes as
+        many passes.
+
         >>> recorded = Extractor({"text": ("text", HashedText())}).describe()
         >>> Extractor({"text": ("text", HashedText(weighting="binary"))}).check_same(recorded)
         Traceback (most recent call last):
             ...
-        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-binary@1' ...
+        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-binary@2' ...
         """
         own = self.describe()
         if set(own) != set(description):
@@ -295,71 +385,101 @@ class Extractor:
             )
         for modality, entry in own.items():
             recorded = description[modality]
+            n_features = entry["n_features"]
+            given = Given(n_features).name in (entry["embedder"], recorded.get("embedder"))
             # the field may be called otherwise in another file; what is made of it may not
-            for key in ("embedder", "n_features"):
-                if entry[key] != recorded.get(key):
-                    raise InputError(
-                        f"modality {modality!r} is made by {entry['embedder']!r} with "
-                        f"{entry['n_features']} features, but {recorded.get('embedder')!r} with "
-                        f"{recorded.get('n_features')} is recorded; use that one"
-                    )
+            if n_features != recorded.get("n_features") or not (
+                given or entry["embedder"] == recorded.get("embedder")
+            ):
+                raise InputError(
+                    f"modality {modality!r} is made by {entry['embedder']!r} with {n_features} "
+                    f"features, but {recorded.get('embedder')!r} with "
+                    f"{recorded.get('n_features')} is recorded; use that one"
+                )
 
 
-def embedder_of_name(name: str) -> Embedder:
-    """Return the embedder of ours that has this name.
+@dataclass(slots=True)
+class _Look:
+    """What was taken of an item's pictures: by modality, or why nothing was; a thumbnail."""
 
-    >>> embedder_of_name("hashed-text-512-tf@1").n_features
-    512
-    """
-    if name == EfficientNetLite0.name:
-        return EfficientNetLite0()
-    if name == Gradients.name:
-        return Gradients()
-    text = HashedText.from_name(name)
-    if text is None:
+    prepared: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    thumbnail: bytes | None = None
+
+
+def _features(
+    modality: str,
+    source: str,
+    embedder: Embedder,
+    batch: Sequence[object],
+    looks: Sequence[_Look],
+    dense: bool,
+) -> tuple[Features, dict[int, str]]:
+    """Return the features of a batch in one modality, and why a row has none."""
+    vectors = {
+        row: given[modality] for row, given in enumerate(map(_vectors, batch)) if modality in given
+    }
+    reasons: dict[int, str] = {}
+    if (taker := _of_pictures(embedder)) is not None:
+        rows = [row for row, look in enumerate(looks) if modality in look.prepared]
+        reasons = {
+            row: look.reasons[modality]
+            for row, look in enumerate(looks)
+            if modality in look.reasons
+        }
+        X, failed = taker.embed_prepared([looks[row].prepared[modality] for row in rows])
+    else:
+        raws = [
+            None if row in vectors else _raw(item, source, embedder)
+            for row, item in enumerate(batch)
+        ]
+        rows = [row for row, raw in enumerate(raws) if raw is not None]
+        present = [raws[row] for row in rows]
+        if dense and isinstance(embedder, SparseEmbedder):
+            X, failed = embedder.embed_dense(present)
+        else:
+            X, failed = embedder.embed(present)
+    reasons |= {rows[row]: reason for row, reason in failed.items()}
+    if not vectors:
+        return spread(X, np.array(rows, dtype=np.intp), len(batch)), reasons
+    taken, failed = Given(embedder.n_features).embed(list(vectors.values()))
+    reasons |= {list(vectors)[row]: reason for row, reason in failed.items()}
+    # the rows of both in one matrix, and then in the order of the items
+    order = np.array([*rows, *vectors], dtype=np.intp)
+    both = stacked([X, taken]) if rows else taken
+    sorting = np.argsort(order)
+    return spread(both[sorting], order[sorting], len(batch)), reasons
+
+
+def _of_pictures(embedder: Embedder) -> PictureEmbedder | None:
+    # what is found by its name may take texts as well
+    if embedder.takes == "picture" and isinstance(embedder, PictureEmbedder):
+        return embedder
+    return None
+
+
+def _vectors(item: object) -> Mapping[str, Any]:
+    """Return the vectors that an item brings, by modality; those that are None left out."""
+    given = _optional(item, "vectors")
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
         raise InputError(
-            f"no embedder is called {name!r}; known are {EfficientNetLite0.name!r}, "
-            f"{Gradients.name!r} and names like {HashedText().name!r}; pass any other as a "
-            "callable under its name"
+            f"the vectors of an item are {type(given).__name__}, expected a mapping of modality to "
+            "vector"
         )
-    return text
+    return {modality: vector for modality, vector in given.items() if vector is not None}
 
 
-def _raw(item: object, field: str) -> Any:
-    if isinstance(item, Mapping):
-        return item.get(field)
+def _optional(item: object, name: str) -> Any:
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _raw(item: object, name: str, embedder: Embedder | None = None) -> Any:
+    # what is given as a vector is elsewhere than in a field, for most kinds of items
+    if isinstance(item, Mapping) or isinstance(embedder, Given):
+        return _optional(item, name)
     try:
-        return getattr(item, field)
+        return getattr(item, name)
     except AttributeError:
-        raise InputError(f"an item of type {type(item).__name__} has no field {field!r}") from None
-
-
-def _spread(X: Features, rows: npt.NDArray[np.intp], n: int) -> Features:
-    """Return an (n, d) matrix with the rows of X at ``rows``, in order, and zeros elsewhere."""
-    if len(rows) == n:
-        return X
-    if isinstance(X, np.ndarray):
-        dense = np.zeros((n, X.shape[1]), dtype=np.float32)
-        dense[rows] = X
-        return dense
-    lengths = np.zeros(n + 1, dtype=X.indptr.dtype)
-    lengths[rows + 1] = np.diff(X.indptr)
-    return type(X)((X.data, X.indices, np.cumsum(lengths)), shape=(n, X.shape[1]))
-
-
-def _stack(blocks: list[Features]) -> Features:
-    if len(blocks) == 1:
-        return blocks[0]
-    dense = [block for block in blocks if isinstance(block, np.ndarray)]
-    if len(dense) == len(blocks):
-        return np.concatenate(dense)
-    import scipy.sparse as sp
-
-    sparse: sp.csr_array = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
-    return sparse
-
-
-def _as_csr(values: Any) -> sp.csr_array:
-    import scipy.sparse as sp
-
-    return sp.csr_array(values)
+        raise InputError(f"an item of type {type(item).__name__} has no field {name!r}") from None

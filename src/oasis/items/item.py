@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import checked_vector
 from oasis.errors import DataError, InputError
 
 _INT64 = range(-(2**63), 2**63)
@@ -173,7 +173,7 @@ class ItemBuilder:
 
     def _vector(self, value: Any, modality: str, column: str) -> Vector:
         try:
-            return check_vector(value, self._widths.get(modality))
+            return checked_vector(value, self._widths.get(modality))
         except InputError as error:
             raise Refused(f"{column!r} {error}") from error
 
@@ -200,35 +200,6 @@ def _labels(value: Any, name: str | None) -> tuple[str, ...]:
         if not label.strip():
             raise Refused(f"{name!r} holds an empty text")
     return tuple(dict.fromkeys(label.strip() for label in value))
-
-
-def check_vector(value: Any, width: int | None = None) -> Vector:
-    """Return a vector as an array, or raise an `InputError` that says what is wrong with it.
-
-    Half, single and double precision and integers stay as they are. The message lacks its subject,
-    which the caller puts before it.
-
-    >>> check_vector([1, 2.5]), check_vector(np.ones(3, dtype=np.float16)).dtype
-    (array([1. , 2.5]), dtype('float16'))
-    >>> check_vector([1, 2], width=3)
-    Traceback (most recent call last):
-        ...
-    oasis.errors.InputError: has 2 values, expected 3
-    """
-    try:
-        vector = np.asarray(value)
-    except (TypeError, ValueError) as error:  # lists of different lengths in it
-        raise InputError("is no list of numbers") from error
-    if vector.dtype.kind not in "fiu" or vector.ndim != 1:
-        raise InputError(f"is {kind_of(value)}, expected a list of numbers")
-    if not len(vector):
-        raise InputError("is an empty list, expected numbers")
-    if width is not None and len(vector) != width:
-        raise InputError(f"has {len(vector)} values, expected {width}")
-    if vector.dtype.kind == "f" and not np.isfinite(vector).all():
-        at = int(np.argmin(np.isfinite(vector)))
-        raise InputError(f"holds {vector[at]} at position {at}, expected finite numbers")
-    return vector
 
 
 def field_of(values: Mapping[str, Any], name: str | None) -> Any:

@@ -7,20 +7,18 @@ it again and notices when it has become another one.
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import DataError, FormatError, InputError, UnknownWordError
 from oasis.labels.files import Vector, find_words, fingerprint
+from oasis.wordllama import word_vectors
 
 State: TypeAlias = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
 """What is saved: JSON-able facts, and arrays by name."""
@@ -144,8 +142,8 @@ class WordLlamaWords(WordSource):
 
     Vectors have unit length: as they come, the longest is several times the shortest, and would
     drown the other labels of a sample. A name's words, joined by a space, are cut into subwords,
-    so every name with a letter or a digit in it has a vector. The model is loaded on first use,
-    once per process (about 0.7 s, 33 MB).
+    so every name with a letter or a digit in it has a vector. They are loaded on first use; see
+    `oasis.wordllama`.
     """
 
     def __init__(self, version: str | None = None, checksum: str | None = None) -> None:
@@ -156,15 +154,15 @@ class WordLlamaWords(WordSource):
         unknown = {name: "" for name, text in texts.items() if not text}
         if unknown:
             raise _unknown(unknown, self, "use a name with a letter in it, or a mapping")
-        model, version, checksum = _wordllama()
+        words = word_vectors()
+        version, checksum = words.version, words.checksum
         if self._checksum not in (None, checksum):
             raise DataError(
                 f"wordllama {version} has other word vectors than wordllama {self._version}, with "
                 "which this label space was made; install that version"
             )
         self._version, self._checksum = version, checksum
-        # one at a time: a vector must not depend on how much its neighbours were padded
-        vectors = np.array([model.embed(texts[name])[0] for name in names], dtype=np.float64)
+        vectors = words.embed([texts[name] for name in names]).astype(np.float64)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
 
@@ -305,35 +303,3 @@ def _unknown(unknown: Mapping[str, str], source: WordSource, way_out: str) -> Un
     return UnknownWordError(
         f"{what} has no vector in {source}: {way_out}, or use labels='orthogonal'{more}"
     )
-
-
-class _Embedder(Protocol):
-    def embed(self, texts: str) -> npt.NDArray[np.float32]: ...
-
-
-@cache
-def _wordllama() -> tuple[_Embedder, str, str]:
-    """Load WordLlama from its own package; also return its version and checksum."""
-    # importing it configures logging for the whole process, unless someone has done so before
-    root, placeholder = logging.getLogger(), logging.NullHandler()
-    root.addHandler(placeholder)
-    try:
-        import wordllama
-    finally:
-        root.removeHandler(placeholder)
-    folder = Path(wordllama.__file__).parent
-    config, width = "l2_supercat", 256
-    files = (
-        folder / "weights" / f"{config}_{width}.safetensors",
-        folder / "tokenizers" / f"{config}_tokenizer_config.json",
-    )
-    try:
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
-        # without a folder and with downloads it would look for its tokenizer on the network
-        model = wordllama.WordLlama.load(config, cache_dir=folder, dim=width, disable_download=True)
-    except OSError as error:
-        raise DataError(
-            f"the word vectors of the package wordllama are missing ({error}); install it anew "
-            "with: pip install --force-reinstall wordllama"
-        ) from error
-    return model, str(wordllama.__version__), digest.hexdigest()

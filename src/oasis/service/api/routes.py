@@ -10,8 +10,7 @@ from zlib import crc32
 
 from fastapi import APIRouter, Query, Request, Response
 
-from oasis.errors import DataError, InputError
-from oasis.features.thumbnail import thumbnail
+from oasis.errors import InputError
 from oasis.service.api import wire
 from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
 from oasis.service.api.operations import (
@@ -57,8 +56,8 @@ async def ingest(request: Request, service: Served) -> Response:
     for row, item in enumerate(items):
         if item["text"] is None and item["image"] is None:
             raise at_pointer(f"/items/{row}", f"item {row} has neither a text nor a picture")
-    pictures = await service.read(lambda: _thumbnails(service, body, items))
-    return wire.answer(await service.change(lambda: _ingest_items(service, body, items, pictures)))
+    await service.read(lambda: _check_pictures(service, items))
+    return wire.answer(await service.change(lambda: _ingest_items(service, body, items)))
 
 
 def _ingest_vectors(
@@ -72,35 +71,22 @@ def _ingest_vectors(
     return _ingested(service, n_rows(X), [], start)
 
 
-def _thumbnails(
-    service: Service, body: Body[wire.IngestRequest], items: list[dict[str, Any]]
-) -> list[bytes | None]:
-    """Return the thumbnails given, or made; a picture with too many pixels is refused here."""
-    limit = service.settings.limits.pixels
+def _check_pictures(service: Service, items: list[dict[str, Any]]) -> None:
+    """Refuse a picture with too many pixels, before anything is decoded."""
     for item in items:
         if item["image"] is not None:
-            check_pixels(item["image"], limit)
-    if body.request.thumbnails is not None:
-        return body.request.thumbnails
-    return [_thumbnail(item["image"], limit) for item in items]
-
-
-def _thumbnail(picture: bytes | None, limit: int) -> bytes | None:
-    try:
-        return None if picture is None else thumbnail(picture, limit)
-    except DataError:
-        return None  # the item is left out, and why is said where its features are made
+            check_pixels(item["image"], service.settings.limits.pixels)
 
 
 def _ingest_items(
     service: Service,
     body: Body[wire.IngestRequest],
     items: list[dict[str, Any]],
-    pictures: list[bytes | None],
 ) -> dict[str, Any]:
     start = time.perf_counter()
+    given = body.request.thumbnails
     rejected = service.collection.ingest_items(
-        items, thumbnails=pictures, strict=body.request.strict
+        items, thumbnails=True if given is None else given, strict=body.request.strict
     )
     return _ingested(service, len(items) - len(rejected), rejected, start)
 

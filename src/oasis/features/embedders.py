@@ -1,0 +1,356 @@
+"""What makes features of raw values: ours, any callable, one found by its name, or none.
+
+An embedder has a name that states everything its features depend on, version included, so a
+collection can record the extractor it was filled with and refuse another one.
+
+==============================  ==================================================================
+``efficientnet-lite0@1``        `oasis.features.image.EfficientNetLite0`
+``glyph-gradients-48@1``        `oasis.features.gradients.Gradients`
+``hashed-text-2048-tf@2``       `oasis.features.text.HashedText`, by its settings
+``wordllama-256@1``             `oasis.features.meaning.Meaning`
+``package.module:factory``      `Named`: a callable that anyone may write
+``given-768``                   `Given`: vectors made elsewhere, 768 values each
+==============================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Single, checked_vector, is_sparse
+from oasis.errors import InputError
+from oasis.features.gradients import Gradients
+from oasis.features.image import EfficientNetLite0
+from oasis.features.meaning import Meaning
+from oasis.features.pictures import Picture
+from oasis.features.text import HashedText
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+Features: TypeAlias = "Single | sp.csr_array"
+"""One modality: (n, n_features) float32, dense or CSR."""
+
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_GIVEN = re.compile(r"given-([1-9]\d{0,8})", re.ASCII)
+
+
+class Embedder(Protocol):
+    """Turns raw values into features.
+
+    ``takes`` says what a raw value is: "text", "picture", "vector", or "value" for anything.
+    ``embed`` returns one row per raw value and, by row, why there are no features; such a row is
+    zero. An `Extractor` never passes None, but it may pass an empty list.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def takes(self) -> str: ...
+
+    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
+
+
+@runtime_checkable
+class PictureEmbedder(Protocol):
+    """An embedder of pictures in two steps, so that one decoding can serve several uses.
+
+    ``prepare`` takes what it needs of a decoded picture, and may run in any thread;
+    ``embed_prepared`` makes the features of several at once.
+    """
+
+    def prepare(self, picture: Picture) -> Any: ...
+
+    def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
+
+
+@runtime_checkable
+class SparseEmbedder(Protocol):
+    """An embedder whose ``embed`` gives CSR, and that can give the same as a dense array."""
+
+    def embed_dense(self, raws: Sequence[Any]) -> tuple[Single, dict[int, str]]: ...
+
+
+class Function:
+    """An embedder made of any callable: a list of raw values in, an (n, n_features) array out.
+
+    When the callable raises, it is asked again for each value alone, and the values that make it
+    raise are failures. A result of another shape is the callable's mistake and raises `InputError`.
+
+    Parameters
+    ----------
+    name : str
+        States everything that the features depend on, such as "clip-vit-b32@1".
+    function : callable
+    n_features : int
+
+    Examples
+    --------
+    >>> length = Function("length@1", lambda texts: [[len(text)] for text in texts], n_features=1)
+    >>> X, failures = length.embed(["four", 4])
+    >>> X.tolist(), failures
+    ([[4.0], [0.0]], {1: "TypeError: object of type 'int' has no len()"})
+    """
+
+    def __init__(self, name: str, function: Callable[[list[Any]], Any], n_features: int) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"an embedder's name is a text that is not empty, got {name!r}")
+        if not callable(function):
+            raise InputError(f"embedder {name!r} must be callable, got {type(function).__name__}")
+        if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
+            raise InputError(f"n_features must be a positive int, got {n_features!r}")
+        self.name = name
+        self.function = function
+        self.n_features = n_features
+        self.takes = "value"
+
+    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
+        """Return the features of the raw values, and why a row has none."""
+        if not len(raws):
+            return np.zeros((0, self.n_features), dtype=np.float32), {}
+        try:
+            values = self.function(list(raws))
+        except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
+            if len(raws) == 1:
+                reason = f"{type(error).__name__}: {error}"
+                return np.zeros((1, self.n_features), dtype=np.float32), {0: reason}
+            parts = [self.embed([raw]) for raw in raws]
+            return stacked([X for X, _ in parts]), {
+                row: reasons[0] for row, (_, reasons) in enumerate(parts) if reasons
+            }
+        X = self._check(values, len(raws))
+        with np.errstate(invalid="ignore"):  # infinities of both signs in one row
+            finite = np.isfinite(X.sum(axis=1, dtype=np.float64))
+        rows = np.flatnonzero(finite)
+        failures = {int(row): "its features are not finite" for row in np.flatnonzero(~finite)}
+        return spread(X[rows] if failures else X, rows, len(raws)), failures
+
+    def _check(self, values: Any, n: int) -> Features:
+        try:
+            X: Features = _as_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
+            with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
+                X = X.astype(np.float32, copy=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"embedder {self.name!r} returned no array of numbers") from error
+        if X.shape != (n, self.n_features):
+            raise InputError(
+                f"embedder {self.name!r} returned shape {X.shape} for {n} values, expected "
+                f"{(n, self.n_features)}"
+            )
+        return X
+
+
+class Given:
+    """Takes vectors that were made elsewhere as they are.
+
+    Parameters
+    ----------
+    n_features : int
+        Values of a vector.
+
+    Examples
+    --------
+    >>> X, failures = Given(2).embed([[1, 2], [1, 2, 3], "text"])
+    >>> X.tolist(), failures[1]
+    ([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], 'the vector has 3 values, expected 2')
+    """
+
+    takes = "vector"
+
+    def __init__(self, n_features: int) -> None:
+        if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
+            raise InputError(f"n_features must be a positive int, got {n_features!r}")
+        self.n_features = n_features
+
+    @property
+    def name(self) -> str:
+        return f"given-{self.n_features}"
+
+    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
+        """Return the vectors as float32 rows, and why a row has none: its length, NaN, its type."""
+        X = np.zeros((len(raws), self.n_features), dtype=np.float32)
+        failures: dict[int, str] = {}
+        for row, raw in enumerate(raws):
+            try:
+                with np.errstate(over="ignore"):
+                    vector = checked_vector(raw, self.n_features).astype(np.float32)
+                    X[row] = checked_vector(vector)  # too large for float32
+            except InputError as error:
+                failures[row] = f"the vector {error}"
+        return X, failures
+
+
+class Named:
+    """An embedder found by its name: ``package.module:factory``.
+
+    The factory is called without arguments and returns a callable that maps a list to an (n, d)
+    array: a list of texts, or of pictures as PIL images (RGB, upright, shorter side at most 1,024
+    pixels). It is imported and called when features are first needed, or their number. So a
+    collection that records such a name runs that code when raw items are ingested or searched.
+
+    Parameters
+    ----------
+    name : str
+    takes : {"text", "picture"}
+    n_features : int, optional
+        If not given: the callable's attribute ``n_features``, or what it makes of one value.
+    """
+
+    def __init__(self, name: str, takes: str, n_features: int | None = None) -> None:
+        if not _PATH.fullmatch(name):
+            raise InputError(f"an embedder is named package.module:factory, got {name!r}")
+        if takes not in ("text", "picture"):
+            raise InputError(f"an embedder takes 'text' or 'picture', got {takes!r}")
+        self.name = name
+        self.takes = takes
+        self._n_features = n_features
+        self._function: Function | None = None
+
+    @property
+    def n_features(self) -> int:
+        if self._n_features is None:
+            self._n_features = self._load().n_features
+        return self._n_features
+
+    def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
+        """Return the features of texts, or of PIL images, and why a row has none."""
+        if not len(raws):
+            return np.zeros((0, self.n_features), dtype=np.float32), {}
+        return self._load().embed(raws)
+
+    def prepare(self, picture: Picture) -> Any:
+        """Return a decoded picture as a PIL image."""
+        return picture.rgb()
+
+    def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Features, dict[int, str]]:
+        """Return the features of PIL images."""
+        return self.embed(prepared)
+
+    def _load(self) -> Function:
+        if self._function is None:
+            function = _made_by(self.name)
+            n_features = self._n_features or getattr(function, "n_features", None)
+            if n_features is None:
+                n_features = self._width_of(function)
+            self._function = Function(self.name, function, int(n_features))
+        return self._function
+
+    def _width_of(self, function: Callable[[list[Any]], Any]) -> int:
+        """Return how many features the function makes, by asking it for those of one value."""
+        raw: Any = "a word"
+        if self.takes == "picture":
+            from PIL import Image
+
+            raw = Image.new("RGB", (64, 64), "grey")
+        try:
+            shape = np.shape(function([raw]))
+        except Exception as error:
+            raise InputError(
+                f"embedder {self.name!r} raised {type(error).__name__}: {error}"
+            ) from error
+        if len(shape) != 2 or shape[0] != 1 or not shape[1]:
+            raise InputError(
+                f"embedder {self.name!r} returned shape {shape} for one value, expected (1, d)"
+            )
+        return int(shape[1])
+
+
+def _made_by(name: str) -> Callable[[list[Any]], Any]:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+        made = found()
+    except ImportError as error:
+        raise InputError(
+            f"embedder {name!r} cannot be loaded: {error}; install its package, or add the folder "
+            "that holds it to PYTHONPATH"
+        ) from error
+    except Exception as error:  # a stranger's module may raise anything
+        raise InputError(
+            f"embedder {name!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(made):
+        raise InputError(
+            f"embedder {name!r} cannot be loaded: {path}() returned {type(made).__name__}, "
+            "expected a callable that maps a list to vectors"
+        )
+    return made  # type: ignore[no-any-return]
+
+
+def embedder_of_name(
+    name: str, takes: str | None = None, n_features: int | None = None
+) -> Embedder:
+    """Return the embedder that has this name.
+
+    Parameters
+    ----------
+    name : str
+    takes : {"text", "picture"}, optional
+        What a ``package.module:factory`` takes.
+    n_features : int, optional
+        How many features it makes, if that is known.
+
+    Examples
+    --------
+    >>> embedder_of_name("hashed-text-512-tf@2").n_features
+    512
+    """
+    for known in (EfficientNetLite0, Gradients, Meaning):
+        if name == known.name:
+            return known()
+    text = HashedText.from_name(name)
+    if text is not None:
+        return text
+    if given := _GIVEN.fullmatch(name):
+        return Given(int(given[1]))
+    if takes is not None and _PATH.fullmatch(name):
+        return Named(name, takes, n_features)
+    raise InputError(
+        f"no embedder is called {name!r}; known are {EfficientNetLite0.name!r}, "
+        f"{Gradients.name!r}, {Meaning.name!r}, names like {HashedText().name!r}, and "
+        "package.module:factory; pass any other as a callable under its name"
+    )
+
+
+def spread(X: Features, rows: npt.NDArray[np.intp], n: int) -> Features:
+    """Return an (n, d) matrix with the rows of X at ``rows``, in order, and zeros elsewhere."""
+    if len(rows) == n:
+        return X
+    if not is_sparse(X):
+        dense = np.zeros((n, X.shape[1]), dtype=np.float32)
+        dense[rows] = X
+        return dense
+    lengths = np.zeros(n + 1, dtype=X.indptr.dtype)
+    lengths[rows + 1] = np.diff(X.indptr)
+    return type(X)((X.data, X.indices, np.cumsum(lengths)), shape=(n, X.shape[1]))
+
+
+def stacked(blocks: list[Features]) -> Features:
+    """Return matrices below each other: CSR if one of them is."""
+    if len(blocks) == 1:
+        return blocks[0]
+    dense = [block for block in blocks if isinstance(block, np.ndarray)]
+    if len(dense) == len(blocks):
+        return np.concatenate(dense)
+    import scipy.sparse as sp
+
+    sparse: sp.csr_array = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
+    return sparse
+
+
+def _as_csr(values: Any) -> sp.csr_array:
+    import scipy.sparse as sp
+
+    return sp.csr_array(values)

@@ -1,0 +1,218 @@
+"""Pictures decoded once: from a file, bytes, a PIL image or an array to what is made of them.
+
+A picture is turned upright as its EXIF says, and laid on white where it is transparent. Of an
+animation the first frame counts. Grey of 16 bits is scaled by its range, wider grey by the lowest
+and highest value that occur. Large JPEGs are decoded at half, a quarter or an eighth of their size
+where that leaves 512 pixels on the shorter side. Needs Pillow (extra ``images``).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.errors import DataError, MissingExtraError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_PIXELS = 80_000_000
+"""Default limit of width x height; a little below that of Pillow's own warning."""
+
+# Formats that decode in process; others may start programs (EPS) or are no pictures (PDF).
+_FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
+_CROP = 0.875  # share of the shorter side in the central square
+_SHORTER = 512  # least shorter side of a JPEG that is decoded at a fraction of its size
+_GAP = 2.0  # see reducing_gap of PIL.Image.Image.resize
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class Picture:
+    """A decoded picture; made by `open_picture`."""
+
+    def __init__(self, image: Image.Image, levels: tuple[float, float] | None) -> None:
+        self._image = image  # RGB, RGBA (it is transparent) or F (it is wide grey)
+        self._levels = levels  # of wide grey: the levels of black and white; None: as they occur
+
+    def square(self, side: int) -> npt.NDArray[np.uint8]:
+        """Return the central square of 0.875 of the shorter side: (side, side, 3) uint8, RGB."""
+        from PIL import Image
+
+        image = self._image
+        part = _CROP * min(image.size)
+        left, top = (image.width - part) / 2, (image.height - part) / 2
+        box = (left, top, left + part, top + part)
+        small = image.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
+        return self._pixels(small)
+
+    def fitted(self, side: int) -> Image.Image:
+        """Return the whole picture as RGB, its longer side at most so many pixels."""
+        return self._scaled(min(1.0, side / max(self._image.size)))
+
+    def rgb(self, shorter: int = 1024) -> Image.Image:
+        """Return the whole picture as RGB, its shorter side at most so many pixels."""
+        return self._scaled(min(1.0, shorter / min(self._image.size)))
+
+    def _scaled(self, share: float) -> Image.Image:
+        from PIL import Image
+
+        image = self._image
+        size = max(1, round(image.width * share)), max(1, round(image.height * share))
+        if size != image.size:
+            image = image.resize(size, Image.Resampling.LANCZOS, reducing_gap=_GAP)
+        return image.copy() if image.mode == "RGB" else Image.fromarray(self._pixels(image))
+
+    def _pixels(self, image: Image.Image) -> npt.NDArray[np.uint8]:
+        """Return this picture, resized, as (height, width, 3) bytes."""
+        from PIL import Image
+
+        if image.mode == "F":
+            ends = self._levels or self._image.getextrema()
+            grey = _eight_bits(np.array(image, dtype=np.float64), ends)
+            return np.repeat(grey[:, :, None], 3, axis=2)
+        if image.mode == "RGBA":
+            page = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(page, image).convert("RGB")
+        return np.asarray(image, dtype=np.uint8)
+
+
+def open_picture(source: object, max_pixels: int = MAX_PIXELS) -> Picture:
+    """Decode a picture.
+
+    Parameters
+    ----------
+    source : path, bytes of a file, PIL image, or array
+        An array is (height, width), (height, width, 3) or (height, width, 4) uint8.
+    max_pixels : int
+        A picture that declares more is refused from its header, before it is decoded.
+
+    Raises
+    ------
+    DataError
+        The file is missing, too large in pixels, or cannot be decoded to its end.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError("Pillow", extra="images", what="reading images") from error
+
+    try:
+        if isinstance(source, np.ndarray):
+            source = Image.fromarray(_checked(source))
+        if isinstance(source, Image.Image):
+            _check_size(source, max_pixels)
+            return _decoded(source.copy())
+        Image.init()
+        formats = [name for name in _FORMATS if name in Image.OPEN]
+        with Image.open(_file(source), formats=formats) as image:
+            _check_size(image, max_pixels)
+            return _decoded(image)
+    except DataError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(_too_large("too many pixels for Pillow", max_pixels)) from error
+    except UnidentifiedImageError as error:
+        raise DataError("the picture cannot be read: it is of no known format") from error
+    except Exception as error:  # decoders raise anything on a broken file
+        raise DataError(f"the picture cannot be read: {_reason(error)}") from error
+
+
+def ahead(
+    pool: ThreadPoolExecutor, work: Callable[[_In], _Out], batches: Iterable[Sequence[_In]]
+) -> Iterator[list[_Out]]:
+    """Yield the results of each batch; the next one is worked on while this one is used."""
+    waiting: list[Future[_Out]] | None = None
+    for batch in batches:
+        following = [pool.submit(work, each) for each in batch]
+        if waiting is not None:
+            yield [future.result() for future in waiting]
+        waiting = following
+    if waiting is not None:
+        yield [future.result() for future in waiting]
+
+
+def n_workers(n_threads: int, n: int) -> int:
+    """Return how many threads decode n pictures; ``n_threads`` 0 means one per core."""
+    return max(1, min(n_threads or os.cpu_count() or 1, n))
+
+
+def _file(source: object) -> Path | io.BytesIO:
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    if not isinstance(source, (str, Path)):
+        raise DataError(
+            f"the picture is of type {type(source).__name__}, expected a path, bytes, a PIL image "
+            "or an array"
+        )
+    path = Path(source)
+    if not path.is_file():  # a pipe or a device would never end
+        raise DataError(f"the picture {path} is missing, or no regular file")
+    return path
+
+
+def _checked(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    if array.dtype != np.uint8 or not (
+        array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))
+    ):
+        raise DataError(
+            f"the picture is an array of shape {array.shape} and type {array.dtype}, expected "
+            "(height, width), (height, width, 3) or (height, width, 4) uint8"
+        )
+    if not array.size:
+        raise DataError(f"the picture is an array of shape {array.shape}, which has no pixels")
+    return array
+
+
+def _check_size(image: Image.Image, max_pixels: int) -> None:
+    width, height = image.size
+    if width * height > max_pixels:
+        raise DataError(_too_large(f"{width} x {height} pixels", max_pixels))
+
+
+def _decoded(image: Image.Image) -> Picture:
+    from PIL import ImageOps
+
+    # JPEG alone can be decoded at a fraction of its size; elsewhere this does nothing
+    ratio = _SHORTER / min(image.size)
+    image.draft(None, (int(image.width * ratio) + 1, int(image.height * ratio) + 1))
+    ImageOps.exif_transpose(image, in_place=True)
+    levels = (0.0, 65535.0) if image.mode.startswith("I;16") else None
+    plain = _plain_mode(image)
+    plain.load()  # a file is closed after this
+    return Picture(plain, levels)
+
+
+def _plain_mode(image: Image.Image) -> Image.Image:
+    """Return a picture of any mode as RGB, RGBA (it is transparent) or F (it is wide grey)."""
+    if image.mode.startswith(("I", "F")):
+        mode = "F"
+    else:
+        mode = "RGBA" if image.has_transparency_data else "RGB"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _eight_bits(levels: npt.NDArray[np.float64], ends: Any) -> npt.NDArray[np.uint8]:
+    """Return wide grey levels as bytes, from 0 at the lower end of their range to 255."""
+    levels[~np.isfinite(levels)] = 0
+    if not np.isfinite(ends).all():
+        ends = levels.min(), levels.max()
+    low, high = float(ends[0]), float(ends[1])
+    scaled = (levels - low) * (255 / (high - low) if high > low else 0.0)
+    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)  # resizing overshoots
+
+
+def _too_large(found: str, max_pixels: int) -> str:
+    return f"the picture is refused undecoded: {found}, at most {max_pixels} are allowed"
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,202 @@
+"""The words of a text: folded, without stop words, reduced to stems.
+
+A text is normalised (NFKD), case-folded, and loses its accents, Hebrew points and Arabic vowel
+signs. A word is a run of letters, digits and the marks that belong to them; anything else separates
+words. Words of one letter are left out, digits and emoji are kept.
+
+Scripts written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), and
+Korean, whose particles join their nouns, are not segmented. Every two neighbouring characters are a
+word, and every Chinese character and Korean syllable is one of its own, so that a search for 猫
+finds 黒い猫.
+"""
+
+# ruff: noqa: RUF001 - letters of other scripts are meant
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+# Function words, accents folded. A word that means a thing in one of the languages is not listed
+# for another one: the English hat, war, son, sin, van, door, fur, bin and pour stay words. The
+# lists are ours and not a library's, because the columns of a stored collection depend on them.
+_STOP_WORDS = {
+    "English": """
+        an the this that these those
+        he him his himself she her hers herself it its itself me my mine myself we us our ours
+        ourselves you your yours yourself yourselves they them their theirs themselves who whom
+        whose which what
+        am is are was were be been being have has had having do does did doing done
+        can could may might must shall should will would
+        and or but nor so yet if because while although though unless until whether than as
+        about above across after against along among around at before behind below beneath beside
+        between beyond by down during for from in inside into near of off on onto out outside over
+        since through throughout to toward towards under up upon with within without
+        no not only own same such too very just also again then once here there when where why how
+        all any both each few more most other some every either neither
+        don doesn didn isn aren wasn weren hasn haven hadn won wouldn couldn shouldn mustn ll ve re
+        """,
+    "German": """
+        der die das den dem des ein eine einen einem einer eines und oder aber auch als am an auf
+        aus bei beim bis da damit dass durch er es hinter ich ihm ihn ihr ihre im in ist kein keine
+        mit nach nicht noch nur ob ohne sehr sein seine sich sie sind so uber um unter vom von vor
+        wenn wie wir wird wurde zu zum zur zwischen
+        """,
+    "French": """
+        le la les un une des du de et ou mais donc ni car au aux avec ce ces cet cette chez comme
+        dans elle elles en entre est et il ils je leur leurs lui mes nos notre nous par pas plus que
+        quel quelle qui sa sans se ses sont sous sur ta tes tu vers vos votre vous
+        """,
+    "Spanish": """
+        el la los las un una unos unas de del al y o u pero con en entre es esta este estos estas
+        ha han lo le les mas mi mis muy ni nos para pero por que se sobre su sus tambien tu tus ya
+        """,
+    "Portuguese": """
+        os as um uma uns umas do da dos das no na nos nas ao aos com ou em entre esta este isso isto
+        mais mas nao nem para pela pelas pelo pelos por que se sem seu seus sua suas sob sobre
+        tambem
+        """,
+    "Italian": """
+        il lo la gli le uno una di del della delle dei degli al alla alle ai agli dal dalla nel
+        nella nelle nei sul sulla con ed che chi ma non per piu si sono su suo sua tra
+        """,
+    "Dutch": """
+        de het een en of maar dat deze dit die aan als bij dan er hij hun ik is je met naar niet nog
+        om onder ook op te tot uit voor waar was wat wel zijn ze zij
+        """,
+    "Russian": """
+        и в во не что он на я с со как а то все она так его но да ты к у же вы за бы по ее мне из
+        мы от до о об для это этот эта эти или их под над при без
+        """,
+}
+STOP_WORDS = frozenset(" ".join(_STOP_WORDS.values()).split())
+"""Words that say nothing about a text, of English and seven other languages."""
+
+_IRREGULAR = {
+    "children": "child",
+    "feet": "foot",
+    "geese": "goos",
+    "men": "man",
+    "mice": "mous",
+    "people": "person",
+    "teeth": "tooth",
+    "women": "woman",
+}
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+# combining accents, Hebrew points, Arabic vowel signs and stretching, variation selectors
+_DROPPED = re.compile("[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
+# letters with a stroke, which have no decomposition
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
+)
+_SINGLE = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\uac00-\ud7a3"  # Hangul
+)
+_PAIRED = (
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30ff\u31f0-\u31ff"  # kana
+    "\u0e01-\u0eff\u1000-\u109f\uaa60-\uaa7f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+)
+_IS_SINGLE = re.compile(f"[{_SINGLE}]")
+_PARTS = re.compile(f"([{_SINGLE}{_PAIRED}]+)")
+_VOWELS = frozenset("aeiouy")
+
+
+def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[str]:
+    """Return the words of a text in order, repeats included.
+
+    Parameters
+    ----------
+    text : str
+    stop_words : bool
+        Leave out `STOP_WORDS`.
+    stems : bool
+        Reduce words to their `stem`.
+
+    Examples
+    --------
+    >>> words_of("The dogs of Łódź, no. 7")
+    ['dog', 'lodz', '7']
+    >>> words_of("黒い猫")
+    ['黒', '黒い', 'い猫', '猫']
+    """
+    found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _folded_words(text)
+    words = [
+        word
+        for word in found
+        if (len(word) > 1 or not ("a" <= word <= "z")) and not (stop_words and word in STOP_WORDS)
+    ]
+    return [stem(word) for word in words] if stems else words
+
+
+@lru_cache(maxsize=1 << 14)
+def stem(word: str) -> str:
+    """Return an English word without plural, -ing, -ed and a final e; others nearly as they are.
+
+    A light stemmer: ``dogs``, ``ponies``, ``boxes``, ``knives`` and ``riding`` meet ``dog``,
+    ``pony``, ``box``, ``knife`` and ``ride``. Words of fewer than four letters, with digits, or of
+    another script are returned as they are.
+
+    >>> [stem(word) for word in ("dogs", "ponies", "boxes", "knives", "riding", "bus", "glass")]
+    ['dog', 'pony', 'box', 'knif', 'rid', 'bus', 'glass']
+    """
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return word
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    elif word.endswith("ing") and _can_lose(word[:-3]):
+        word = _base(word[:-3])
+    elif word.endswith("ed") and not word.endswith("eed") and _can_lose(word[:-2]):
+        word = _base(word[:-2])
+    if len(word) > 3 and word.endswith("e"):
+        word = f"{word[:-2]}y" if word.endswith("ie") else word[:-1]
+    return f"{word[:-1]}f" if word.endswith("v") else word
+
+
+def _can_lose(base: str) -> bool:
+    return len(base) > 2 and not _VOWELS.isdisjoint(base)
+
+
+def _base(base: str) -> str:
+    """Return what is left of a word without -ing or -ed: sitt, carri become sit, carry."""
+    if base[-1] == base[-2] and base[-1] in "bdgmnprt":
+        return base[:-1]
+    return f"{base[:-1]}y" if base.endswith("i") and len(base) > 3 else base
+
+
+def _folded_words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKD", text).casefold().translate(_STROKES)
+    composed = unicodedata.normalize("NFC", _DROPPED.sub("", folded))
+    found: list[str] = []
+    for run in "".join(map(_kept, composed)).split():
+        for place, part in enumerate(_PARTS.split(run)):
+            if place % 2:
+                found += _pairs(part)
+            elif len(part) > 1 or part.isdigit() or (part and not part.isalpha()):
+                found.append(part)
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _kept(character: str) -> str:
+    """Return a character that belongs to a word, an emoji as a word of its own, or a space."""
+    category = unicodedata.category(character)
+    if character.isalnum() or category in ("Mn", "Mc"):
+        return character
+    return f" {character} " if category == "So" and character > "\xff" else " "
+
+
+def _pairs(run: str) -> list[str]:
+    if len(run) == 1:
+        return [run]
+    found: list[str] = []
+    for place, character in enumerate(run):
+        if _IS_SINGLE.match(character):
+            found.append(character)
+        found.append(run[place : place + 2])
+    # the last one has no neighbour, and stands alone already if it is a word of its own
+    return found[:-1]
