@@ -22,6 +22,7 @@ from rich.table import Table
 QUICK = ("learning", "evaluation")
 SUITES = (
     *QUICK,
+    "startup",
     "methods",
     "search",
     "collection",

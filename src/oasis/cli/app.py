@@ -28,6 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing what draws it takes as long as all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo)

@@ -1,29 +1,21 @@
-"""What commands print: results on standard output, progress and remarks on standard error.
+"""What commands print: results on standard output, remarks on standard error.
 
-A result is one JSON document with ``--json``, and a table for people without. Progress is shown on
-a terminal only, so nothing of it ends up in a file.
+A result is one JSON document with ``--json``, and a table for people without. rich is imported
+where something is printed with it: importing it takes a third of ``oasis --help``.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def print_json(value: Any) -> None:
@@ -34,6 +26,8 @@ def print_json(value: Any) -> None:
 
 def people() -> Console:
     """Return the console that results for people are printed on: standard output."""
+    from rich.console import Console
+
     return Console(highlight=False)
 
 
@@ -52,6 +46,9 @@ def table(
     title: str | None = None,
 ) -> Table:
     """Return a table; cells are plain text, and markup in them is no markup."""
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(
         title=None if title is None else Text(title),
         title_justify="left",
@@ -87,34 +84,3 @@ def file_size(n_bytes: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-@contextmanager
-def progress_of(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar with items per second and time left; yields what to call with each advance."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance(n: int) -> None:
-            bar.update(task, advance=n)
-
-        yield advance
-
-
-class _Rate(TextColumn):
-    """Items per second."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s", style="dim")

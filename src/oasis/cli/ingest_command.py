@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oasis.cli.console import people, print_json, progress_of, remark
+from oasis.cli.console import people, print_json, remark
 from oasis.cli.options import AsJson, Index
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def ingest(
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
     from oasis.cli.opening import extractor_to_fill, model_to_fill
+    from oasis.cli.progress import progress_of
     from oasis.collection.feeding import FeedSummary, expected_items, ingest_all
     from oasis.items import Fields, RejectsFile, read_items
 

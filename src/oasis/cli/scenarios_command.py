@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from oasis.cli.console import print_json, progress_of
+from oasis.cli.console import print_json
 
 
 def scenarios(
@@ -34,6 +34,7 @@ def scenarios(
 
     Example: oasis scenarios --dataset synthetic@1000 --scenario wrong-labels,tiny-rounds
     """
+    from oasis.cli.progress import progress_of
     from oasis.experiments.run.definition import check_dataset, load_dataset
     from oasis.experiments.scenarios.scoreboard import scoreboard
     from oasis.experiments.scenarios.transformations import SCENARIOS, scenario_named

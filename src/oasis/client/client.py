@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Self
 
 from oasis.client.requests import (
     JSON,
     address_of,
+    as_list,
     listed,
     names_of,
     pack,
@@ -20,13 +19,21 @@ from oasis.client.requests import (
     raw,
 )
 from oasis.client.transport import Transport, problem_of, raise_for
-from oasis.collection.intake import check_id
-from oasis.collection.records import ClassInfo, Hit, Id, Rejected, Round, Stats, Stored
-from oasis.collection.search import Mode
-from oasis.errors import InputError
-from oasis.hashers.protocol import (
-    Labels,
+from oasis.collection.records import (
+    ClassInfo,
+    Hit,
+    Id,
+    Mode,
+    Rejected,
+    Round,
+    Stats,
+    Stored,
+    check_id,
 )
+from oasis.errors import InputError
+
+if TYPE_CHECKING:
+    from oasis.hashers.protocol import Labels
 
 
 class Client:
@@ -267,7 +274,7 @@ class Client:
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors of class names to a collection whose label space was made from a mapping."""
-        listed_vectors = {name: np.asarray(vector).tolist() for name, vector in vectors.items()}
+        listed_vectors = {name: as_list(vector) for name, vector in vectors.items()}
         self._service.ask("words", *plain({"vectors": listed_vectors}), change=True)
 
     def check(self) -> list[str]:

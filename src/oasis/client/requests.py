@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
-import safetensors.numpy
-import scipy.sparse as sp
-
-from oasis.collection.intake import check_id
+from oasis.collection.records import check_id
 from oasis.errors import DataError, InputError
 
 JSON = "application/json"
@@ -34,8 +30,8 @@ def plain(asked: dict[str, Any]) -> tuple[bytes, str]:
 
 def _number(value: object) -> Any:
     """Return a number of NumPy as one of Python."""
-    if isinstance(value, np.generic):
-        return value.item()
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:
+        return value.item()  # type: ignore[attr-defined]
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
@@ -43,29 +39,41 @@ def pack(X: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
     """Return matrices by modality, and the rest of a request, as safetensors with their type."""
     if not isinstance(X, Mapping) or not X:
         raise InputError(f"X must map modality names to matrices, got {type(X).__name__}")
+    # whoever has matrices has NumPy; a client without them loads the standard library alone
+    import safetensors.numpy
+
     tensors: dict[str, Any] = {}
     widths: dict[str, int] = {}
     for name, matrix in X.items():
-        if isinstance(matrix, (sp.sparray, sp.spmatrix)):
-            rows: sp.csr_array[Any] = sp.csr_array(matrix)  # type: ignore[call-overload]
+        if hasattr(matrix, "tocsr"):
+            rows = matrix.tocsr()
             widths[name] = rows.shape[1]
             tensors[f"{name}:data"] = rows.data
             tensors[f"{name}:indices"] = rows.indices
             tensors[f"{name}:indptr"] = rows.indptr
         else:
-            tensors[name] = np.ascontiguousarray(_numbers(name, matrix))
+            tensors[name] = _numbers(name, matrix)
     metadata = {"request": plain(rest)[0].decode(), "sparse": json.dumps(widths)}
     return safetensors.numpy.save(tensors, metadata), TENSORS
 
 
+def as_list(vector: Any) -> Any:
+    """Return an array, or whatever can become one, as lists of numbers."""
+    import numpy as np
+
+    return np.asarray(vector).tolist()
+
+
 def _numbers(name: str, matrix: Any) -> Any:
+    import numpy as np
+
     try:
         values = np.asarray(matrix)
     except ValueError as error:
         raise InputError(f"modality {name!r} is no matrix: {error}") from error
     if values.dtype.kind not in "biuf":
         raise InputError(f"modality {name!r} holds {values.dtype}, expected numbers")
-    return values.astype(np.uint8) if values.dtype.kind == "b" else values
+    return np.ascontiguousarray(values.astype(np.uint8) if values.dtype.kind == "b" else values)
 
 
 def raw(item: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -50,7 +50,20 @@ records     what is answered
 
 from __future__ import annotations
 
-from oasis.collection.collection import Collection
+from typing import TYPE_CHECKING, Any
+
 from oasis.collection.records import ClassInfo, Hit, Rejected, Round, Stats, Stored
 
+if TYPE_CHECKING:
+    from oasis.collection.collection import Collection as Collection
+
 __all__ = ["ClassInfo", "Collection", "Hit", "Rejected", "Round", "Stats", "Stored"]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded when first used: a client needs the records alone, and no more than Python's library
+    if name == "Collection":
+        from oasis.collection.collection import Collection
+
+        return Collection
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

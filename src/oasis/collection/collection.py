@@ -13,9 +13,9 @@ from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.checks import findings
 from oasis.collection.files import LOCK_NAME, Files, WriterLock
-from oasis.collection.intake import check_id, check_sequence, extract_items
+from oasis.collection.intake import check_sequence, extract_items
 from oasis.collection.queries import ATTEMPTS, Queries
-from oasis.collection.records import Id, Rejected
+from oasis.collection.records import Id, Rejected, check_id
 from oasis.collection.replica import LOCAL, check_address, recorded_address, settle
 from oasis.collection.setup import Setup
 from oasis.collection.writer import Writer

@@ -10,18 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oasis.arrays import has_row
-from oasis.collection.records import Id, Rejected
+from oasis.collection.records import Id, Rejected, check_id, utf8
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
 
-MAX_ID_BYTES = 1024
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_THUMBNAIL_BYTES = 10 * 1024
 
 _FEW = 64  # queries whose hashed text is made dense
 
-_INT64 = range(-(2**63), 2**63)
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _PLAIN = {str, int, float, bool, type(None)}
 
@@ -64,26 +62,6 @@ def check_intake(n: int, first_key: int, ids: Any, payload: Any, thumbnails: Any
     return Intake(checked, payloads, pictures)
 
 
-def check_id(value: Any) -> Id:
-    """Return an id as it is kept, or refuse it.
-
-    >>> check_id("a.jpg"), check_id(7)
-    ('a.jpg', 7)
-    """
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        if int(value) not in _INT64:
-            raise InputError(f"id {value} is beyond 64 bits; write it as a text")
-        return int(value)
-    if not isinstance(value, str) or not value:
-        raise InputError(f"ids are whole numbers or texts that are not empty, got {value!r}")
-    text = str(value)
-    if len(_utf8(text, "an id")) > MAX_ID_BYTES:
-        raise InputError(
-            f"an id has at most {MAX_ID_BYTES} bytes, got one of {len(text)} characters"
-        )
-    return text
-
-
 def _as_many(values: Any, n: int, what: str) -> list[Any]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InputError(f"{what} must hold one entry per sample, got {type(values).__name__}")
@@ -109,7 +87,7 @@ def _payload(row: int, value: Any) -> str | None:
             f"the payload of sample {row} would come back changed; use texts as keys, and lists "
             "instead of tuples"
         )
-    if (size := len(_utf8(text, f"the payload of sample {row}"))) > MAX_PAYLOAD_BYTES:
+    if (size := len(utf8(text, f"the payload of sample {row}"))) > MAX_PAYLOAD_BYTES:
         raise InputError(
             f"the payload of sample {row} has {size} bytes as JSON, at most {MAX_PAYLOAD_BYTES} "
             "are kept"
@@ -132,13 +110,6 @@ def _thumbnail(row: int, value: Any) -> bytes | None:
             f"{MAX_THUMBNAIL_BYTES}"
         )
     return picture
-
-
-def _utf8(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{what} holds half a surrogate pair, which no text can") from error
 
 
 class Extracted(NamedTuple):

@@ -16,9 +16,18 @@ from oasis.codes import unpack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import label_numbers
 from oasis.collection.files import Files
-from oasis.collection.intake import check_id, check_sequence, extract_queries
-from oasis.collection.records import ClassInfo, Hit, Id, Round, Stats, Stored
-from oasis.collection.search import Mode, Question, answer
+from oasis.collection.intake import check_sequence, extract_queries
+from oasis.collection.records import (
+    ClassInfo,
+    Hit,
+    Id,
+    Mode,
+    Round,
+    Stats,
+    Stored,
+    check_id,
+)
+from oasis.collection.search import Question, answer
 from oasis.collection.setup import Setup
 from oasis.collection.snapshot import Snapshot, VanishedError, follow, load
 from oasis.collection.where import AllowLists

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from numbers import Integral
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from oasis.errors import InputError
 
 Id: TypeAlias = str | int
 """A user's key of an item: a text that is not empty, or a whole number of at most 64 bits."""
+
+Mode: TypeAlias = Literal["asymmetric", "hamming"]
+"""How codes are compared: projections with signs, or signs with signs."""
+
+MAX_ID_BYTES = 1024
+
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +136,31 @@ class Quality(NamedTuple):
 
     precision: float
     chance: float
+
+
+def check_id(value: Any) -> Id:
+    """Return an id as it is kept, or refuse it.
+
+    >>> check_id("a.jpg"), check_id(7)
+    ('a.jpg', 7)
+    """
+    if not isinstance(value, bool) and isinstance(value, (int, Integral)):
+        if int(value) not in _INT64:
+            raise InputError(f"id {value} is beyond 64 bits; write it as a text")
+        return int(value)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"ids are whole numbers or texts that are not empty, got {value!r}")
+    text = str(value)
+    if len(utf8(text, "an id")) > MAX_ID_BYTES:
+        raise InputError(
+            f"an id has at most {MAX_ID_BYTES} bytes, got one of {len(text)} characters"
+        )
+    return text
+
+
+def utf8(text: str, what: str) -> bytes:
+    """Return a text in UTF-8, or refuse it; ``what`` names it in the error."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} holds half a surrogate pair, which no text can") from error

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -24,11 +24,13 @@ from oasis.codes import Codes
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import Head, Keys, NewChunk, without_index_file
 from oasis.collection.files import Files
-from oasis.collection.milvus import MilvusReplica
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import HammingIndex, Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
 from oasis.scale.milvus.address import Address, without_user
+
+if TYPE_CHECKING:
+    from oasis.collection.milvus import MilvusReplica
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
@@ -257,7 +259,14 @@ def open_replica(
         return LocalReplica.load(catalog, connection, directory, head, n_bits)
     if known is not None and known.address == address:
         return known
-    return MilvusReplica(address, n_bits, _owner(catalog, connection))
+    return _milvus(address, n_bits, _owner(catalog, connection))
+
+
+def _milvus(address: str, n_bits: int, owner: str) -> MilvusReplica:
+    # imported for a collection in Milvus alone
+    from oasis.collection.milvus import MilvusReplica
+
+    return MilvusReplica(address, n_bits, owner)
 
 
 def settle(catalog: Catalog, n_bits: int, address: str) -> None:
@@ -303,7 +312,7 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
         owner = str(uuid.uuid4())
         with catalog.write():
             catalog.put_meta(_OWNER, owner)
-    replica = MilvusReplica(address, n_bits, owner)
+    replica = _milvus(address, n_bits, owner)
     try:
         if place_of(address) not in filled:
             if n := len(replica.index):

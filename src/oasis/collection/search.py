@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,10 @@ import numpy.typing as npt
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import Keys, label_numbers
-from oasis.collection.records import Hit
+from oasis.collection.records import Hit, Mode
 from oasis.collection.snapshot import Snapshot
 from oasis.collection.where import AllowLists, Filter
 from oasis.errors import CollectionError, InputError
-
-Mode: TypeAlias = Literal["asymmetric", "hamming"]
 
 MAX_HITS = 1_000_000
 """Most hits, skipped ones included, that one query may ask for."""

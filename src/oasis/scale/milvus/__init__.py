@@ -15,6 +15,18 @@ How it is built, and why:
 
 from __future__ import annotations
 
-from oasis.scale.milvus.index import MilvusIndex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oasis.scale.milvus.index import MilvusIndex as MilvusIndex
 
 __all__ = ["MilvusIndex"]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded when first used: a collection whose codes are in memory reads addresses alone
+    if name == "MilvusIndex":
+        from oasis.scale.milvus.index import MilvusIndex
+
+        return MilvusIndex
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

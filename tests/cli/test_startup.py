@@ -1,0 +1,61 @@
+"""What a short command imports: nothing that takes longer than the command."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from oasis.collection import Collection
+from oasis.features.extractor import Extractor
+from oasis.features.text import HashedText
+
+HEAVY = ("sklearn", "pandas", "joblib", "pymilvus", "grpc", "wordllama", "pyarrow")
+
+
+def imported(code: str) -> set[str]:
+    """Return the top-level modules that a fresh process has loaded after some code."""
+    report = "import sys; print('\\n' + ' '.join({n.partition('.')[0] for n in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_client_loads_the_standard_library_alone():
+    loaded = imported("from oasis import Client; Client('http://127.0.0.1:8000')")
+    foreign = loaded - set(sys.stdlib_module_names)
+    before = imported("pass")
+    assert foreign - before == {"oasis"}
+
+
+def test_help_loads_neither_numpy_nor_rich():
+    run = "import sys; from oasis.cli.app import app; sys.argv = ['oasis', '--help']\n"
+    run += "try:\n    app()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+    assert not imported(run) & {*HEAVY, "numpy", "scipy", "faiss", "rich"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("startup") / "small.oasis"
+    items = [
+        {"id": i, "text": f"a {colour} boat number {i}", "labels": [colour]}
+        for i, colour in enumerate(["red", "green", "blue"] * 20)
+    ]
+    with Collection.open(path, 16, extractor=Extractor({"text": ("text", HashedText())})) as c:
+        c.ingest_items(items)
+        c.checkpoint()
+    return path
+
+
+@pytest.mark.parametrize(
+    "command", [["info"], ["search", "--text", "red"], ["search", "--like", "7"]]
+)
+def test_reading_a_collection_loads_neither_scikit_learn_nor_milvus(path, command):
+    words = [command[0], str(path), *command[1:], "--json"]
+    run = (
+        f"import sys; sys.argv = ['oasis', *{json.dumps(words)}]\n"
+        "from oasis.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+    )
+    assert not imported(run) & set(HEAVY)
