@@ -1,6 +1,7 @@
 """Searches and filters of a collection answer as brute force does, also beside a writer."""
 
 import threading
+from dataclasses import replace
 
 import collection_toy
 import numpy as np
@@ -9,7 +10,7 @@ from collection_toy import first, open_toy, payloads
 from collection_truth import Truth, assert_hits, assert_same_model
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, search, writer
+from oasis.collection import Collection, search, where, writer
 from oasis.collection.where import Filter
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.model import OASIS
@@ -140,6 +141,49 @@ def test_where_finds_fields_with_odd_names_and_numbers_exactly(folder):
             assert [hit.id for hit in c.search(X, 50, where={name: 1})[0]] == [row]
         for row, value in enumerate(close, start=len(odd)):
             assert [hit.id for hit in c.search(X, 50, where={"v": value})[0]] == [row]
+
+
+ODD = [0, 1, 1.0, -1, 0.5, 1e16, 10**16, 2**60, True, False, None, "", "1", "true", "Bär"]
+ODD += ['a "b"', "back\\slash", "tab\t", "\u2028", [1], {"a": 1}]
+
+
+def test_where_in_a_list_equals_its_meaning(folder):
+    """The list is looked up by SQLite; the meaning is that of `Filter.matches`."""
+    X, y = chunk(len(ODD) + 1)
+    payloads = [{"v": value} for value in ODD] + [{}]
+    with open_toy(folder) as c:
+        c.ingest(X, y, ids=range(len(payloads)), payload=payloads)
+        scalars = ODD[:-2]
+        for wanted in [[], scalars, *([value] for value in scalars), scalars[::3]]:
+            where = {"v": {"in": wanted}}
+            parsed = Filter.of(where)
+            expected = {row for row, each in enumerate(payloads) if parsed.matches(each, ())}
+            assert {hit.id for hit in c.search(X, 50, where=where)[0]} == expected
+
+
+def test_where_in_a_long_list_costs_one_look_up(monkeypatch):
+    condition = dict(Filter.of({"v": {"in": list(range(4000))}}).fields)["v"]
+    looked, kind = [], where._kind
+    monkeypatch.setattr(where, "_kind", lambda value: looked.append(value) or kind(value))
+    assert condition.holds(3999) and not condition.holds(4000) and not condition.holds("1")
+    assert len(looked) <= 6
+
+
+@pytest.mark.parametrize("filtered", [None, {"big": "x" * 1000}])
+def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
+    X, y = chunk(40)
+    with open_toy(folder) as c:
+        c.ingest(X, y, ids=range(40), payload=[{"big": "x" * 1000}] * 40)
+        size = len('{"big":""}') + 1000
+        (hits,) = c.search({"image": X["image"][:1]}, 10, where=filtered, max_bytes=10 * size)
+        assert len(hits) == 10 and hits[0].payload == {"big": "x" * 1000}
+        for k, n in ((11, 1), (6, 2)):  # a hit of two queries counts twice
+            with pytest.raises(InputError, match="fewer hits, or without their payload"):
+                c.search({"image": X["image"][[0] * n]}, k, where=filtered, max_bytes=10 * size)
+        bare = c.search({"image": X["image"][:1]}, 40, where=filtered, payload=False, max_bytes=1)
+        assert len(bare[0]) == 40 and bare[0][0] == replace(hits[0], payload={})
+        like = c.more_like(0, 5, payload=False)
+        assert [hit.payload for hit in like] == [{}] * 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.codes import unpack
 from oasis.collection.catalog import Catalog
@@ -89,6 +88,9 @@ class Queries:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
+        max_bytes: int | None = None,
     ) -> list[list[Hit]]:
         """Return the k best hits of every query, best first; ties by age, the older first.
 
@@ -103,9 +105,16 @@ class Queries:
             distance.
         where : mapping, optional
             A filter; see `oasis.collection.where`.
+        payload : bool
+            Whether hits carry their payload; without, it is empty, and not read.
+        max_bytes : int, optional
+            Raise `InputError` where the payloads of the hits have more bytes of JSON together.
         """
         snapshot = self._current()
-        return self._answer(snapshot, _learned(snapshot).project(X), mode, k, offset, where)
+        question = Question.of(
+            _learned(snapshot).project(X), mode, k, offset, where, payload, max_bytes
+        )
+        return self._ask(snapshot, question)
 
     def search_items(
         self,
@@ -114,10 +123,13 @@ class Queries:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
+        max_bytes: int | None = None,
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor."""
         X = extract_queries(self.extractor, check_sequence(items, "queries"))
-        return self.search(X, k, mode, where, offset)
+        return self.search(X, k, mode, where, offset, payload=payload, max_bytes=max_bytes)
 
     def search_words(
         self,
@@ -126,11 +138,15 @@ class Queries:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
+        max_bytes: int | None = None,
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words."""
         snapshot = self._current()
-        return self._answer(
-            snapshot, _learned(snapshot).project_words(names), mode, k, offset, where
+        projections = _learned(snapshot).project_words(names)
+        return self._ask(
+            snapshot, Question.of(projections, mode, k, offset, where, payload, max_bytes)
         )
 
     def more_like(
@@ -140,24 +156,17 @@ class Queries:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
+        max_bytes: int | None = None,
     ) -> list[Hit]:
         """Return the items nearest to one that is stored, itself left out, by its code."""
         snapshot = self._current()
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
-        question = Question.of(unpack(code).astype(np.float32), mode, k, offset, where)
+        projections = unpack(code).astype(np.float32)
+        question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
         (hits,) = self._ask(snapshot, question._replace(k=k + offset + 1, offset=0))
         return [hit for hit in hits if hit.id != id][offset : offset + k]
-
-    def _answer(
-        self,
-        snapshot: Snapshot,
-        projections: npt.NDArray[np.float32],
-        mode: Any,
-        k: Any,
-        offset: Any,
-        where: Any,
-    ) -> list[list[Hit]]:
-        return self._ask(snapshot, Question.of(projections, mode, k, offset, where))
 
     def _ask(self, snapshot: Snapshot, question: Question) -> list[list[Hit]]:
         while True:

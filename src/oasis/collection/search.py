@@ -28,17 +28,30 @@ _MOST = 10_000
 
 
 class Question(NamedTuple):
-    """What is asked: (q, n_bits) projections, how many hits to skip and to return, a filter."""
+    """What is asked: (q, n_bits) projections, how many hits to skip and to return, a filter.
+
+    ``payload`` says whether hits carry theirs, and ``max_bytes`` how many bytes of JSON the
+    payloads that are read may have together; None for any number.
+    """
 
     projections: npt.NDArray[np.float32]
     mode: Mode
     k: int
     offset: int
     where: Filter | None
+    payload: bool = True
+    max_bytes: int | None = None
 
     @classmethod
     def of(
-        cls, projections: npt.NDArray[np.float32], mode: Any, k: Any, offset: Any, where: Any
+        cls,
+        projections: npt.NDArray[np.float32],
+        mode: Any,
+        k: Any,
+        offset: Any,
+        where: Any,
+        payload: bool = True,
+        max_bytes: int | None = None,
     ) -> Question:
         """Check what a user asks for."""
         if mode not in ("asymmetric", "hamming"):
@@ -52,7 +65,7 @@ class Question(NamedTuple):
         if k + offset > MAX_HITS:
             raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
         parsed = None if where is None or where == {} else Filter.of(where)
-        return cls(projections, mode, int(k), int(offset), parsed)
+        return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
 
 
 class _Row(NamedTuple):
@@ -87,17 +100,28 @@ def answer(
     ask = _asker(snapshot, question)
     wanted = question.k + question.offset
     if question.where is not None:
-        chosen = _filtered(snapshot, catalog, allow_lists, question.where, ask, q, wanted)
+        chosen = _filtered(snapshot, catalog, allow_lists, question, question.where, ask)
         if chosen is None:
             allow = allow_lists.keys(question.where)
-            chosen = _plain(snapshot, catalog, ask, wanted, allow)
+            chosen = _plain(snapshot, catalog, question, ask, allow)
     else:
-        chosen = _plain(snapshot, catalog, ask, wanted)
+        chosen = _plain(snapshot, catalog, question, ask)
     found, rows, lists = chosen
+    if question.payload and question.max_bytes is not None:
+        # an item that is a hit of several queries counts several times
+        keys = (int(found.keys[i, j]) for i in range(q) for j in lists[i][question.offset : wanted])
+        if sum(len(rows[key].payload or "") for key in keys) > question.max_bytes:
+            raise _too_much(question.max_bytes)
     queries = [int.from_bytes(code.tobytes(), "little") for code in pack(question.projections)]
     return [
         [
-            _hit(snapshot, rows[int(found.keys[i, j])], float(found.scores[i, j]), queries[i])
+            _hit(
+                snapshot,
+                rows[int(found.keys[i, j])],
+                float(found.scores[i, j]),
+                queries[i],
+                question.payload,
+            )
             for j in lists[i][question.offset : wanted]
         ]
         for i in range(q)
@@ -134,14 +158,23 @@ def _asker(snapshot: Snapshot, question: Question) -> _Ask:
 
 
 def _plain(
-    snapshot: Snapshot, catalog: Catalog, ask: _Ask, wanted: int, allow: Keys | None = None
+    snapshot: Snapshot,
+    catalog: Catalog,
+    question: Question,
+    ask: _Ask,
+    allow: Keys | None = None,
 ) -> _Chosen:
     """Return the first hits; asks for more where the index holds what is no item of this commit."""
+    wanted = question.k + question.offset
     n = min(wanted, snapshot.head.n_items)
     while True:
         found = ask(n, allow)
         with catalog.reading() as connection:
-            rows = _fetch(snapshot, catalog, connection, found.keys)
+            rows = _fetch(
+                snapshot, catalog, connection, found.keys, question.payload, question.max_bytes
+            )
+            if rows is None:
+                raise _too_much(question.max_bytes)
             n_there = 0
             if allow is None and found.keys.min() < 0:
                 n_there = catalog.count(connection, snapshot.head.next_key)
@@ -170,17 +203,26 @@ def _filtered(
     snapshot: Snapshot,
     catalog: Catalog,
     allow_lists: AllowLists,
+    question: Question,
     where: Filter,
     ask: _Ask,
-    q: int,
-    wanted: int,
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
+    q, wanted = len(question.projections), question.k + question.offset
     n = _OVERSAMPLE * wanted + _SPARE
     while n * q <= _MOST and n * 4 < snapshot.head.n_items and not allow_lists.is_kept(where):
         found = ask(n, None)
         with catalog.reading() as connection:
-            rows = _fetch(snapshot, catalog, connection, found.keys)
+            rows = _fetch(
+                snapshot,
+                catalog,
+                connection,
+                found.keys,
+                question.payload or bool(where.fields),
+                question.max_bytes,
+            )
+        if rows is None:
+            return None
         passing = {
             key
             for key, row in rows.items()
@@ -198,15 +240,31 @@ def _fetch(
     catalog: Catalog,
     connection: sqlite3.Connection,
     keys: npt.NDArray[np.int64],
-) -> dict[int, _Row]:
+    payload: bool,
+    max_bytes: int | None,
+) -> dict[int, _Row] | None:
     """Return the rows of the keys that are items of the snapshot's commit, and still there.
 
-    A key beyond it may have been searched with the code of a chunk that failed, and belong to
-    another one by now.
+    None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
+    have been searched with the code of a chunk that failed, and belong to another one by now.
     """
-    columns = "key, id, payload, labels, code"
+    columns = f"key, id, {'payload' if payload else 'NULL'}, labels, code"
     wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < snapshot.head.next_key)]).tolist()
-    return {row[0]: _Row(*row[1:]) for row in catalog.rows(connection, columns, wanted)}
+    found: dict[int, _Row] = {}
+    n_bytes = 0
+    for key, *values in catalog.rows(connection, columns, wanted):
+        row = found[key] = _Row(*values)
+        n_bytes += len(row.payload or "")
+        if max_bytes is not None and n_bytes > max_bytes:
+            return None
+    return found
+
+
+def _too_much(max_bytes: int | None) -> InputError:
+    return InputError(
+        f"the payloads of the hits have more than {max_bytes} bytes together; ask for fewer hits, "
+        "or without their payload"
+    )
 
 
 def _payload(row: _Row) -> dict[str, Any]:
@@ -218,6 +276,6 @@ def _labels(snapshot: Snapshot, row: _Row) -> tuple[str, ...]:
     return tuple(snapshot.classes[number] for number in label_numbers(row.labels))
 
 
-def _hit(snapshot: Snapshot, row: _Row, score: float, query: int) -> Hit:
+def _hit(snapshot: Snapshot, row: _Row, score: float, query: int, payload: bool) -> Hit:
     distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
-    return Hit(row.id, score, distance, _payload(row), _labels(snapshot, row))
+    return Hit(row.id, score, distance, _payload(row) if payload else {}, _labels(snapshot, row))

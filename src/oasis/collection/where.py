@@ -25,7 +25,8 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -62,23 +63,28 @@ def _kind(value: object) -> str | None:
     return None
 
 
-def _equal(value: object, other: object) -> bool:
-    return _kind(value) == _kind(other) and value == other
-
-
 @dataclass(frozen=True)
 class Condition:
-    """What one field must be: in one of some scalars (if given), and within ranges."""
+    """What one field must be: in one of some scalars (if given), and within ranges.
+
+    The cost of `holds` does not depend on how many scalars there are.
+    """
 
     among: tuple[Scalar, ...] | None
     ranges: tuple[tuple[str, Scalar], ...]
+    _known: frozenset[tuple[str | None, Scalar]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # with their kinds, as True == 1 in Python; 1 and 1.0 are equal, and so are their hashes
+        known = frozenset((_kind(value), value) for value in self.among or ())
+        object.__setattr__(self, "_known", known)
 
     def holds(self, value: object) -> bool:
         """Return whether a value of the payload meets the condition."""
         kind = _kind(value)
         if kind is None:
             return False
-        if self.among is not None and not any(_equal(value, other) for other in self.among):
+        if self.among is not None and (kind, value) not in self._known:
             return False
         return all(
             _kind(bound) == kind and _RANGES[name](value, bound) for name, bound in self.ranges
@@ -242,23 +248,57 @@ class AllowLists:
         self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int
     ) -> Keys:
         """Return the keys beyond ``last`` of the items whose payload meets every condition."""
-        # SQLite cuts the value out of the payload as it is written and Python judges it, so that
-        # numbers are compared as they are everywhere else; a row that fails never leaves SQLite
+        # SQLite cuts the value out of the payload as it is written. Whether it is one of a list is
+        # looked up there; anything else is judged in Python, so that numbers are compared as they
+        # are everywhere else. A row that fails never leaves SQLite
         paths = [_path(name) for name, _ in fields]
         if None in paths:
             rows = connection.execute(
                 "SELECT key, payload FROM items WHERE key > ? ORDER BY key", (last,)
             )
             return _judged(rows, fields)
+        tests, lists = [], []
         for number, (_, condition) in enumerate(fields):
-            verdicts = _Verdicts(condition)
-            connection.create_function(f"judge{number}", 1, verdicts.__getitem__)
-        tests = " AND ".join(f"judge{number}(payload -> ?)" for number in range(len(fields)))
+            connection.create_function(f"judge{number}", 1, _Verdicts(condition).__getitem__)
+            listed = condition.among is not None and not condition.ranges
+            tests.append((_LISTED if listed else "judge{0}(v{0})").format(number))
+            lists += [json.dumps(_spellings(condition.among or ()))] * listed
+        columns = ", ".join(f"payload -> ? AS v{number}" for number in range(len(fields)))
+        # the limit keeps SQLite from cutting a value out anew wherever it is used
         found = connection.execute(
-            f"SELECT key FROM items WHERE key > ? AND {tests} ORDER BY key",  # noqa: S608
-            (last, *paths),
+            f"SELECT key FROM (SELECT key, {columns} FROM items WHERE key > ? LIMIT -1) "  # noqa: S608
+            f"WHERE {' AND '.join(tests)} ORDER BY key",
+            (*paths, last, *lists),
         )
         return np.array([key for (key,) in found], dtype=np.int64)
+
+
+_LISTED = """
+CASE WHEN v{0} IN (SELECT value FROM json_each(?)) THEN 1
+     WHEN v{0} GLOB '"*' AND instr(v{0}, '\\') = 0 THEN 0
+     WHEN ltrim(v{0}, '-') NOT GLOB '*[^0-9]*' THEN 0
+     ELSE judge{0}(v{0}) END"""
+"""Whether a value is one of a list: its JSON text is among the spellings of the list's values.
+
+A text without escapes and a whole number have one spelling; numbers spelled otherwise are judged.
+"""
+
+
+def _spellings(values: Iterable[Scalar]) -> list[str]:
+    """Return the JSON texts of scalars as payloads have them; of whole numbers both spellings.
+
+    >>> _spellings(["a", 1, 2.0, True, None])
+    ['"a"', '1', '1.0', '2.0', '2', 'true', 'null']
+    """
+    texts = []
+    for value in values:
+        texts.append(json.dumps(value, ensure_ascii=False))
+        if isinstance(value, float) and value.is_integer():
+            texts.append(str(int(value)))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            with suppress(OverflowError):
+                texts += [repr(float(value))] * (float(value) == value)
+    return texts
 
 
 class _Verdicts(dict[str | None, bool]):
