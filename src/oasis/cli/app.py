@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import oasis
+from oasis.cli.beyond_command import beyond
 from oasis.cli.demo_command import demo
 from oasis.cli.export_command import export
 from oasis.cli.info_command import info
@@ -40,6 +41,7 @@ app.command("serve")(serve)
 app.command("reproduce")(reproduce)
 app.command("report")(report)
 app.command("scenarios")(scenarios)
+app.command("beyond")(beyond)
 
 
 def _print_version(wanted: bool) -> None:

@@ -178,11 +178,11 @@ def _is_kept_trace(run: Run, path: Path, dataset: Dataset, n_iter: int, tell: Li
     try:
         trace = traces.read_trace(path)
     except FormatError as error:
-        tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and traced again"))
+        tell(Notice(run, f"{error}; moved to {put_aside(path).name}, and traced again"))
         return False
     differing = _differing(run, dataset, trace.run, trace.about)
     if differing:
-        aside = _put_aside(path).name
+        aside = put_aside(path).name
         tell(Notice(run, f"{path} was made from another {differing}; moved to {aside}"))
         return False
     return all(len(each.loss) == max(n_iter, trace.n_iter) for each in trace.rounds)
@@ -237,7 +237,7 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
         if not differing:
             return raw
         reason = f"{path} was made from another {differing}"
-    tell(Notice(run, f"{reason}; moved to {_put_aside(path).name}, and run again"))
+    tell(Notice(run, f"{reason}; moved to {put_aside(path).name}, and run again"))
     return None
 
 
@@ -265,15 +265,16 @@ def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary 
     try:
         summary = read_summary(path)
     except FormatError as error:
-        tell(Notice(run, f"{error}; moved to {_put_aside(path).name}, and measured again"))
+        tell(Notice(run, f"{error}; moved to {put_aside(path).name}, and measured again"))
         return None
     if summary.raw_sha256 != sha256:
-        _put_aside(path)
+        put_aside(path)
         return None
     return summary if summary.version == VERSION else None  # an older one holds fewer measures
 
 
-def _put_aside(path: Path) -> Path:
+def put_aside(path: Path) -> Path:
+    """Move a file out of the way, to a name of its own beside it; return that."""
     number = 1
     while (aside := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1
@@ -292,7 +293,7 @@ def _in_processes(
     events: multiprocessing.queues.Queue[Event] = context.Queue()
     before = set(multiprocessing.active_children())
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with _limited_threads(threads):
+    with limited_threads(threads):
         executor = ProcessPoolExecutor(
             jobs, mp_context=context, initializer=_start_worker, initargs=(events,)
         )
@@ -341,7 +342,7 @@ def _drain(events: multiprocessing.queues.Queue[Event], tell: Listener) -> None:
 
 
 @contextmanager
-def _limited_threads(threads: int) -> Iterator[None]:
+def limited_threads(threads: int) -> Iterator[None]:
     """Set the environment that new processes inherit; linear algebra reads it when loaded."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, pack
-from oasis.errors import InputError, OasisError
+from oasis.errors import InputError
 from oasis.experiments.beyond.protocols import Episode, Question
 from oasis.experiments.run.methods import Ranker
 from oasis.hashers.protocol import OnlineHasher
@@ -82,12 +82,12 @@ def learn(model: Model, episode: Episode) -> Codes | None:
     has no codes: None.
     """
     codes: list[Codes] = []
+    if isinstance(model, OnlineHasher) and model.is_batch:
+        episode = episode.joined()  # it would learn anew from everything each round
     for X, y in episode.learned_chunks():
         model.partial_fit(X, y)
         if isinstance(model, OnlineHasher):
             codes.append(model.codes_.copy())
-    if isinstance(model, OnlineHasher) and model.is_batch:
-        codes = [cast(Any, model).all_codes_.copy()]
     for X in episode.later_chunks():
         n = next(iter(X.values())).shape[0]
         if not isinstance(model, OnlineHasher):
@@ -131,7 +131,7 @@ def ask(
         if stored is None:
             return Answer(None, _by_scores(model, question), chance)
         projections = _project(model, question, content)
-    except OasisError as error:
+    except InputError as error:
         return Answer(None, None, chance, str(error))
     base = stored[question.base]
     return Answer(

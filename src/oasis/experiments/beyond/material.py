@@ -26,6 +26,10 @@ _TEXT_MODALITIES = ("text", "meaning")
 _LEAST_OF_A_TERM = 2
 
 
+class NoTextsError(InputError):
+    """The meaning of texts was asked of a data set whose texts are not known."""
+
+
 @dataclass(frozen=True, eq=False)
 class Grades:
     """Labels that a learner is given, and finer ones that it is not.
@@ -164,7 +168,7 @@ def material_of(dataset: Dataset, folder: Path | None = None, features: str = OW
     picked = list(dataset.X) if features == OWN else features.split("+")
     if "meaning" in picked and "meaning" not in dataset.X:
         if texts is None:
-            raise InputError(
+            raise NoTextsError(
                 f"the texts of {dataset.name} are not known, so they have no meaning; known are "
                 "those of coco79, coco40k and icons"
             )

@@ -40,6 +40,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Indicator, Matrix, Rows
+from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
 from oasis.experiments.beyond.material import Material
 
@@ -141,7 +142,7 @@ class Episode:
     material : Material
     rounds : tuple of (n_t,) int64
         Rows of the data set to learn from, round by round.
-    L, classes : the labels of all rows of the data set that the learner is given
+    L, classes : the labels that the learner is given, of all rows of the data set
     later : tuple of (n_t,) int64
         Rows that arrive afterwards, without labels, and are stored.
     lacking : tuple of str
@@ -172,19 +173,30 @@ class Episode:
         """Rows of everything stored, in order of storing."""
         return np.concatenate([*self.rounds, *self.later])
 
+    @property
+    def seen(self) -> Dataset:
+        """The data set as the learner meets it: with the labels that it is given."""
+        data, vectors = self.material.dataset, self.material.dataset.vectors
+        if vectors is not None:
+            known = all(name in vectors for name in self.classes)
+            vectors = {name: vectors[name] for name in self.classes} if known else None
+        return replace(data, L=self.L, classes=self.classes, vectors=vectors)
+
+    def joined(self) -> Episode:
+        """Return the same with all that is learned in one round."""
+        return replace(self, rounds=(np.concatenate(self.rounds),))
+
     def learned_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
         """Yield X and y of each round."""
+        seen = self.seen
         for rows in self.rounds:
-            yield self.material.dataset.take(rows), self._labels(rows)
+            yield seen.take(rows), seen.labels(rows)
 
     def later_chunks(self) -> Iterator[dict[str, Matrix]]:
         """Yield X of what arrives afterwards, without labels."""
         for rows in self.later:
             X = self.material.dataset.take(rows)
             yield {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
-
-    def _labels(self, rows: Rows) -> LabelNames:
-        return replace(self.material.dataset, L=self.L, classes=self.classes).labels(rows)
 
 
 def labels(material: Material, seed: int, sizes: Sizes = FULL) -> Episode:
@@ -237,8 +249,7 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
         raise InputError(
             f"{data.name} has {len(new)} items of {n_held} held-out classes, too few to ask with"
         )
-    L = data.L.copy()
-    L[:, columns] = 0
+    rest = np.setdiff1d(np.arange(len(data.classes)), columns)
     n_learned = sum(map(len, rounds))
     stored = np.concatenate([*rounds, later])
     names = tuple(data.classes[column] for column in columns)
@@ -256,8 +267,8 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
         draw,
         material,
         rounds,
-        L,
-        data.classes,
+        np.ascontiguousarray(data.L[:, rest]),
+        tuple(data.classes[column] for column in rest),
         (question, *words),
         later=tuple(np.split(later, cuts)),
         held_out=names,
@@ -280,12 +291,12 @@ def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None
     n_learned = sum(map(len, rounds))
     asked = tuple(
         Question(
-            f"across-{wanted}",
+            f"across-{n}",
             np.arange(n_learned, n_learned + n),
             material.described(later[:n]),
             items=np.arange(n),
         )
-        for wanted, n in zip(sizes.across, counts, strict=True)
+        for n in counts
     )
     cuts = np.arange(sizes.chunk, len(later), sizes.chunk)
     return Episode(
@@ -301,14 +312,54 @@ def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None
     )
 
 
+KINDS = ("labels", "finer", "across", "never-labelled")
+"""The kinds of episodes."""
+
+
+def numbered(sizes: Sizes = FULL) -> list[tuple[str, int]]:
+    """Return kind and number of every episode of a seed.
+
+    >>> numbered(QUICK)
+    [('labels', 0), ('finer', 0), ('across', 0), ('never-labelled', 0), ('never-labelled', 1)]
+    """
+    return [
+        (kind, number)
+        for kind in KINDS
+        for number in range(sizes.draws if kind == "never-labelled" else 1)
+    ]
+
+
+def episode(
+    material: Material, kind: str, number: int, seed: int, sizes: Sizes = FULL
+) -> Episode | None:
+    """Return one episode; None where the data set cannot have it."""
+    if kind == "labels":
+        return labels(material, seed, sizes)
+    if kind == "finer":
+        return finer(material, seed, sizes)
+    if kind == "across":
+        return across(material, seed, sizes)
+    if kind == "never-labelled":
+        return never_labelled(material, seed, number, sizes)
+    raise InputError(f"unknown kind of episode {kind!r}; known are {', '.join(KINDS)}")
+
+
+def why_not(material: Material, kind: str) -> str:
+    """Return why a data set cannot have a kind of episode."""
+    name = material.dataset.name
+    if kind == "finer":
+        return f"{name} has no labels that are finer than others"
+    if not material.text_modalities:
+        return f"{name} has no modality that is made of a text"
+    return f"{name} has texts alone, nothing to find by them"
+
+
 def episodes(material: Material, seed: int, sizes: Sizes = FULL) -> Iterator[Episode]:
     """Yield all episodes of a seed that the data set has."""
-    yield labels(material, seed, sizes)
-    for optional in (finer(material, seed, sizes), across(material, seed, sizes)):
-        if optional is not None:
-            yield optional
-    for draw in range(sizes.draws):
-        yield never_labelled(material, seed, draw, sizes)
+    for kind, number in numbered(sizes):
+        found = episode(material, kind, number, seed, sizes)
+        if found is not None:
+            yield found
 
 
 def _rng(seed: int, *kind: int) -> np.random.Generator:
@@ -351,7 +402,7 @@ def _words(material: Material, names: tuple[str, ...], base_labels: Indicator) -
 
 def _across_counts(n_samples: int, sizes: Sizes) -> list[int]:
     """Return how many items lack a text; on a small data set a third of it at most."""
-    return [min(wanted, n_samples // 3) for wanted in sorted(sizes.across)]
+    return sorted({min(wanted, n_samples // 3) for wanted in sizes.across})
 
 
 def _zeros(matrix: Matrix) -> Matrix:

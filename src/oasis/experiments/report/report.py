@@ -10,9 +10,10 @@ from typing import Any
 
 from oasis.errors import FormatError, InputError
 from oasis.experiments.measure.cells import Results
-from oasis.experiments.measure.summaries import Summary, read_summaries
+from oasis.experiments.measure.summaries import FOLDER, Summary, read_summaries
 from oasis.experiments.measure.traces import Trace, read_traces
 from oasis.experiments.report import csvfiles, studies, tables
+from oasis.experiments.report.beyond import beyond_sections
 from oasis.experiments.report.canvas import Drawing, check_available
 from oasis.experiments.report.figures import draw
 from oasis.experiments.report.page import Part, Section, page
@@ -47,8 +48,8 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
 
     Parameters
     ----------
-    folder : what `oasis.experiments.grid.reproduce` has written, or a folder of summaries; it is
-        only read
+    folder : what `oasis.experiments.grid.reproduce` or `oasis.experiments.beyond.grid.inquire` has
+        written, or a folder of summaries; it is only read
     out : where ``report.html``, ``report.md``, ``tables/*.csv`` and ``figures/*.png`` go; files
         of the same names are replaced
     benchmarks : figures of ``python -m benchmarks``, to be told beside the results
@@ -59,11 +60,13 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
         Without matplotlib, before anything is written.
     """
     check_available()
-    summaries = read_summaries(folder)
+    asked = beyond_sections(folder)
+    summaries = [] if asked and not (folder / FOLDER).is_dir() else read_summaries(folder)
     results = Results.of(summaries)
     traces = read_traces(folder)
     more = [] if benchmarks is None else [_benchmark_section(benchmarks)]
-    sections = [_section(results, summaries, traces, each) for each in results.datasets] + more
+    sections = [_section(results, summaries, traces, each) for each in results.datasets]
+    sections += [*asked, *more]
     texts = {
         out / "report.html": page(_TITLE, _LINES, sections),
         out / "report.md": _markdown(sections),

@@ -1,0 +1,178 @@
+"""Carry out many inquiries: keep what is there and still holds, use several processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from oasis.errors import FormatError, InputError, OasisError
+from oasis.experiments.beyond.inquiries import (
+    FOLDER,
+    Inquiry,
+    Outcome,
+    Plan,
+    carry_out,
+    describe,
+    read_outcome,
+    weight_name,
+    write_outcome,
+)
+from oasis.experiments.beyond.material import Material, NoTextsError, load_material
+from oasis.experiments.beyond.protocols import Sizes
+from oasis.experiments.grid import limited_threads, put_aside
+
+
+@dataclass(frozen=True)
+class Done:
+    """An inquiry is over: computed, or kept from an earlier time.
+
+    ``notice`` says what a person should know, such as that a damaged file was moved aside.
+    """
+
+    outcome: Outcome
+    status: Literal["computed", "kept"]
+    notice: str = ""
+
+
+Listener = Callable[[Done], None]
+
+
+def inquire(
+    plan: Plan,
+    out: Path,
+    *,
+    data: Path | None = None,
+    jobs: int = 1,
+    listener: Listener | None = None,
+) -> list[Done]:
+    """Carry out a plan into a results folder; return how each inquiry ended, in order.
+
+    A result that is there is kept if it was made from the same data, sizes and method, and has
+    all weights of content that the plan asks for. A damaged or outdated one is moved aside. Where
+    a data set has no texts to take the meaning of, nothing is written.
+
+    Parameters
+    ----------
+    out : results folder; made when absent
+    data : folder of data files
+    jobs : processes; each gets its share of the cores for linear algebra
+    listener : told of each inquiry that is over, in this process
+    """
+    inquiries = plan.inquiries()
+    keys = [each.key for each in inquiries]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InputError(f"two inquiries have the key {twice}; rename one of the files")
+    if jobs < 1:
+        raise InputError(f"jobs must be a positive integer, got {jobs}")
+    tell = listener or (lambda done: None)
+    done: dict[Inquiry, Done] = {}
+    if jobs == 1:
+        try:
+            for each in inquiries:
+                done[each] = _ensure(each, plan.sizes, plan.content, out, data)
+                tell(done[each])
+        finally:
+            _material.cache_clear()  # the file may be another one next time
+    else:
+        for result in _in_processes(inquiries, plan, out, data, jobs, tell):
+            done[result.outcome.inquiry] = result
+    return [done[each] for each in inquiries]
+
+
+def _ensure(
+    inquiry: Inquiry, sizes: Sizes, content: Sequence[float], out: Path, data: Path | None
+) -> Done:
+    path = out / FOLDER / f"{inquiry.key}.json"
+    material = _material(inquiry.dataset, data, inquiry.features)
+    if isinstance(material, NoTextsError):
+        return Done(Outcome(inquiry, {}, empty=str(material)), "computed")
+    notice = ""
+    if path.exists():
+        try:
+            kept = read_outcome(path)
+            reason = _outdated(kept, inquiry, material, sizes)
+            if not reason and _has_weights(kept, content):
+                return Done(kept, "kept")
+        except FormatError as error:
+            reason = str(error)
+        if reason:
+            notice = f"{reason}; moved to {put_aside(path).name}, and run again"
+    outcome = carry_out(inquiry, material, sizes, content)
+    write_outcome(path, outcome)
+    return Done(outcome, "computed", notice)
+
+
+def _outdated(kept: Outcome, inquiry: Inquiry, material: Material, sizes: Sizes) -> str:
+    """Return in what a file differs from what would come out now; empty where in nothing."""
+    wanted = json.loads(json.dumps(describe(inquiry, material, sizes)))
+    if kept.inquiry.as_dict() != inquiry.as_dict():
+        return f"{inquiry.key} holds another inquiry"
+    for name, value in wanted.items():
+        if kept.about.get(name) != value:
+            return f"{inquiry.key} was made from another {name}"
+    return ""
+
+
+def _has_weights(kept: Outcome, content: Sequence[float]) -> bool:
+    # a model without content, and an empty outcome, has no weights to ask for
+    has = set(kept.answers)
+    return len(has) < 2 or has >= {weight_name(weight) for weight in content}
+
+
+@lru_cache(maxsize=1)
+def _material(dataset: str, folder: Path | None, features: str) -> Material | NoTextsError:
+    try:
+        return load_material(dataset, folder, features)
+    except NoTextsError as error:
+        return error
+
+
+def _in_processes(
+    inquiries: Sequence[Inquiry],
+    plan: Plan,
+    out: Path,
+    data: Path | None,
+    jobs: int,
+    tell: Listener,
+) -> list[Done]:
+    before = set(multiprocessing.active_children())
+    found: list[Done] = []
+    with limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
+        executor = ProcessPoolExecutor(
+            jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+        )
+        futures = {
+            executor.submit(_ensure, each, plan.sizes, plan.content, out, data): each
+            for each in inquiries
+        }
+        try:
+            for future in as_completed(futures):
+                found.append(future.result())
+                tell(found[-1])
+        except BaseException as error:
+            # files appear whole or not at all, so a worker can be ended anywhere
+            executor.shutdown(wait=False, cancel_futures=True)
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise OasisError(
+                    "a process ended in the middle of an inquiry, perhaps for want of memory; run "
+                    "the same command again, with fewer jobs, to go on"
+                ) from error
+            raise
+        executor.shutdown()
+    return found
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
