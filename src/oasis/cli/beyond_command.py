@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oasis.cli.console import print_json, progress_of, remark
+from oasis.cli.console import print_json, remark
 from oasis.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def beyond(
 
     Example: oasis beyond --dataset icons --method oasis,itq,float-cosine --bits 64 --quick
     """
+    from oasis.cli.progress import progress_of
     from oasis.experiments.beyond.grid import inquire
     from oasis.experiments.beyond.inquiries import Plan
     from oasis.experiments.beyond.protocols import FULL, QUICK
