@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from oasis.client import Client
 from oasis.collection import Collection
-from oasis.collection.queries import Reader
+from oasis.collection.queries import Queries
 from oasis.collection.search import Question
 from oasis.demo import glyphs
 from oasis.errors import BusyError, InputError
@@ -418,7 +418,7 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
 
 
 def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
-    commits, threads = Reader._commits, []
+    commits, threads = Queries._commits, []
 
     def noted(reader):
         threads.append(threading.current_thread())
@@ -426,7 +426,7 @@ def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
 
     with Collection.open(fill(folder / "c", 6), readonly=True, extractor=glyphs.extractor()) as c:
         app = create_app(c)
-        monkeypatch.setattr(Reader, "_commits", noted)
+        monkeypatch.setattr(Queries, "_commits", noted)
         for asked in SHORT + LONG:
             assert asgi(app, "POST", "/v1/search", asked)[0] == 200
         for path in ("/v1/stats", "/health/ready", "/v1/item?id=item/1"):
