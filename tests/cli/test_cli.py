@@ -506,3 +506,59 @@ def test_sizes_for_people():
         "1.0 GB",
         "1.0 TB",
     ]
+
+
+def test_features_that_are_there_already(tmp_path, oasis):
+    rng = np.random.default_rng(0)
+    clip, words = rng.normal(size=(12, 5)).astype(np.float16), rng.normal(size=(12, 3))
+    labels = np.array(["sky" if number % 2 else "sea;boat" for number in range(12)])
+    np.savez(tmp_path / "e.npz", clip=clip, words=words, labels=labels)
+    target = tmp_path / "c.oasis"
+    both = ("--feature", "image=clip", "--feature", "words")
+    code, out, err = oasis("ingest", target, tmp_path / "e.npz", *both, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ingested"] == 12
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.stats().modalities == {"image": 5, "words": 3}
+        truth = [hit.id for hit in opened.search({"image": clip[4:5]}, k=3)[0]]
+    np.save(tmp_path / "query.npy", clip[4:5])
+    listed = json.dumps(clip[4].tolist())
+    for value in (tmp_path / "query.npy", listed):
+        code, out, _ = oasis("search", target, "--vector", f"image={value}", "-k", 3, "--json")
+        assert code == 0
+        assert [hit["id"] for hit in json.loads(out)["results"][0]["hits"]] == truth
+    np.savez(tmp_path / "narrow.npz", clip=clip[:, :4], words=words, id=np.arange(50, 62))
+    np.save(tmp_path / "nan.npy", np.full(5, np.nan))
+    for arguments, said in (
+        (("ingest", target, tmp_path / "narrow.npz", *both), "have 4 values, expected 5"),
+        (("ingest", target, tmp_path / "e.npz", "--feature", "image=clop"), "no column 'clop'"),
+        (("ingest", target, tmp_path / "e.npz"), "which array holds the vectors"),
+        (("search", target, "--vector", "image=[1, 2]"), "2 features"),
+        (("search", target, "--vector", "image=[1, "), "cannot be read"),
+        (("search", target, "--vector", f"image={tmp_path / 'nan.npy'}"), "holds nan"),
+        (("search", target, "--vector", "image=none.npy"), "cannot be read as npy"),
+        (("search", target, "--vector", "sound=[1]"), "sound"),
+    ):
+        code, out, err = oasis(*arguments)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: ") and err.count("\n") == 1
+        assert said in err
+    assert oasis("ingest", target, tmp_path / "e.npz", "--feature", "=x")[0] == 2
+
+
+def test_an_embedder_by_name_is_found_again(tmp_path, oasis, monkeypatch):
+    (tmp_path / "embedder_of_the_cli_test.py").write_text(
+        "def letters():\n    return lambda texts: [[t.count(c) for c in 'abc'] for t in texts]\n"
+    )
+    rows = [{**row(number), "text": "a b b" if number % 2 else "c a"} for number in range(9)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    target = tmp_path / "c.oasis"
+    named = ("--image-extractor", "none", "--text-extractor", "embedder_of_the_cli_test:letters")
+    code, _, err = oasis("ingest", target, source, *named)
+    assert code == 1
+    assert "No module named 'embedder_of_the_cli_test'; install its package" in err
+    assert err.count("\n") == 1 and not target.exists()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert oasis("ingest", target, source, *named)[0] == 0
+    assert oasis("search", target, "--text", "b b", "--json")[0] == 0
+    assert "embedder_of_the_cli_test:letters" in oasis("info", target)[1]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from oasis.errors import DataError, InputError
-from oasis.items import Fields, Item, Reject, read_items, vector_widths
+from oasis.items import Fields, Item, Reject, read_items, read_table, read_vector, vector_widths
 
 FIELDS = Fields(vectors={"image": "clip_image", "text": "clip_text"})
 KINDS = {
@@ -210,17 +210,17 @@ def test_jsonl_vectors_are_lists(tmp_path: Path) -> None:
     assert [type(result) for result in results] == [Item] + 5 * [Reject] + [Item]
     assert isinstance(results[0], Item)
     assert results[0].vectors["image"].tolist() == [1.0, 2.5]
-    assert vector_widths(path, fields) == {"image": 2}
+    assert vector_widths(read_items(path, fields), fields) == {"image": 2}
 
 
 def test_vector_widths_come_from_the_first_row_that_has_one(tmp_path: Path) -> None:
     path = tmp_path / "e.parquet"
     table = {"id": [1, 2], "clip_image": [None, [1.0, 2.0]], "clip_text": [[1.0], None]}
     parquet.write_table(pa.table(table), path)
-    assert vector_widths(path, FIELDS) == {"image": 2, "text": 1}
+    assert vector_widths(read_items(path, FIELDS), FIELDS) == {"image": 2, "text": 1}
     parquet.write_table(pa.table({**table, "clip_image": [[np.nan], None]}), path)
-    with pytest.raises(DataError, match="no row can be used that has a vector in 'clip_image'"):
-        vector_widths(path, FIELDS)
+    with pytest.raises(DataError, match="no row that can be used has a vector in 'clip_image'"):
+        vector_widths(read_items(path, FIELDS), FIELDS)
 
 
 @pytest.mark.parametrize("name", ["e.csv", "e.tsv", "folder"])
@@ -248,3 +248,49 @@ def test_labels_lose_the_spaces_around_them(tmp_path: Path) -> None:
     (item,) = read_items(path)
     assert isinstance(item, Item)
     assert item.labels == ("cat", "dog")
+
+
+def test_tables_in_memory_have_the_rows_of_their_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    clip = rng.normal(size=(600, 3)).astype(np.float16)
+    table = pa.table(
+        {
+            "clip": pa.FixedSizeListArray.from_arrays(pa.array(clip.ravel()), 3),
+            "labels": [["sky"] if row % 2 else [] for row in range(600)],
+            "id": np.arange(600),
+        }
+    )
+    parquet.write_table(table, tmp_path / "e.parquet")
+    fields = Fields(vectors={"image": "clip"})
+    truth = list(read_items(tmp_path / "e.parquet", fields))
+    mapping = {"clip": clip, "labels": table["labels"].to_pylist(), "id": np.arange(600)}
+    for form in (table, mapping, {**mapping, "clip": list(clip)}):
+        found = list(read_table(form, fields))
+        assert found == truth
+        for item, row in zip(found, clip, strict=True):
+            assert isinstance(item, Item)
+            assert item.vectors["image"].dtype == np.float16
+            assert np.array_equal(item.vectors["image"], row)
+    without = {"clip": clip, "labels": [None] * 600}
+    assert [item.id for item in read_table(without, fields)] == list(range(600))
+
+
+def test_one_vector_is_a_list_or_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "v.npy"
+    for array in (np.arange(3.0), np.arange(3.0)[None], np.arange(3).astype(np.float16)):
+        np.save(path, array)
+        assert read_vector(str(path)).tolist() == [0, 1, 2]
+    assert read_vector(" [0, 1, 2.5]").tolist() == [0, 1, 2.5]
+    np.save(path, np.ones((2, 3)))
+    for value, message in (
+        (str(path), r"the vector in .* has shape \(2, 3\)"),
+        ("[1, NaN]", "holds nan at position 1"),
+        ("[1, ", "cannot be read"),
+        ("[]", "empty list"),
+        ('["a"]', "expected a list of numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_vector(value)
+    for value in ("none.npy", str(tmp_path), "0.5"):
+        with pytest.raises(DataError, match="cannot be read as npy"):
+            read_vector(value)

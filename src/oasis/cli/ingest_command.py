@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oasis.cli.console import people, print_json, remark
-from oasis.cli.options import AsJson, Index
+from oasis.cli.options import AsJson, Index, columns_of
 
 if TYPE_CHECKING:
     from oasis.items import Item, Reject
@@ -22,7 +22,8 @@ def ingest(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|FOLDER", help="A .jsonl, .csv, .tsv or .parquet file, or a folder."
+            metavar="FILE|FOLDER",
+            help="A .jsonl, .csv, .tsv, .parquet, .npz or .npy file, or a folder.",
         ),
     ],
     bits: Annotated[
@@ -55,6 +56,14 @@ def ingest(
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
     ] = False,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODALITY=COLUMN",
+            help="Features you already have: a column of vectors. May be repeated; pictures and "
+            "texts are then used only where an extractor is named.",
+        ),
+    ] = None,
     image_extractor: Annotated[
         str | None,
         typer.Option(
@@ -99,10 +108,11 @@ def ingest(
     from oasis.cli.opening import extractor_to_fill, model_to_fill
     from oasis.cli.progress import progress_of
     from oasis.collection.feeding import FeedSummary, expected_items, ingest_all
-    from oasis.items import Fields, RejectsFile, read_items
+    from oasis.items import Fields, RejectsFile, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field
-    fields = Fields(id_field, image_field, text_field, labels_field, payload)
+    vectors = dict(columns_of(each) for each in feature or [])
+    fields = Fields(id_field, image_field, text_field, labels_field, payload, vectors)
 
     def read() -> Iterator[Item | Reject]:
         return read_items(
@@ -113,7 +123,9 @@ def ingest(
             allow_outside=allow_outside,
         )
 
-    read()  # a source that is missing is refused before anything else is looked at
+    # a source that is missing is refused before anything else is looked at
+    results = read()
+    widths = vector_widths(results, fields) if vectors else None
     total = expected_items(source)
     listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     summary = FeedSummary()
@@ -121,7 +133,7 @@ def ingest(
         ingest_all(
             collection,
             read,
-            extractor_to_fill(collection, image_extractor, text_extractor),
+            extractor_to_fill(collection, image_extractor, text_extractor, widths),
             RejectsFile(listed),
             n_bits=bits,
             model=model_to_fill(collection, bits, owned),

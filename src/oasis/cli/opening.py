@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from oasis.collection import Collection
@@ -34,15 +35,20 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
     return OASIS(64 if bits is None else bits, owned=owned)
 
 
-def extractor_to_fill(path: Path, image: str | None, text: str | None) -> Extractor:
-    """Return what makes features of the items to come.
+def extractor_to_fill(
+    path: Path, image: str | None, text: str | None, widths: Mapping[str, int] | None = None
+) -> Extractor:
+    """Return what makes features of the items to come, or takes those that come with them.
 
     The one recorded, where the collection has one and nothing else is asked for. Otherwise the one
-    asked for; whether the collection can take it is said by `Collection.open`.
+    asked for; whether the collection can take it is said by `Collection.open`. ``widths`` are the
+    numbers of values of the vectors that items bring, by modality.
     """
     if image is None and text is None and collection_exists(path):
         with Collection.open(path, readonly=True) as opened:
             recorded = opened.stats().extractor
         if recorded is not None:
-            return Extractor.from_description(recorded)
-    return Extractor.of(image, text)
+            extractor = Extractor.from_description(recorded)
+            extractor.check_widths(widths or {})
+            return extractor
+    return Extractor.of(image, text, widths)

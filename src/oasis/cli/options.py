@@ -21,3 +21,17 @@ Index = Annotated[
     ),
 ]
 """``--index`` of the commands that write to a collection."""
+
+
+def columns_of(value: str) -> tuple[str, str]:
+    """Return the modality and the column, file or vector that ``MODALITY=...`` names.
+
+    >>> columns_of("image=clip_image"), columns_of("image")
+    (('image', 'clip_image'), ('image', 'image'))
+    """
+    modality, equals, column = value.partition("=")
+    if not modality or (equals and not column):
+        raise typer.BadParameter(
+            f"expected MODALITY=COLUMN, such as image=clip_image; got {value!r}"
+        )
+    return modality, column or modality

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from oasis.cli.console import Column, people, print_json, remark, table
-from oasis.cli.options import AsJson, Existing
+from oasis.cli.options import AsJson, Existing, columns_of
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -33,6 +33,14 @@ def search(
     collection: Existing,
     text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
     image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
+    vector: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODALITY=FILE",
+            help="Features you already have: an .npy file, or a list such as image=[0.1, 0.2]. May "
+            "be repeated, and go with --text and --image.",
+        ),
+    ] = None,
     like: Annotated[
         str | None, typer.Option(metavar="ID", help="An item: more like this one.")
     ] = None,
@@ -57,7 +65,7 @@ def search(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search by text, by picture, by both, by an item, or by the name of a class.
+    """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
     A class need not have been seen: words that mean nearly the same lie near each other.
 
@@ -65,14 +73,18 @@ def search(
     """
     from oasis.cli.opening import open_to_read
     from oasis.collection.conditions import check_names, parse_where, stored_id
+    from oasis.items import read_vector
 
-    kinds = [text is not None or image is not None, like is not None, bool(word)]
+    raw = text is not None or image is not None
+    kinds = [raw or bool(vector), like is not None, bool(word)]
     if sum(kinds) != 1:
         raise typer.BadParameter(
-            "give --text, --image or both of them; or --like; or --word"
+            "give --text, --image, --vector or several of them; or --like; or --word"
             + (" (only one kind at a time)" if any(kinds) else "")
         )
     condition = parse_where(where or [])
+    named = dict(columns_of(each) for each in vector or [])
+    vectors = {modality: read_vector(value) for modality, value in named.items()}
     with open_to_read(collection) as opened:
         options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
         if word:
@@ -84,7 +96,11 @@ def search(
         else:
             asked = {"text": text, "image": image}
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
-            lists = opened.search_items([asked], **options)
+            queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
+            if raw:
+                lists = opened.search_items([{**asked, "vectors": vectors}], **options)
+            else:
+                lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if condition and not any(lists):
             check_names(opened, condition)
         if save is not None:

@@ -313,6 +313,25 @@ class Extractor:
                 look.reasons |= dict.fromkeys(takers, str(error))
         return look
 
+    def check_widths(self, widths: Mapping[str, int]) -> None:
+        """Raise `InputError` unless items may bring vectors of so many values, by modality.
+
+        >>> Extractor.of(vectors={"image": 512}).check_widths({"image": 768})
+        Traceback (most recent call last):
+            ...
+        oasis.errors.InputError: the vectors of 'image' have 768 values, expected 512
+        """
+        for modality, width in widths.items():
+            if modality not in self.sources:
+                raise InputError(
+                    f"there are vectors of {modality!r}, expected some of {list(self.sources)}"
+                )
+            expected = self.sources[modality][1].n_features
+            if width != expected:
+                raise InputError(
+                    f"the vectors of {modality!r} have {width} values, expected {expected}"
+                )
+
     def describe(self) -> dict[str, Any]:
         """Return what `from_description` needs, as plain JSON values.
 

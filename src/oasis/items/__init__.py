@@ -10,6 +10,7 @@ Paths of pictures are relative to the folder of the data file. What they resolve
 """
 
 from oasis.items.item import Fields, Item, Reject
+from oasis.items.numpy_files import read_vector
 from oasis.items.read import (
     read_csv,
     read_folder,
@@ -17,6 +18,7 @@ from oasis.items.read import (
     read_jsonl,
     read_numpy,
     read_parquet,
+    read_table,
     vector_widths,
 )
 from oasis.items.rejects import RejectsFile
@@ -32,5 +34,7 @@ __all__ = [
     "read_jsonl",
     "read_numpy",
     "read_parquet",
+    "read_table",
+    "read_vector",
     "vector_widths",
 ]

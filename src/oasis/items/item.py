@@ -92,7 +92,7 @@ class Fields:
             )
 
     def check_given(
-        self, path: Path, what: str, found: list[str], needed: Sequence[str] = ()
+        self, path: Path | str, what: str, found: list[str], needed: Sequence[str] = ()
     ) -> None:
         """Raise `DataError` where a name that is needed, or is not a default one, was not found."""
         defaults = Fields().names()

@@ -12,6 +12,7 @@ file is mapped into memory.
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Iterator
 from io import BufferedReader
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.errors import DataError
-from oasis.items.item import Fields, Row
+from oasis.arrays import checked_vector
+from oasis.errors import DataError, InputError
+from oasis.items.item import Fields, Row, Vector
 from oasis.items.lines import open_file, parse_object
 
 CLASSES = "classes"
@@ -69,6 +71,29 @@ def npy_rows(path: Path, fields: Fields) -> Iterator[Row]:
     n = _check_arrays(path, {column: array}, fields)
     for row in range(n):
         yield f"{path.name}:{row + 1}", {fields.id: row, column: np.array(array[row])}
+
+
+def read_vector(value: str) -> Vector:
+    """Return one vector from a JSON list, or from the path of an npy file, (d,) or (1, d).
+
+    >>> read_vector("[0.5, 2]")
+    array([0.5, 2. ])
+    """
+    if value.lstrip().startswith("["):
+        try:
+            return checked_vector(json.loads(value))
+        except (ValueError, RecursionError) as error:  # of ours, too
+            raise InputError(f"the vector {value[:40]!r} cannot be read: {error}") from error
+    try:
+        array = np.lib.format.open_memmap(value, mode="r")
+        return checked_vector(np.array(array[0] if array.ndim == 2 and len(array) == 1 else array))
+    except InputError as error:
+        raise InputError(f"the vector in {value} {error}") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{value} cannot be read as npy: {error}; expected an .npy file, or a list such as "
+            "[0.1, 0.2]"
+        ) from error
 
 
 def _load(file: BufferedReader) -> Any:

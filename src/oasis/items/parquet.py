@@ -30,30 +30,34 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
         with parquet.ParquetFile(path) as file:
             columns = list(file.schema_arrow.names)
             fields.check(path, columns)
-            for column in fields.vectors.values():
-                _check_vectors(path, column, file.schema_arrow.field(column).type)
             needed = [name for name in columns if name in fields.names()]
-            plain = [name for name in needed if name not in fields.vectors.values()]
             for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
-                vectors = {
-                    column: _vectors(batch.column(column)) for column in fields.vectors.values()
-                }
-                for row, values in enumerate(batch.select(plain).to_pylist()):
+                for values in batch_rows(str(path), batch, fields):
                     number += 1
-                    given = {column: rows[row] for column, rows in vectors.items()}
-                    yield f"{path.name}:{number}", values | given
+                    yield f"{path.name}:{number}", values
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as Parquet after row {number}: {error}") from error
 
 
-def _check_vectors(path: Path, column: str, kind: Any) -> None:
+def batch_rows(name: str, batch: Any, fields: Fields) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a record batch; ``name`` is that of the file, for an error."""
+    columns = [column for column in fields.vectors.values() if column in batch.schema.names]
+    for column in columns:
+        _check_vectors(name, column, batch.schema.field(column).type)
+    vectors = {column: _vectors(batch.column(column)) for column in columns}
+    plain = [column for column in batch.schema.names if column not in vectors]
+    for row, values in enumerate(batch.select(plain).to_pylist()):
+        yield values | {column: rows[row] for column, rows in vectors.items()}
+
+
+def _check_vectors(name: str, column: str, kind: Any) -> None:
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
         return
     raise DataError(
-        f"{path}: column {column!r} holds {kind}, expected lists of numbers, of fixed size or not"
+        f"{name}: column {column!r} holds {kind}, expected lists of numbers, of fixed size or not"
     )
 
 

@@ -14,6 +14,7 @@ from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject, Row
 from oasis.items.lines import csv_rows, jsonl_rows, open_file, refine_csv
 from oasis.items.numpy_files import npy_rows, npz_rows, refine_npz
 from oasis.items.parquet import parquet_rows, refine_parquet
+from oasis.items.table import table_rows
 
 _Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """What a format does to a row once its id is known, so that a refusal can name it."""
@@ -91,25 +92,59 @@ def read_items(
     )
 
 
-def vector_widths(
-    path: Path | str, fields: Fields, *, allow_outside: bool = False
-) -> dict[str, int]:
-    """Return how many values the vectors of each modality have, from the first row with one.
+def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str, int]:
+    """Return how many values the vectors of each modality have, from the first item with one.
 
-    Raises `DataError` where no row of the file has a vector of some modality.
+    Raises `DataError` where no item has a vector of some modality.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fields = Fields(vectors={"image": "clip"})
+    >>> vector_widths(read_table({"clip": np.ones((2, 512))}, fields), fields)
+    {'image': 512}
     """
     widths: dict[str, int] = {}
-    for result in read_items(path, fields, allow_outside=allow_outside):
+    for result in results:
         if isinstance(result, Item):
-            widths |= {
-                modality: len(vector)
-                for modality, vector in result.vectors.items()
-                if modality not in widths
-            }
+            for modality, vector in result.vectors.items():
+                widths.setdefault(modality, len(vector))
         if len(widths) == len(fields.vectors):
             return widths
     column = next(name for modality, name in fields.vectors.items() if modality not in widths)
-    raise DataError(f"{path}: no row can be used that has a vector in {column!r}")
+    raise DataError(f"no row that can be used has a vector in {column!r}")
+
+
+def read_table(
+    table: Any, fields: Fields | None = None, *, separator: str = ";", strict: bool = False
+) -> Iterator[Item | Reject]:
+    """Read the rows of a table in memory.
+
+    Parameters
+    ----------
+    table : pyarrow Table, pandas DataFrame, or mapping of column name to values
+        In a mapping, vectors are an (n, d) array or a list of vectors, labels a list of lists.
+    fields : Fields, optional
+        Without a column of ids an item's id is its row, from 0.
+    separator : str
+        What separates labels where they are one text.
+    strict : see `read_items`
+
+    Examples
+    --------
+    >>> table = {"id": ["a", "b"], "clip": [[1.0, 2.0], [3.0]], "labels": [["sky"], None]}
+    >>> for result in read_table(table, Fields(vectors={"image": "clip"})):
+    ...     print(result)
+    Item(id='a', ..., labels=('sky',), ..., where='row 0', vectors={'image': array([1., 2.])})
+    Reject(where='row 1', id='b', reason="'clip' has 1 values, expected 2")
+    """
+    fields = fields or Fields()
+    return _read(
+        lambda: table_rows(table, fields),
+        ItemBuilder(fields, Path(), allow_outside=True),
+        strict,
+        lambda values: refine_npz(values, fields, separator),
+    )
 
 
 def _check_has_vectors(path: Path) -> None:
