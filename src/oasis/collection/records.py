@@ -124,10 +124,10 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A raw item that was left out, by its position among the items given, and why."""
+    """An item that was left out, by its position among those given; id None: it has none."""
 
     row: int
-    id: Id
+    id: Id | None
     reason: str
 
 
