@@ -19,6 +19,7 @@
     │   ├── RefusedError                ... or wants another token, name or kind of request
     │   └── BusyError                   ... or has too much to do; come again later
     ├── EngineError                     a search engine is absent, too slow, full, or failed
+    ├── CheckError (AssertionError)     a hasher or an index fails a conformance check
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
     OasisWarning (UserWarning)
@@ -104,6 +105,10 @@ class EngineError(OasisError):
     What it acknowledged before is kept; a change that failed may have been made in part, and may be
     sent again as it was.
     """
+
+
+class CheckError(OasisError, AssertionError):
+    """A hasher or an index fails a conformance check."""
 
 
 class MissingExtraError(OasisError, ImportError):

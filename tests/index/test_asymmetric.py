@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import index_checks
 import numpy as np
 import pytest
-from index_checks import BruteForce, assert_asymmetric, filled, random_codes, tied_codes
 
 from oasis.codes import unpack
 from oasis.index import HammingIndex
+from oasis.index import checks as index_checks
+from oasis.index.checks import BruteForce, assert_asymmetric, filled, random_codes, tied_codes
 from oasis.index.engine import best_codes, fast_scan
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.fast_scan import PackedCodes, pack_index, rounding

@@ -8,13 +8,16 @@ import zlib
 from pathlib import Path
 
 import faiss
-import index_checks
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from index_checks import (
+
+from oasis.errors import FormatError, InputError, NewerVersionError, OasisError
+from oasis.index import HammingIndex
+from oasis.index import checks as index_checks
+from oasis.index.checks import (
     BruteForce,
     assert_asymmetric,
     assert_range,
@@ -24,9 +27,6 @@ from index_checks import (
     random_codes,
     tied_codes,
 )
-
-from oasis.errors import FormatError, InputError, NewerVersionError, OasisError
-from oasis.index import HammingIndex
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.compact import CompactIndex
 from oasis.index.engine.keys import append_run, argsort, code_keys, find

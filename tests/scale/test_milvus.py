@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import index_checks
 import milvus_engines
 import numpy as np
 import pytest
-from index_checks import BruteForce, assert_search, filled, projections, random_codes, tied_codes
 from milvus_engines import N_BITS, stored
 
 from oasis.codes import hamming, unpack
 from oasis.errors import InputError
 from oasis.index import HammingIndex
+from oasis.index import checks as index_checks
+from oasis.index.checks import (
+    BruteForce,
+    assert_search,
+    filled,
+    projections,
+    random_codes,
+    tied_codes,
+)
 from oasis.scale.milvus import index
 from oasis.scale.milvus.expressions import pieces
 from oasis.scale.milvus.extras import encode_extras

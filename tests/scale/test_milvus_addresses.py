@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import milvus_engines
 import numpy as np
 import pytest
-from index_checks import random_codes
 from milvus_engines import N_BITS, stored
 
 from oasis.codes import hamming
 from oasis.errors import EngineError, InputError, MissingExtraError
+from oasis.index.checks import random_codes
 from oasis.scale.milvus import MilvusIndex, connection, engine, index
 from oasis.scale.milvus.address import Address
 

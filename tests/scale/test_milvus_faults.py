@@ -9,12 +9,12 @@ import threading
 import milvus_engines
 import numpy as np
 import pytest
-from index_checks import random_codes
 from milvus_engines import N_BITS, stored
 from milvus_server import free_ports
 
 from oasis.codes import hamming
 from oasis.errors import EngineError
+from oasis.index.checks import random_codes
 from oasis.scale.milvus import MilvusIndex, connection, engine, schema
 from oasis.scale.milvus.address import Address
 

@@ -1,0 +1,458 @@
+"""Conformance checks: what every hasher must pass.
+
+`check_hasher` runs them all. ``make(seed)`` returns a new hasher of `N_BITS` bits whose random
+numbers follow the seed. Each check is a function of ``make`` and raises a `CheckError` that says
+what was found and what was expected. A hasher that cannot pass a check by its nature leaves it out
+by name: a batch method keeps old features, for instance, so its memory grows.
+
+>>> from oasis.hashers.checks import CHECKS
+>>> list(CHECKS)[:2]
+['check_codes_have_the_promised_shape_and_type', 'check_inputs_stay_as_they_were']
+
+`docs/hashers.md` writes a hasher and runs them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from oasis.errors import CheckError, InputError, NotFittedError, OasisError
+
+N_BITS = 16
+"""Bits of the hashers that are checked."""
+
+CLASS_NAMES = ("sky", "sea", "cat", "dog", "tree", "car", "bread", "lamp", "river", "horse")
+"""Classes of the example chunks; the first six unless others are asked for."""
+
+WIDTHS = {"image": 20, "text": 14}
+"""Modalities of the example chunks, with their numbers of features."""
+
+Make: TypeAlias = Callable[[int], Any]
+"""Returns a new hasher of `N_BITS` bits for a seed."""
+
+ChunkOf: TypeAlias = tuple[dict[str, Any], list[list[str]]]
+
+
+def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
+    """Run every check; the first that fails raises a `CheckError`.
+
+    Parameters
+    ----------
+    make : callable of a seed, returns a new hasher of 16 bits
+    leave_out : names of checks, as in `CHECKS`, that do not apply to this hasher
+    """
+    unknown = [name for name in leave_out if name not in CHECKS]
+    if unknown:
+        raise InputError(f"there is no check {unknown[0]!r}; the checks are {', '.join(CHECKS)}")
+    for name, check in CHECKS.items():
+        if name not in leave_out:
+            check(make)
+
+
+def example_chunk(
+    n: int,
+    seed: int = 0,
+    *,
+    classes: tuple[str, ...] = CLASS_NAMES[:6],
+    widths: Mapping[str, int] = WIDTHS,
+    dtype: npt.DTypeLike = np.float64,
+    sparse: Collection[str] = (),
+    bare: float = 0.0,
+) -> ChunkOf:
+    """Return a seeded chunk whose features depend on its labels: X, y.
+
+    Parameters
+    ----------
+    classes : some of `CLASS_NAMES`; a sample has one to three of them
+    sparse : modalities that come as CSR
+    bare : share of samples without labels
+
+    >>> X, y = example_chunk(3)
+    >>> {name: values.shape for name, values in X.items()}, len(y)
+    ({'image': (3, 20), 'text': (3, 14)}, 3)
+    """
+    rng = np.random.default_rng([3, seed])
+    label_sets: list[list[str]] = []
+    for _ in range(n):
+        if rng.random() < bare:
+            label_sets.append([])
+        else:
+            size = min(len(classes), int(rng.integers(1, 4)))
+            label_sets.append([str(name) for name in rng.choice(classes, size, replace=False)])
+    X: dict[str, Any] = {}
+    for number, (name, width) in enumerate(widths.items()):
+        means = np.random.default_rng([5, number]).standard_normal((len(CLASS_NAMES), width))
+        values = 0.5 * rng.standard_normal((n, width))
+        for row, names in enumerate(label_sets):
+            for label in names:
+                values[row] += means[CLASS_NAMES.index(label)]
+        values = np.maximum(values, 0).astype(dtype)
+        X[name] = sp.csr_array(values) if name in sparse else values
+    return X, label_sets
+
+
+def require(condition: object, message: str) -> None:
+    """Raise a `CheckError` with this message unless the condition holds."""
+    if not condition:
+        raise CheckError(message)
+
+
+@contextmanager
+def refused(what: str, error: type[Exception] = InputError) -> Iterator[None]:
+    """Require that the block raises this error; ``what`` names the block."""
+    try:
+        yield
+    except error:
+        return
+    raise CheckError(f"{what} was accepted, expected {error.__name__}")
+
+
+def fingerprint(thing: object) -> str:
+    """Return a digest of everything that can be reached from an object."""
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+
+    def feed(value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            digest.update(repr((value.dtype.str, value.shape)).encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        elif hasattr(value, "indptr"):  # a CSR matrix
+            feed([value.data, value.indices, value.indptr])
+        elif isinstance(value, np.random.Generator):
+            feed(value.bit_generator.state)
+        elif isinstance(value, dict):
+            for key in value:
+                digest.update(repr(key).encode())
+                feed(value[key])
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            digest.update(f"{type(value).__name__}{len(value)}".encode())
+            for item in sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value:
+                feed(item)
+        elif isinstance(value, (str, bytes, int, float, bool, type(None), np.generic)):
+            digest.update(repr(value).encode())
+        elif id(value) not in seen:
+            seen.add(id(value))
+            digest.update(type(value).__qualname__.encode())
+            if dataclasses.is_dataclass(value):
+                feed({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
+            else:
+                feed(dict(getattr(value, "__dict__", {})))
+
+    feed(thing)
+    return digest.hexdigest()
+
+
+def held_bytes(thing: object) -> int:
+    """Return the bytes of all arrays that can be reached from an object."""
+    total = 0
+    seen: dict[int, object] = {}
+    waiting: list[Any] = [thing]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # kept, so that no other object gets its id
+        if isinstance(value, np.ndarray):
+            total += value.nbytes
+        elif hasattr(value, "indptr"):  # a CSR matrix
+            waiting += [value.data, value.indices, value.indptr]
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (list, tuple, set)):
+            waiting += value
+        elif hasattr(value, "__dict__"):
+            waiting.append(vars(value))
+    return total
+
+
+def _chunks(n_chunks: int, **options: Any) -> list[ChunkOf]:
+    return [example_chunk(40, seed=number, **options) for number in range(n_chunks)]
+
+
+def _fitted(make: Make, n_chunks: int = 2, seed: int = 0) -> Any:
+    hasher = make(seed)
+    for X, y in _chunks(n_chunks):
+        hasher.partial_fit(X, y)
+    return hasher
+
+
+def _queries(n: int = 20) -> dict[str, Any]:
+    return example_chunk(n, 99)[0]
+
+
+def check_codes_have_the_promised_shape_and_type(make: Make) -> None:
+    """``codes_`` and `encode` are packed uint8, `project` float32, `transform` the bits."""
+    X, y = example_chunk(30)
+    hasher = make(0)
+    require(hasher.n_bits == N_BITS, f"make must return {N_BITS} bits, got {hasher.n_bits}")
+    require(hasher.partial_fit(X, y) is hasher, "partial_fit must return the hasher itself")
+    found = {
+        "codes_": (hasher.codes_, (30, N_BITS // 8), np.uint8),
+        "encode": (hasher.encode(X), (30, N_BITS // 8), np.uint8),
+        "project": (hasher.project(X), (30, N_BITS), np.float32),
+        "transform": (hasher.transform(X), (30, N_BITS), np.uint8),
+    }
+    for name, (array, shape, dtype) in found.items():
+        require(
+            array.shape == shape and array.dtype == dtype,
+            f"{name} has shape {array.shape} and type {array.dtype}, expected {shape} and "
+            f"{np.dtype(dtype)}",
+        )
+    projected = hasher.project(X)
+    require(np.isfinite(projected).all(), "project holds NaN or infinity")
+    bits = (projected > 0).astype(np.uint8)
+    require(
+        np.array_equal(hasher.encode(X), np.packbits(bits, axis=1, bitorder="little")),
+        "encode differs from the signs of project, packed with the lowest bit first",
+    )
+    require(np.array_equal(hasher.transform(X), bits), "transform differs from the bits of encode")
+
+
+def check_inputs_stay_as_they_were(make: Make) -> None:
+    """Neither learning nor encoding writes into X or y."""
+    X, y = example_chunk(40, sparse=("text",))
+    before = fingerprint([X, y])
+    make(0).partial_fit(X, y).encode(X)
+    require(fingerprint([X, y]) == before, "X or y was changed")
+
+
+def check_same_seed_gives_same_codes(make: Make) -> None:
+    """Two hashers of one seed give the same codes for the same stream."""
+    runs = []
+    for _ in range(2):
+        hasher, codes = make(5), []
+        for X, y in _chunks(3):
+            codes.append(hasher.partial_fit(X, y).codes_.copy())
+        codes.append(hasher.encode(_queries()))
+        runs.append(codes)
+    same = all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
+    require(same, "two hashers of one seed gave different codes for the same chunks")
+
+
+def check_codes_of_earlier_chunks_never_change(make: Make) -> None:
+    """An array of codes that was handed out is not written to by later rounds."""
+    hasher, kept = make(0), []
+    for X, y in _chunks(4):
+        codes = hasher.partial_fit(X, y).codes_
+        kept.append((codes, codes.copy()))
+    hasher.encode(_queries())
+    for number, (now, then) in enumerate(kept):
+        require(np.array_equal(now, then), f"the codes of chunk {number} changed in a later round")
+
+
+def check_encoding_changes_nothing(make: Make) -> None:
+    """`encode` gives the same codes twice and leaves the hasher as it was."""
+    hasher = _fitted(make)
+    before = fingerprint(hasher)
+    first = hasher.encode(_queries())
+    require(np.array_equal(first, hasher.encode(_queries())), "encode gave other codes at once")
+    require(fingerprint(hasher) == before, "encode changed the hasher")
+
+
+def check_encoding_is_row_wise(make: Make) -> None:
+    """The code of a sample does not depend on the samples that are encoded with it."""
+    hasher, X = _fitted(make), _queries()
+    together = hasher.encode(X)
+    for row in range(20):
+        alone = hasher.encode({name: values[row : row + 1] for name, values in X.items()})
+        require(
+            np.array_equal(alone[0], together[row]),
+            f"sample {row} has another code alone than among others",
+        )
+
+
+def check_a_query_may_lack_modalities(make: Make) -> None:
+    """Any subset of the modalities is encoded, as if the others were rows of zeros."""
+    hasher, X = _fitted(make), _queries()
+    for name in X:
+        codes = hasher.encode({name: X[name]})
+        zeros = {other: values if other == name else 0 * values for other, values in X.items()}
+        require(
+            np.array_equal(codes, hasher.encode(zeros)),
+            f"a query of {name!r} alone has another code than with zeros for the rest",
+        )
+
+
+def check_sparse_features_give_the_codes_of_dense_ones(make: Make) -> None:
+    """CSR and dense features of the same values give the same codes."""
+    dense, sparse = make(0), make(0)
+    for (X, y), (S, _) in zip(_chunks(3), _chunks(3, sparse=("image", "text")), strict=True):
+        dense.partial_fit(X, y)
+        sparse.partial_fit(S, y)
+        require(np.array_equal(dense.codes_, sparse.codes_), "sparse features gave other codes_")
+    same = np.allclose(dense.project(_queries()), sparse.project(_queries()), 1e-3, 1e-4)
+    require(same, "a hasher that learned from sparse features projects differently")
+
+
+def check_memory_does_not_grow_with_samples(make: Make) -> None:
+    """After the third chunk, more samples of the same classes take no more memory."""
+    hasher, sizes = make(0), []
+    for number in range(12):
+        hasher.partial_fit(*example_chunk(40, seed=number))
+        sizes.append(held_bytes(vars(hasher)))
+    require(
+        sizes[2] >= 40 * N_BITS // 8, f"found {sizes[2]} bytes, which is less than the codes alone"
+    )
+    require(sizes[-1] == sizes[2], f"memory grew from {sizes[2]} to {sizes[-1]} bytes")
+
+
+BAD_CHUNKS: dict[str, Callable[[dict[str, Any], list[list[str]]], tuple[Any, Any]]] = {
+    "another width": lambda X, y: ({**X, "image": X["image"][:, :-1]}, y),
+    "a modality that is new": lambda X, y: ({**X, "sound": X["image"]}, y),
+    "a modality that is renamed": lambda X, y: ({"picture": X["image"], "text": X["text"]}, y),
+    "a modality that is missing": lambda X, y: ({"image": X["image"]}, y),
+    "no modality": lambda X, y: ({}, y),
+    "an array for two modalities": lambda X, y: (X["image"], y),
+    "NaN": lambda X, y: ({**X, "image": np.where(np.eye(*X["image"].shape) > 0, np.nan, 1.0)}, y),
+    "infinity": lambda X, y: ({**X, "text": sp.csr_array(X["text"] + np.inf)}, y),
+    "one dimension": lambda X, y: ({**X, "image": X["image"][:, 0]}, y),
+    "text in place of numbers": lambda X, y: ({**X, "image": X["image"].astype(str)}, y),
+    "rows that differ": lambda X, y: ({**X, "image": X["image"][1:]}, y),
+    "an empty chunk": lambda X, y: ({name: values[:0] for name, values in X.items()}, []),
+    "too few labels": lambda X, y: (X, y[:-1]),
+    "one string for all labels": lambda X, y: (X, "sky"),
+    "a string beside lists of names": lambda X, y: (X, [*y[:-1], "sky"]),
+    "a list beside single labels": lambda X, y: (X, ["sky"] * (len(y) - 1) + [["sky"]]),
+    "a matrix without names": lambda X, y: (X, np.ones((len(y), 2))),
+    "labels that are numbers": lambda X, y: (X, [[1]] * len(y)),
+    "an empty class name": lambda X, y: (X, [[" "]] * len(y)),
+    "no labels at all": lambda X, y: (X, None),
+}
+"""By name, what turns an example chunk into one that every fitted hasher refuses."""
+
+
+def check_a_refused_chunk_changes_nothing(make: Make) -> None:
+    """A chunk with any fault raises `InputError` and leaves the hasher as it was."""
+    hasher = _fitted(make)
+    before = fingerprint(hasher)
+    for name, spoil in BAD_CHUNKS.items():
+        with refused(f"a chunk with {name}"):
+            hasher.partial_fit(*spoil(*example_chunk(30, 50)))
+        require(fingerprint(hasher) == before, f"a chunk refused for {name} changed the hasher")
+    X, y = example_chunk(30, 51)
+    unspoiled = _fitted(make)
+    require(
+        np.array_equal(hasher.partial_fit(X, y).codes_, unspoiled.partial_fit(X, y).codes_),
+        "after refused chunks the next chunk got other codes",
+    )
+
+
+def check_a_refused_query_says_why(make: Make) -> None:
+    """A query with any fault raises `InputError`."""
+    hasher, X = _fitted(make), _queries(10)
+    for name, spoiled in {
+        "no modality": {},
+        "an unknown modality": {"sound": X["image"]},
+        "another width": {"image": X["image"][:, :3]},
+        "rows that differ": {"image": X["image"], "text": X["text"][:2]},
+        "NaN": {"image": X["image"] * np.nan},
+        "an array for two modalities": X["image"],
+    }.items():
+        with refused(f"a query with {name}"):
+            hasher.encode(spoiled)
+
+
+def check_an_unfitted_hasher_says_so(make: Make) -> None:
+    """Before the first chunk, `encode` raises and ``hasattr(hasher, "classes_")`` is False."""
+    with refused("encoding before the first chunk", NotFittedError):
+        make(0).encode(example_chunk(3)[0])
+    for name in ("classes_", "n_seen_"):
+        require(not hasattr(make(0), name), f"{name} is there before the first chunk")
+
+
+def check_classes_and_samples_are_counted(make: Make) -> None:
+    """``classes_`` is in order of arrival (or as announced), ``n_seen_`` counts every sample."""
+    hasher = make(0)
+    met: dict[str, None] = {}
+    for number in range(3):
+        X, y = example_chunk(20, seed=number, classes=CLASS_NAMES[: 2 + 2 * number], bare=0.2)
+        hasher.partial_fit(X, y)
+        met |= dict.fromkeys(name for names in y for name in names)
+        n_seen = 20 * (number + 1)
+        require(hasher.n_seen_ == n_seen, f"n_seen_ is {hasher.n_seen_}, expected {n_seen}")
+        announced = getattr(hasher, "classes", None)
+        expected = tuple(met if announced is None else announced)
+        require(hasher.classes_ == expected, f"classes_ is {hasher.classes_}, expected {expected}")
+
+
+def check_odd_but_valid_chunks_give_finite_codes(make: Make) -> None:
+    """One sample, one class, no labels, a modality of zeros: in any order, as the first too."""
+    X, y = example_chunk(30)
+    cases = {
+        "one sample": example_chunk(1, 60),
+        "fewer samples than bits": example_chunk(7, 61),
+        "one class": example_chunk(30, 62, classes=("sky",)),
+        "all unlabelled": example_chunk(30, 63, bare=1.0),
+        "a modality of zeros": ({**X, "text": np.zeros((30, WIDTHS["text"]))}, y),
+    }
+    usual = ("a usual chunk", example_chunk(40, 64))
+    for first in cases.items():
+        hasher = make(0)
+        for name, (X, y) in (first, usual, *cases.items()):
+            codes = hasher.partial_fit(X, y).codes_
+            require(
+                codes.shape == (len(y), N_BITS // 8),
+                f"a chunk of {name} has codes_ of shape {codes.shape}",
+            )
+            require(
+                np.isfinite(hasher.project(X)).all(),
+                f"projections are not finite after a chunk of {name}",
+            )
+
+
+def check_clone_and_deepcopy(make: Make) -> None:
+    """A clone has the parameters and has learned nothing; a deep copy goes on exactly."""
+    # scikit-learn is needed for this check alone
+    from sklearn.base import clone
+
+    hasher = _fitted(make)
+    fresh, twin = clone(hasher), copy.deepcopy(hasher)
+    require(repr(fresh) == repr(make(0)), f"the clone is {fresh!r}, expected {make(0)!r}")
+    with refused("encoding by a clone", OasisError):
+        fresh.encode(example_chunk(3)[0])
+    X, y = example_chunk(30, 70)
+    require(
+        np.array_equal(hasher.partial_fit(X, y).codes_, twin.partial_fit(X, y).codes_),
+        "a deep copy gave other codes for the next chunk",
+    )
+
+
+def check_fit_starts_anew(make: Make) -> None:
+    """`fit` forgets what was learned before."""
+    X, y = example_chunk(40, 80)
+    fresh, used = make(0).fit(X, y), _fitted(make).fit(X, y)
+    require(used.n_seen_ == 40, f"n_seen_ is {used.n_seen_} after fit, expected 40")
+    require(np.array_equal(fresh.codes_, used.codes_), "fit after other chunks gave other codes")
+
+
+CHECKS: dict[str, Callable[[Make], None]] = {
+    each.__name__: each
+    for each in (
+        check_codes_have_the_promised_shape_and_type,
+        check_inputs_stay_as_they_were,
+        check_same_seed_gives_same_codes,
+        check_codes_of_earlier_chunks_never_change,
+        check_encoding_changes_nothing,
+        check_encoding_is_row_wise,
+        check_a_query_may_lack_modalities,
+        check_sparse_features_give_the_codes_of_dense_ones,
+        check_memory_does_not_grow_with_samples,
+        check_a_refused_chunk_changes_nothing,
+        check_a_refused_query_says_why,
+        check_an_unfitted_hasher_says_so,
+        check_classes_and_samples_are_counted,
+        check_odd_but_valid_chunks_give_finite_codes,
+        check_clone_and_deepcopy,
+        check_fit_starts_anew,
+    )
+}
+"""Every check by name."""
