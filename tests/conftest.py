@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -37,6 +38,40 @@ def milvus_server():
         except NoServer as reason:
             pytest.skip(str(reason))
         yield server
+
+
+# fixtures that start a process: whoever uses one is slow
+STARTING = {"server", "pair", "browser", "milvus_server"}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if STARTING & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+
+
+_quick = False  # whether the test that runs now belongs to the quick part
+
+
+def _refuse_processes(event, args):
+    # libraries may ask a tool of the system, as matplotlib asks fc-list for fonts
+    python = event == "subprocess.Popen" and os.fspath(args[0] or "") == sys.executable
+    if _quick and (python or event == "os.fork"):
+        raise RuntimeError("this test starts a process: give it the mark 'slow'")
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Keep the quick part quick: a test without the mark ``slow`` starts no process."""
+    global _quick
+    _quick = not any(item.get_closest_marker(each) for each in ("slow", "scale", "soak"))
+    try:
+        return (yield)
+    finally:
+        _quick = False
 
 
 @pytest.hookimpl(optionalhook=True)

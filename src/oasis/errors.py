@@ -117,14 +117,19 @@ class MissingExtraError(OasisError, ImportError):
     >>> print(MissingExtraError("pyarrow", extra="parquet", what="reading Parquet"))
     reading Parquet needs pyarrow; install it with: pip install -e '.[parquet]' in a clone of the
     repository, or pip install 'oasis-hash[parquet]' from a package index that has oasis-hash
+
+    A package that belongs to no extra is named with the command that installs it:
+
+    >>> print(MissingExtraError("milvus-lite", command="pip install milvus-lite", what="a file"))
+    a file needs milvus-lite; install it with: pip install milvus-lite
     """
 
-    def __init__(self, module: str, *, extra: str, what: str) -> None:
-        super().__init__(
-            f"{what} needs {module}; install it with: pip install -e '.[{extra}]' in a clone of "
-            f"the repository, or pip install 'oasis-hash[{extra}]' from a package index that has "
-            "oasis-hash"
+    def __init__(self, module: str, *, what: str, extra: str = "", command: str = "") -> None:
+        command = command or (
+            f"pip install -e '.[{extra}]' in a clone of the repository, "
+            f"or pip install 'oasis-hash[{extra}]' from a package index that has oasis-hash"
         )
+        super().__init__(f"{what} needs {module}; install it with: {command}")
 
 
 class OasisWarning(UserWarning):

@@ -154,6 +154,7 @@ def test_csv_fields_have_names_and_separators(tmp_path, oasis):
         assert opened.get("8").payload == {"year": 2001}
 
 
+@pytest.mark.slow
 def test_killed_ingest_goes_on_where_it_was(tmp_path):
     source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(1200)])
     target = tmp_path / "c.oasis"
@@ -482,6 +483,7 @@ def test_where_reads_scalars_as_json_and_refuses_two_equalities():
         parse_where(["a=1", "a=2"])
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_gets_an_answer(tmp_path, oasis):
     source = write_jsonl(tmp_path / "i.jsonl", [{**row(n), "id": f"Bär {n}"} for n in range(6)])
     command = [sys.executable, "-m", "oasis"]

@@ -23,6 +23,8 @@ from oasis.errors import (
 )
 from oasis.items import Item
 
+pytestmark = pytest.mark.slow  # every test asks a service in another process
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):

@@ -21,6 +21,8 @@ from oasis.errors import CollectionError, StorageError
 from oasis.index import HammingIndex
 from oasis.store import Disk
 
+pytestmark = pytest.mark.slow
+
 
 def assert_is(c, truth):
     """The collection is sound, and holds exactly what the truth does."""

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 
+import pytest
 from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from toy import NAMES, chunk
 
 from oasis.collection import Collection, writer
+
+pytestmark = pytest.mark.slow
 
 IDS = st.one_of(st.integers(0, 30), st.sampled_from([f"item {n}" for n in range(30)]))
 

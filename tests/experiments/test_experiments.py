@@ -230,6 +230,7 @@ def test_two_runs_of_one_key_are_refused(toy: str, tmp_path: Path) -> None:
         reproduce([run, run], tmp_path)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_as_one(toy: str, tmp_path: Path) -> None:
     runs = Grid([toy], ["third"], ["lemon", "fomh+gamma=-1"], [8], seeds=2).runs()
     seen: list[object] = []
@@ -248,6 +249,7 @@ def test_processes_give_the_same_as_one(toy: str, tmp_path: Path) -> None:
         assert one.about["machine"]["threads"] == max(1, multiprocessing.cpu_count() // 2)
 
 
+@pytest.mark.slow
 def test_missing_data_stops_processes_too(tmp_path: Path) -> None:
     runs = Grid(["coco79"], ["first"], ["lemon"], [8], seeds=2).runs()
     with pytest.raises(DataError, match=r"coco40k\.npz"):

@@ -88,6 +88,7 @@ def test_check_is_fitted_knows_whether_anything_was_learned():
     check_is_fitted(Ours().fit([1], [1]))
 
 
+@pytest.mark.slow
 def test_the_hashers_do_not_import_scikit_learn_or_scipy():
     code = (
         "import sys, oasis.hashers.learner, oasis.labels; "

@@ -151,9 +151,7 @@ def running(*, quick: bool = False) -> Iterator[MilvusServer]:
     try:
         import milvus  # noqa: F401
     except ImportError:
-        raise NoServer(
-            "the Milvus server is not installed: pip install 'oasis-hash[scale]'"
-        ) from None
+        raise NoServer("the Milvus server is not installed: pip install -e '.[dev]'") from None
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(_locked())
         for port in ETCD_PORTS:

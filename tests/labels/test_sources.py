@@ -448,6 +448,7 @@ def test_wordllama_survives_copies() -> None:
     assert space.grown(["dog"]).names == ("cat", "dog")
 
 
+@pytest.mark.slow
 def test_wordllama_works_offline_and_leaves_logging_alone() -> None:
     # a process of its own: here wordllama may be imported, and pytest handles the log
     script = """

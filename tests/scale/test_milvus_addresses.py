@@ -211,3 +211,11 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymilvus.grpc_gen", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'oasis-hash\[scale\]'"):
         MilvusIndex("milvus://127.0.0.1:1/x")
+
+
+def test_milvus_lite_is_named_where_a_file_needs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "milvus_lite.server_manager", None)
+    with pytest.raises(
+        MissingExtraError, match=r"pip install 'milvus-lite==2\.5\.1' 'setuptools<81'"
+    ):
+        MilvusIndex(tmp_path / "x.db")

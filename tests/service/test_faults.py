@@ -22,6 +22,8 @@ from serving import Serving, form, serving
 from oasis.client import Client
 from oasis.errors import BusyError, ServiceError, UnreachableError
 
+pytestmark = pytest.mark.slow  # every test asks a service in another process
+
 TENSORS = "application/x-safetensors"
 JSON = "application/json"
 POSTS = ("search", "ingest", "delete", "known", "words")

@@ -11,6 +11,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
     # playwright closes its pipes when it is collected, in an order of its own
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

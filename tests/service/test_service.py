@@ -320,6 +320,7 @@ def test_tokens_and_limits_that_make_no_sense_are_refused():
     assert Settings.of("0.0.0.0", Tokens(read=READ)).hosts is None
 
 
+@pytest.mark.slow
 def test_other_addresses_need_a_token(folder):
     ran = subprocess.run(
         [sys.executable, "-m", "oasis", "serve", str(folder / "c"), "--host", "0.0.0.0"],
@@ -522,6 +523,7 @@ def test_a_failure_of_ours_is_logged_and_not_told(folder, monkeypatch, caplog):
 # -- starting and stopping ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stop_leaves_a_chunk_whole_or_refused(folder):
     fill(folder / "c")
     server = Serving(folder / "c")
@@ -551,6 +553,7 @@ def test_a_stop_leaves_a_chunk_whole_or_refused(folder):
         assert c.stats().journal_entries == 0
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer_follow_it_and_change_nothing(folder):
     fill(folder / "c")
     with Collection.open(folder / "c") as c, serving(folder / "c", "--readonly") as server:

@@ -24,7 +24,9 @@ def acquire(path: str) -> str:
             from milvus_lite.server_manager import server_manager_instance
     except ImportError:
         raise MissingExtraError(
-            "milvus-lite (and setuptools<81)", extra="scale", what="a Milvus index in a file"
+            "milvus-lite 2.5, which imports pkg_resources",
+            command="pip install 'milvus-lite==2.5.1' 'setuptools<81'",
+            what="a Milvus index in a file",
         ) from None
     with _lock:
         target: str | None = server_manager_instance.start_and_get_uri(path)
