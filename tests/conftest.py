@@ -4,9 +4,15 @@ import contextlib
 import os
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
+
+with warnings.catch_warnings():
+    # the bindings of faiss before 1.14 warn while they load, and crash where that is an error
+    warnings.simplefilter("ignore")
+    import faiss  # noqa: F401
 
 
 @pytest.fixture
@@ -40,13 +46,23 @@ def milvus_server():
         yield server
 
 
-# fixtures that start a process: whoever uses one is slow
-STARTING = {"server", "pair", "browser", "milvus_server"}
+# fixtures that start a process or take seconds: whoever uses one is slow
+SLOW_FIXTURES = {"server", "pair", "browser", "milvus_server", "demo", "report"}
+# files whose tests share such a fixture
+TOGETHER = (
+    "client/test_client.py",
+    "demo/test_demo.py",
+    "experiments/test_report.py",
+    "scale/test_dask.py",
+    "service/test_faults.py",
+    "service/test_page.py",
+    "service/test_service.py",
+)
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if STARTING & set(getattr(item, "fixturenames", ())):
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 
@@ -78,12 +94,16 @@ def pytest_runtest_protocol(item):
 def pytest_xdist_make_scheduler(config, log):
     """Spread tests over workers one by one, but keep all that use the Milvus server on one.
 
-    There is one such server on a machine. (The groups of xdist 3.8 do nothing under pytest 9.2.)
+    There is one such server on a machine. Files in ``TOGETHER`` stay on one worker, which then makes
+    their fixture once. (The groups of xdist 3.8 do nothing under pytest 9.2.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class OneServer(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "milvus" if "milvus" in nodeid.partition("::")[0] else nodeid
+            path = nodeid.partition("::")[0]
+            if "milvus" in path:
+                return "milvus"
+            return path if path.endswith(TOGETHER) else nodeid
 
     return OneServer(config, log)

@@ -320,6 +320,7 @@ def test_the_round_that_lost_most_is_that_of_the_mean_over_seeds():
     assert table.rows[0][3] == "0.040"  # the third round; of the others 0.010 and 0.020
 
 
+@pytest.mark.slow
 def test_command_prints_tables_and_json(monkeypatch, capsys):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["oasis", "scenarios", *arguments])
