@@ -94,8 +94,8 @@ def pytest_runtest_protocol(item):
 def pytest_xdist_make_scheduler(config, log):
     """Spread tests over workers one by one, but keep all that use the Milvus server on one.
 
-    There is one such server on a machine. Files in ``TOGETHER`` stay on one worker, which then makes
-    their fixture once. (The groups of xdist 3.8 do nothing under pytest 9.2.)
+    There is one such server on a machine. Files in ``TOGETHER`` stay on one worker too, which then
+    makes their fixture once. (The groups of xdist 3.8 do nothing under pytest 9.2.)
     """
     from xdist.scheduler import LoadScopeScheduling
 

@@ -10,6 +10,8 @@ from oasis.collection import Collection
 from oasis.features.extractor import Extractor
 from oasis.features.text import HashedText
 
+pytestmark = pytest.mark.slow  # every test starts an interpreter
+
 HEAVY = ("sklearn", "pandas", "joblib", "pymilvus", "grpc", "wordllama", "pyarrow")
 
 

@@ -293,6 +293,7 @@ def test_has_anything_sees_fields_and_vectors() -> None:
         assert extractor.has_anything(item)
 
 
+@pytest.mark.slow
 def test_dense_features_equal_sparse_ones_and_load_no_scipy() -> None:
     extractor = Extractor({"text": ("text", HashedText(64)), "size": ("text", Meaning())})
     items = [{"text": f"boat {n} sea {n % 3}"} if n % 4 else {} for n in range(40)]
