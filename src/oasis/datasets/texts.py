@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from oasis.datasets.coco import CAPTIONS, read_captions, read_vocabulary
 from oasis.datasets.dataset import Dataset
 from oasis.datasets.registry import path_of
 from oasis.errors import InputError
-from oasis.labels.sources import WordLlamaWords, split_name
+from oasis.features.meaning import Meaning
 
 _WORD = re.compile(r"[a-z][a-z]+")
 
@@ -100,29 +99,16 @@ def bag_of_words(texts: Sequence[str], vocabulary: Sequence[str]) -> sp.csr_arra
 
 
 def meaning(texts: Sequence[str]) -> Single:
-    """Return the meaning of texts by WordLlama, (n, 256) float32 of unit length, offline.
+    """Return the meaning of texts, (n, 256) float32 of unit length; see `oasis.features.meaning`.
 
-    A text without a letter or digit is a row of zeros. About 0.2 ms a text.
+    A text without a letter or digit is a row of zeros.
 
     >>> cat, kitten, invoice = meaning(["a cat", "a kitten", "an unpaid invoice"])
     >>> bool(cat @ kitten > cat @ invoice)
     True
     """
-    distinct = [text for text in dict.fromkeys(texts) if split_name(text)]
-    if not distinct:
-        return np.zeros((len(texts), _width()), dtype=np.float32)
-    vectors = WordLlamaWords().vectors(distinct).astype(np.float32)
-    at = {text: row for row, text in enumerate(distinct)}
-    result = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
-    for row, text in enumerate(texts):
-        if text in at:
-            result[row] = vectors[at[text]]
-    return result
-
-
-@cache
-def _width() -> int:
-    return int(WordLlamaWords().vectors(["width"]).shape[1])
+    vectors, _ = Meaning().embed(texts)
+    return vectors
 
 
 def with_meaning(dataset: Dataset, texts: Texts) -> Dataset:
