@@ -230,7 +230,7 @@ def test_never_labelled_is_given_as_a_share_of_float_cosine_on_the_same_draws() 
     at = table.header.index("of cosine")
     shares = {row[0]: row[at] for row in table.rows}
     assert shares == {"LEMON": "0.14", "ITQ": "0.57", "float cosine": "1.00", "chance": ""}
-    assert "across 1,000, first 10" in table.header
+    assert "across 1,000 (first 10)" in table.header
     assert "float cosine" not in [row[0] for row in measure_table(group, "hamming").rows]
 
 

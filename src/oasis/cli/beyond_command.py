@@ -73,10 +73,12 @@ def beyond(
         tuple(_numbers(content or "", "--content")),
     )
     with progress_of("beyond the labels", len(plan.inquiries())) as advance:
+        told: set[str] = set()
 
         def note(done: Done) -> None:
-            if done.notice:
+            if done.notice and done.notice not in told:
                 remark(f"note: {done.notice}")
+                told.add(done.notice)
             advance(1)
 
         found = inquire(plan, out, data=data, jobs=jobs, listener=note)

@@ -144,12 +144,21 @@ def ask(
 def diagnose(
     model: Model, stored: Codes, question: Question, content: float | None = None
 ) -> dict[str, float | int]:
-    """Return what the codes tell apart: distinct ones, entropy, ties at the tenth hit."""
+    """Return what the codes tell apart: distinct ones, entropy, ties at the tenth hit.
+
+    Ties are left out where the method cannot take the question.
+    """
     base = stored[question.base]
-    projections = _project(model, question, content)
+    found = code_statistics(base).as_dict()
+    if question.empty:
+        return found
+    try:
+        projections = _project(model, question, content)
+    except InputError:
+        return found
     place = min(TIE_PLACE, len(base))
     return {
-        **code_statistics(base).as_dict(),
+        **found,
         "tied_hamming": tied_at_k(pack(projections), base, place),
         "tied_asymmetric": asymmetric_tied_at_k(projections, base, place),
     }
@@ -173,6 +182,9 @@ def _project(model: Model, question: Question, content: float | None) -> Single:
     if question.X is None:
         if not hasattr(model, "project_words"):
             raise CannotAnswer("does not answer names")
+        if "content" in inspect.signature(model.project_words).parameters:
+            weighed_words: Single = model.project_words(question.names, content=content)
+            return weighed_words
         projected: Single = model.project_words(question.names)
         return projected
     if takes_content(model):

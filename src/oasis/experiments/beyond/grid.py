@@ -95,7 +95,7 @@ def _ensure(
     path = out / FOLDER / f"{inquiry.key}.json"
     material = _material(inquiry.dataset, data, inquiry.features)
     if isinstance(material, NoTextsError):
-        return Done(Outcome(inquiry, {}, empty=str(material)), "computed")
+        return Done(Outcome(inquiry, {}, empty=str(material)), "computed", str(material))
     notice = ""
     if path.exists():
         try:

@@ -30,12 +30,12 @@ MEASURES = (
     Measure("coarse", "finer", "coarse", "map"),
     Measure("fine", "finer", "fine", "map"),
     Measure("never labelled", "never-labelled", "never-labelled", "map"),
-    Measure("item, MRR", "labels", "item", "mrr"),
-    Measure("item, first 10", "labels", "item", "first_10"),
+    Measure("item (MRR)", "labels", "item", "mrr"),
+    Measure("item (first 10)", "labels", "item", "first_10"),
     Measure("word", "never-labelled", "word", "map"),
     Measure("word as text", "never-labelled", "word-as-text", "map"),
 )
-BEYOND = ("fine", "never labelled", "item, MRR", "word as text")
+BEYOND = ("fine", "never labelled", "item (MRR)", "word as text")
 """The measures of which `Group.beyond` is the mean."""
 _KINDS = ("hamming", "asymmetric")
 
@@ -114,7 +114,7 @@ class Group:
             key=lambda name: int(name.rpartition("-")[2]),
         )
         across = [
-            Measure(f"{_across_title(name)}, first {k}", "across", name, f"first_{k}")
+            Measure(f"{_across_title(name)} (first {k})", "across", name, f"first_{k}")
             for name in names
             for k in (1, 10)
         ]

@@ -6,7 +6,7 @@ encodes labels and nothing else is seen to win the one and lose the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -119,18 +119,18 @@ def code_table(group: Group) -> Table:
         if not codes or line.weight != DEFAULT:
             continue
 
-        def mean(key: str, codes: Sequence[object] = codes) -> float:
-            return fmean(float(each[key]) for each in codes)  # type: ignore[index]
+        def mean(key: str, form: str, codes: Sequence[Mapping[str, float]] = codes) -> str:
+            known = [each[key] for each in codes if key in each]
+            return format(fmean(known), form) if known else ""
 
         rows.append(
             (
                 line.title,
-                f"{mean('distinct'):,.0f} of {mean('codes'):,.0f}",
-                f"{mean('largest_group'):,.0f}",
-                f"{mean('entropy'):.3f}",
-                f"{mean('constant_bits'):.0f}",
-                f"{mean('tied_hamming'):.0%}",
-                f"{mean('tied_asymmetric'):.0%}",
+                f"{mean('distinct', ',.0f')} of {mean('codes', ',.0f')}",
+                mean("largest_group", ",.0f"),
+                mean("entropy", ".3f"),
+                mean("constant_bits", ".0f"),
+                *(mean(key, ".0%") for key in ("tied_hamming", "tied_asymmetric")),
             )
         )
     return Table(
