@@ -166,7 +166,7 @@ def fill(path: Path, n: int) -> int:
     means = rng.standard_normal((_CLASSES, _WIDTH)).astype(np.float32)
     centres = np.stack([sum(means[int(name.split()[1])] for name in names) for names in sets])
     given = 0
-    model = OASIS(labels="orthogonal", n_iter=1, random_state=0)
+    model = OASIS(labels="orthogonal", random_state=0)
     with Collection.open(path, model=model) as c:
         for start in range(0, n, _CHUNK):
             part = numbers[start : start + _CHUNK]

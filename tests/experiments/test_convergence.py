@@ -15,18 +15,15 @@ from oasis.datasets.dataset import (
 )
 from oasis.errors import FormatError, InputError, NewerVersionError
 from oasis.experiments.grid import Notice, trace_runs
-from oasis.experiments.measure.convergence import OldSums, round_loss, trace_run
+from oasis.experiments.measure.convergence import Iterate, OldSums, round_loss, trace_run
 from oasis.experiments.measure.traces import RoundTrace, Trace, read_traces, write_trace
 from oasis.experiments.run.definition import Grid, Run, load_dataset, runbook_for
 from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
 from oasis.model.ridge import Ridge
-from oasis.model.updates import (
-    Iterate,
-    Weights,
-    iterate,
-)
+from oasis.model.round import Published, RowsInMemory, iterations
+from oasis.model.updates import SemanticSums, Weights
 from oasis.streams import rounds
 
 WEIGHTS = {"alpha": 3.0, "beta": 0.7, "gamma": 1.3, "theta": 0.5}
@@ -44,15 +41,12 @@ def test_loss_is_the_literal_one_over_two_rounds(sizes: tuple[int, int]) -> None
     for seed, n in enumerate(sizes):
         X, y = toy.chunk(n, seed, classes=toy.NAMES[: 4 + 2 * seed])
         space = space.grown(name for names in y for name in names)
-        G = space.represent(y)
-        old = old.widened(G.shape[1])
-        started = {name: ridges[name].round(matrix) for name, matrix in X.items()}
-
-        def predict(B: np.ndarray, started: dict = started) -> np.ndarray:
-            return np.asarray(sum(each.predict(B) for each in started.values()))
-
-        for now in iterate(old.sums, G, predict, weights, 3, rng):
-            fitted = {name: each.finish(now.B) for name, each in started.items()}
+        old = old.widened(space.n_features)
+        problem = Published(space, space.indicator(y), ridges, weights, n_bits)
+        rows = RowsInMemory(X, unit_length=False).sample_rows(problem, rng)
+        G = rows.G
+        for U in iterations(rows, old.sums, weights, 3):
+            now, fitted = Iterate(rows.B, rows.V, U), rows.regressions()
             new = {"B": now.B, "V": now.V, "G": G, "X": list(X.values())}
             everything = {
                 "B": np.vstack([np.zeros((0, n_bits)), *(each["B"] for each in before)]),
@@ -67,7 +61,7 @@ def test_loss_is_the_literal_one_over_two_rounds(sizes: tuple[int, int]) -> None
             expected = literal.loss(everything, new, now.U, Ws, **WEIGHTS, delta=DELTA)
             found = round_loss(old, G, now, fitted, weights)
             assert found == pytest.approx(expected, rel=1e-9)
-        old, ridges = old.plus(now.B, G, now.V), fitted
+        old, ridges = old.plus(rows), fitted
         before.append(new)
 
 
@@ -88,7 +82,8 @@ def test_loss_of_any_variables_is_the_literal_one() -> None:
 
     before, new = draw(12), draw(9)
     U, W = rng.standard_normal((3, n_bits)), rng.standard_normal((n_bits, 5))
-    old = OldSums.zero(n_bits).widened(3).plus(before["B"], before["G"], before["V"])
+    B, G, V = before["B"], before["G"], before["V"]
+    old = OldSums(SemanticSums(B.T @ G, G.T @ V, V.T @ V, len(B)), G.T @ G, B.T @ B)
     ridge = Ridge.zero(n_bits, 5, DELTA).round(before["X"][0]).finish(before["B"])
     ridge = ridge.round(new["X"][0]).finish(new["B"])
     ridge = type(ridge)(**{**vars(ridge), "W": W})

@@ -5,12 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.errors import InputError
-from oasis.model.hash_functions import (
-    SHARPNESS,
-    LabelMap,
-    LinearMap,
-)
-from oasis.model.readout import Readout
+from oasis.model.hash_functions import LabelMap, LinearMap
 
 
 def label_map(normalize=False, seed=0):
@@ -19,17 +14,16 @@ def label_map(normalize=False, seed=0):
     explained = {"image": np.array([0.2, 0.9, 0.0]), "text": np.array([0.6, 0.1, 0.0])}
     shares = np.array([0.1, 0.3, 0.02])
     predictors = {name: LinearMap({name: W}, normalize=normalize) for name, W in weights.items()}
-    D = rng.standard_normal((3, 8))
-    return LabelMap(predictors, explained, shares, Readout(D, D)), weights
+    return LabelMap(predictors, explained, shares), weights
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_label_map_adds_up_evidence_and_sharpens_it(normalize):
+def test_label_map_adds_up_evidence(normalize):
     hash_function, weights = label_map(normalize)
     rng = np.random.default_rng(1)
     X = {"image": rng.random((6, 7)), "text": rng.random((6, 5))}
     X["text"][2] = 0  # a sample without text
-    projected = hash_function.project(X)
+    predicted = hash_function.predict(X)
     for row in range(6):
         expected = np.zeros(3)
         for c in range(3):
@@ -45,8 +39,7 @@ def test_label_map_adds_up_evidence_and_sharpens_it(normalize):
             np.fill_diagonal(together, R)
             a = np.linalg.solve(together, R) if all(R) else np.ones(len(R))
             expected[c] = q + a @ evidence
-        expected = np.maximum(expected, 0) ** SHARPNESS @ hash_function.readout.values
-        assert np.allclose(projected[row], expected, rtol=1e-4, atol=1e-6)
+        assert np.allclose(predicted[row], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_evidence_of_independent_modalities_adds_up_to_a_joint_regression():
@@ -60,8 +53,7 @@ def test_evidence_of_independent_modalities_adds_up_to_a_joint_regression():
     W = {name: np.linalg.lstsq(x, L)[0].T for name, x in X.items()}
     explained = {name: 1 - np.var(L - x @ W[name].T, axis=0) / np.var(L) for name, x in X.items()}
     predictors = {name: LinearMap({name: each}) for name, each in W.items()}
-    D = np.ones((1, 8))
-    added = LabelMap(predictors, explained, L.mean(axis=0), Readout(D, D)).predict(X)
+    added = LabelMap(predictors, explained, L.mean(axis=0)).predict(X)
     both = np.hstack(list(X.values()))
     joint = both @ np.linalg.lstsq(both, L)[0]
     assert np.abs(added - joint).max() < 0.05 * np.ptp(joint)
@@ -70,14 +62,14 @@ def test_evidence_of_independent_modalities_adds_up_to_a_joint_regression():
 def test_label_map_of_one_modality_equals_zeros_in_the_other():
     hash_function, _ = label_map()
     image = np.random.default_rng(2).random((4, 7))
-    alone = hash_function.project({"image": image})
-    with_zeros = hash_function.project({"image": image, "text": sp.csr_array((4, 5))})
+    alone = hash_function.predict({"image": image})
+    with_zeros = hash_function.predict({"image": image, "text": sp.csr_array((4, 5))})
     assert np.array_equal(alone, with_zeros)
 
 
-def test_a_sample_without_any_modality_projects_to_zero():
+def test_a_sample_without_any_modality_is_predicted_nothing():
     hash_function, _ = label_map()
-    nothing = hash_function.project({"image": np.zeros((2, 7)), "text": np.zeros((2, 5))})
+    nothing = hash_function.predict({"image": np.zeros((2, 7)), "text": np.zeros((2, 5))})
     assert not nothing.any()
 
 
@@ -93,3 +85,15 @@ def test_values_that_are_not_finite_are_refused(bad):
     hash_function = LinearMap({"a": np.full((2, 3), 1e10)})
     with pytest.raises(InputError):
         hash_function.project({"a": np.full((1, 3), bad)})
+
+
+def test_a_modality_is_missing_where_its_row_is_zero_not_where_its_prediction_is():
+    predictors = {name: LinearMap({name: np.eye(2)}) for name in ("image", "text")}
+    explained = {name: np.array([0.5, 0.5]) for name in predictors}
+    shares = np.array([0.4, 0.4])
+    labels = LabelMap(predictors, explained, shares)
+    # a third feature would be there: here the prediction of the text happens to be all zero
+    predictors["text"] = LinearMap({"text": np.array([[1.0, -1.0], [1.0, -1.0]])})
+    has_text = labels.predict({"image": np.array([[1.0, 0.0]]), "text": np.array([[1.0, 1.0]])})
+    lacks = labels.predict({"image": np.array([[1.0, 0.0]]), "text": np.array([[0.0, 0.0]])})
+    assert (has_text < lacks).all()  # a text that predicts nothing is evidence against

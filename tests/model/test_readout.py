@@ -91,7 +91,10 @@ def test_signs_and_values_come_from_readouts_of_their_own():
         assert 0 < (~agree).sum() < agree.sum()
         x = readout.project(w)
         assert x.dtype == np.float32 and np.array_equal(x > 0, signs > 0)
-        assert np.allclose(x[agree], values[agree], rtol=1e-5) and (np.abs(x[~agree]) < 1e-30).all()
+        assert (
+            np.allclose(x[agree], values[agree], rtol=1e-5)
+            and (np.abs(x[~agree]) <= np.float32(1e-30)).all()
+        )
 
 
 def test_a_class_that_all_samples_have_is_read_from_its_codeword_alone():
@@ -105,4 +108,4 @@ def test_a_class_that_all_samples_have_is_read_from_its_codeword_alone():
 
 def test_nothing_is_projected_to_nothing():
     readout = Readout(np.ones((2, 8)), -np.ones((2, 8)))
-    assert not (np.abs(readout.project(np.zeros((3, 2)))) > 1e-30).any()
+    assert not (np.abs(readout.project(np.zeros((3, 2)))) > np.float32(1e-30)).any()

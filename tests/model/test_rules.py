@@ -20,7 +20,8 @@ MAKERS = {
     "oasis": lambda: OASIS(N_BITS, random_state=0),
     "oasis-owned": lambda: OASIS(N_BITS, owned=6, random_state=0),
     "oasis-all-owned": lambda: OASIS(N_BITS, owned=N_BITS, random_state=0),
-    "oasis-codes": lambda: OASIS(N_BITS, queries="codes", random_state=0),
+    "oasis-content": lambda: OASIS(N_BITS, content=8, random_state=0),
+    "oasis-content-alone": lambda: OASIS(N_BITS, content=N_BITS, random_state=0),
     "paper": lambda: OASIS.paper(N_BITS, random_state=0),
 }
 

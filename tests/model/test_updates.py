@@ -7,18 +7,16 @@ import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasis.model.updates import (
-    Sums,
-    Weights,
-    b_step,
-    iterate,
-    no_prediction,
-    u_step,
-    v_step,
-    z_target,
-)
+from oasis.labels import LabelSpace
+from oasis.model.ridge import Ridge
+from oasis.model.round import Published, RowsInMemory, iterations
+from oasis.model.updates import SemanticSums, Weights, b_step, u_step, v_step, z_target
 
 WEIGHTS = Weights(alpha=10.0, beta=1.0, gamma=1.0, theta=1.0)
+
+
+def sums_of(B, G, V):
+    return SemanticSums(B.T @ G, G.T @ V, V.T @ V, len(B))
 
 
 def noise_for(n, r, seed=0):
@@ -99,7 +97,7 @@ def ridge_solution(B, X):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("sizes", "r"), [((40, 60), 8), ((33, 50, 40), 32), ((90,), 16)])
 def test_no_step_of_any_round_raises_the_loss(sizes, r, seed):
-    sums = Sums.zero(r).widened(12)
+    sums = SemanticSums.zero(r).widened(12)
     old = {"B": np.zeros((0, r)), "V": np.zeros((0, r)), "G": np.zeros((0, 12))}
     old["X"] = [np.zeros((0, 20)), np.zeros((0, 14))]
     for number, n in enumerate(sizes):
@@ -128,7 +126,7 @@ def test_no_step_of_any_round_raises_the_loss(sizes, r, seed):
             losses.append(literal.loss(old, new, U, Ws))
         falls = np.diff(losses)
         assert (falls <= 1e-9 * losses[0]).all(), falls.max()
-        sums = sums.plus(B, G, V)
+        sums = sums.joined(sums_of(B, G, V))
         old = {
             "B": np.vstack([old["B"], B]),
             "V": np.vstack([old["V"], V]),
@@ -139,22 +137,26 @@ def test_no_step_of_any_round_raises_the_loss(sizes, r, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_feasible_rounds_leave_vv_a_multiple_of_the_identity(seed):
-    r, sums = 16, Sums.zero(16).widened(12)
+    r, sums = 16, SemanticSums.zero(16).widened(12)
     for number, n in enumerate((40, 25, 60)):
-        _, G = round_of([seed, number], n, r)
+        X, label_sets = toy.chunk(n, [seed, number])
+        labels = LabelSpace(toy.class_vectors(width=12)).grown(toy.NAMES)
+        ridges = {name: Ridge.zero(r, x.shape[1], 1.0) for name, x in X.items()}
+        problem = Published(labels, labels.indicator(label_sets), ridges, WEIGHTS, r)
         rng = np.random.default_rng([seed, number])
-        *_, last = iterate(sums, G, no_prediction, WEIGHTS, 3, rng)
-        sums = sums.plus(last.B, G, last.V)
+        rows = RowsInMemory(X, unit_length=False).sample_rows(problem, rng)
+        *_, U = iterations(rows, sums, WEIGHTS, 3)
+        sums = sums.joined(rows.sums())
         assert np.abs(sums.VV - sums.n * np.eye(r)).max() < 1e-8 * sums.n
-        assert np.allclose(last.U, sums.GV / (sums.n + WEIGHTS.theta), rtol=1e-9, atol=1e-12)
+        assert np.allclose(U, sums.GV / (sums.n + WEIGHTS.theta), rtol=1e-9, atol=1e-12)
 
 
 def test_sums_of_two_chunks_equal_those_of_their_concatenation():
     rng = np.random.default_rng(0)
     B, G, V = (rng.standard_normal((30, width)) for width in (8, 5, 8))
-    zero = Sums.zero(8).widened(5)
-    once = zero.plus(B, G, V)
-    twice = zero.plus(B[:11], G[:11], V[:11]).plus(B[11:], G[11:], V[11:])
+    zero = SemanticSums.zero(8).widened(5)
+    once = zero.joined(sums_of(B, G, V))
+    twice = zero.joined(sums_of(B[:11], G[:11], V[:11])).joined(sums_of(B[11:], G[11:], V[11:]))
     assert once.n == twice.n == 30
     for name in ("BG", "GV", "VV"):
         assert np.allclose(getattr(once, name), getattr(twice, name), rtol=1e-12, atol=1e-12)
@@ -162,7 +164,7 @@ def test_sums_of_two_chunks_equal_those_of_their_concatenation():
 
 def test_widened_sums_have_zeros_for_old_samples():
     rng = np.random.default_rng(0)
-    sums = Sums.zero(8).widened(3).plus(*(rng.standard_normal((9, w)) for w in (8, 3, 8)))
+    sums = sums_of(*(rng.standard_normal((9, w)) for w in (8, 3, 8)))
     wide = sums.widened(5)
     assert np.array_equal(wide.BG[:, :3], sums.BG) and not wide.BG[:, 3:].any()
     assert np.array_equal(wide.GV[:3], sums.GV) and not wide.GV[3:].any()

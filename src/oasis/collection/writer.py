@@ -225,7 +225,7 @@ class Writer:
     def _publish(self, snapshot: Snapshot, head: Head, model: OASIS | None) -> Snapshot:
         if model is not None:
             # made once a state, and here, or the first search after the commit would do it
-            model.state_.hash_function(model.normalize)
+            model.hash_function()
         new = Snapshot(head, model, snapshot.replica, snapshot.classes)
         self._files.tidy(head)
         return new

@@ -196,6 +196,14 @@ class LabelSpace:
         """
         return self._made(None, self.axes, self.names, self._rows)
 
+    def without_classes(self) -> LabelSpace:
+        """Return the space as it was made, before any class arrived; the source is shared.
+
+        >>> LabelSpace.of("orthogonal").grown(["sky"]).without_classes()
+        <LabelSpace words=None axes=1.0, 0 classes>
+        """
+        return self._made(self._source, self.axes, (), np.empty((0, 0)))
+
     def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
         """Return L, (n, c): 1 where a sample has a class; a name counts once.
 

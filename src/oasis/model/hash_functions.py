@@ -1,8 +1,8 @@
-"""Hash functions: linear ones, and one that goes through predicted labels."""
+"""Linear hash functions, and the prediction of labels from several of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, has_row, inverse_norms
+from oasis.arrays import Array, Matrix, Single, has_row, inverse_norms
 from oasis.errors import InputError
 from oasis.hashers.chunk import (
     check_finite,
 )
-from oasis.model.codewords import (
-    likely_codes,
-)
-from oasis.model.readout import Readout
 
 MOST_EXPLAINED = 0.95
-"""No modality is taken to explain more of a class: what it predicts of its own samples flatters."""
+"""Cap on R²: predictions of training samples are optimistic."""
 
 SHARPNESS = 1.75
 """Power to which predicted labels are raised before they are weighed against each other."""
@@ -49,10 +45,16 @@ class LinearMap:
         return {name: int(W.shape[1]) for name, W in self.weights.items()}
 
     @cached_property
-    def _single(self) -> dict[str, npt.NDArray[np.float32]]:
+    def _single(self) -> dict[str, Single]:
         return {name: W.astype(np.float32) for name, W in self.weights.items()}
 
-    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
+    def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield everything that the projections depend on, by name."""
+        yield f"normalize {self.normalize}", np.zeros(0)
+        for kind, arrays in (("weights", self.weights), ("offsets", self.offsets)):
+            yield from ((f"{kind} {name}", array) for name, array in arrays.items())
+
+    def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities.
 
         Values are checked on the result: NaN or infinity in a row is an `InputError`.
@@ -78,92 +80,70 @@ class LinearMap:
 
 @dataclass(frozen=True)
 class LabelMap:
-    """``x -> D w``: predict the labels of a sample, and go where codes with such labels are.
+    """Predict the labels of a sample.
 
     Every modality predicts each class by a linear map. What a prediction ``p_m`` has beyond the
-    share ``q`` of samples with the class is evidence, and evidence adds up:
+    share ``q`` of samples with the class is evidence, and the evidence of modalities adds up:
 
         ``p = q + sum_m a_m (p_m - q)``  with  ``a_m = 1 / ((1 - R_m) (1 + sum_k R_k / (1 - R_k)))``
 
     where ``R_m`` is how much of the class modality m explains. These are the coefficients of a
-    regression on the predictions of all modalities, if these are related through the class alone;
-    the sums over single modalities then tell what a regression over all of them would need their
-    products for. A modality alone has ``a = 1``. ``w`` is the positive part of p to a power that
-    favours what is predicted clearly.
+    regression on the predictions of all modalities, assuming modalities independent given the
+    class, so no cross-modality Gram matrix is needed. A modality alone has ``a = 1``.
 
     Attributes
     ----------
     predictors : modality name -> map to c values, near 1 for the classes of a sample
     explained : modality name -> R (c,), from 0 to `MOST_EXPLAINED`
     shares : q (c,), of all samples, those with each class
-    readout : where codes with given labels are
     """
 
     predictors: Mapping[str, LinearMap]
     explained: Mapping[str, Array]
     shares: Array
-    readout: Readout
 
     @property
     def widths(self) -> dict[str, int]:
         return {name: map_.widths[name] for name, map_ in self.predictors.items()}
 
-    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
-        """Return the (n, r) float32 projections of a non-empty subset of the modalities.
+    def predict(self, X: Mapping[str, Matrix]) -> Single:
+        """Return the (n, c) float32 predictions of the labels.
 
-        A row of zeros is a modality that the sample lacks.
+        A row of zeros is a modality that the sample lacks; a sample without any modality gets 0.
         """
-        return self.readout.project(sharpened(self.predict(X)))
-
-    def predict(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
-        """Return the (n, c) float32 predictions of the labels."""
-        shares = self.shares.astype(np.float32)
-        evidence: npt.NDArray[Any] = np.zeros((1, len(shares)), dtype=np.float32)
-        odds: npt.NDArray[Any] = np.zeros_like(evidence)
-        has_any = np.zeros((1, 1), dtype=np.bool_)
-        for name, matrix in X.items():
-            prediction = self.predictors[name].project({name: matrix})  # (n, c)
-            R = self.explained[name].astype(np.float32)
-            has_modality = prediction.any(axis=1, keepdims=True)
-            prediction -= has_modality * shares
-            prediction /= 1 - R
-            evidence = evidence + prediction
-            odds = odds + has_modality * (R / (1 - R))
-            has_any = has_any | has_modality
-        evidence /= 1 + odds
-        evidence += has_any * shares
-        return evidence
+        parts = [
+            (self.predictors[name].project({name: matrix}), has_row(matrix), self.explained[name])
+            for name, matrix in X.items()
+        ]
+        return added_evidence(parts, self.shares.astype(np.float32))
 
 
-@dataclass(frozen=True)
-class LabelCoder:
-    """``x -> w C``: predict the labels of a sample, and give it the code that they make.
+def added_evidence(
+    parts: Sequence[tuple[Single, npt.NDArray[np.bool_], Array]], prior: Single
+) -> Single:
+    """Return one prediction (n, c) from those of several modalities, as in `LabelMap`.
 
-    For samples that are stored, where a `LabelMap` is for those that search.
-
-    Attributes
+    Parameters
     ----------
-    labels : what predicts the labels
-    codewords : C (c, r), see `oasis.model.codewords`
-    n_owned : the last so many bits are owned by classes
+    parts : per modality its predictions (n, c), which rows have the modality (n,), and R (c,)
+    prior : (c,), what is predicted without any evidence
     """
-
-    labels: LabelMap
-    codewords: Array
-    n_owned: int
-
-    @property
-    def widths(self) -> dict[str, int]:
-        return self.labels.widths
-
-    def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
-        """Return (n, r) float32 values whose signs are the codes."""
-        weights = sharpened(self.labels.predict(X))
-        return likely_codes(weights, self.codewords, self.n_owned)
+    n = len(parts[0][0])
+    evidence = np.zeros((n, len(prior)), dtype=np.float32)
+    odds = np.zeros((1, len(prior)), dtype=np.float32)
+    has_any = np.zeros((n, 1), dtype=np.bool_)
+    for prediction, has, explained in parts:
+        R, mask = explained.astype(np.float32), has[:, None]
+        evidence += mask * (prediction - prior) / (1 - R)
+        odds = odds + mask * (R / (1 - R))
+        has_any |= mask
+    evidence /= 1 + odds
+    evidence += has_any * prior
+    return evidence
 
 
 def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return label values weighed against each other: what is clear counts for more.
+    """Return the positive part of label values to the power `SHARPNESS`.
 
     >>> sharpened(np.array([1.0, 0.5, -0.2])).round(2)
     array([1. , 0.3, 0. ])

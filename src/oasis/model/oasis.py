@@ -2,93 +2,177 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.arrays import Matrix, unit_rows
-from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import FormatError, InputError
-from oasis.hashers.chunk import (
-    Chunk,
-    check_features,
-)
-from oasis.hashers.learner import (
-    Learner,
-)
-from oasis.hashers.protocol import (
-    Labels,
-)
+from oasis.arrays import Array, Single, state_of
+from oasis.codes import Codes, pack
+from oasis.errors import InputError
+from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
-from oasis.model.codewords import (
-    sample_codes,
-    usual_owned,
-)
-from oasis.model.file import State, read_model, write_model
-from oasis.model.hash_functions import (
-    sharpened,
-)
+from oasis.model.base import Model, ModelState, check_count, check_shape
+from oasis.model.codewords import grown_codewords, sample_codes, usual_owned
+from oasis.model.coding import LabelCoder, QueryMap
+from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, make_content
+from oasis.model.file import Arrays, ModelFile
+from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap
+from oasis.model.paper import PublishedOASIS
 from oasis.model.readout import Codebook
 from oasis.model.ridge import Ridge
-from oasis.model.updates import (
-    Sums,
-    Weights,
-    iterate,
-    no_prediction,
-)
+from oasis.model.round import ChunkRows, Mask
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 
-class OASIS(Learner[State]):
+def usual_content(n_bits: int) -> int:
+    """Return how many of the bits of a code are content bits, unless asked otherwise.
+
+    Labels need about 64 bits; shorter codes keep more of their bits for them.
+
+    >>> [usual_content(n_bits) for n_bits in (16, 32, 64, 128, 256)]
+    [0, 0, 16, 64, 192]
+    """
+    return max(0, n_bits - 64 if n_bits >= 128 else (n_bits - 32) // 16 * 8)
+
+
+@dataclass(frozen=True)
+class CodewordState(ModelState):
+    """What `OASIS` remembers. A code has r_l label bits, then r_c content bits.
+
+    Attributes
+    ----------
+    codewords : (c, r_l), what each class adds to the label bits of a code
+    n_owned : the last so many label bits are owned by classes
+    codebook : sums of label bits and labels
+    content : the functions of the content bits; None before the first chunk, and without any
+    n_regressed : samples in the sums of features
+    """
+
+    codewords: Array
+    n_owned: int
+    codebook: Codebook
+    content: Content | None
+    n_regressed: int
+
+    def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
+        """Return the state that also knows the classes of these label sets; sums grow by zeros."""
+        labels = self.labels.grown(name for names in label_sets for name in names)
+        n = len(labels.names)
+        ridges = {
+            name: ridge.widened(self.n_content_targets(name) + n)
+            for name, ridge in self.ridges.items()
+        }
+        return replace(self, labels=labels, ridges=ridges)
+
+    def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
+        """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
+        book = self.codebook
+        grown = grown_codewords(self.codewords, book.counts, book.pairs, L, self.n_owned, rng)
+        return replace(self, codewords=grown)
+
+    def with_content(self, content: Content) -> CodewordState:
+        """Return the state with these content bits, before anything is learned."""
+        made = replace(self, content=content)
+        ridges = {
+            name: ridge.widened(made.n_content_targets(name)) for name, ridge in self.ridges.items()
+        }
+        return replace(made, ridges=ridges)
+
+    def n_content_targets(self, name: str) -> int:
+        """Return how many targets of a modality's ridge are content values of the others."""
+        return 0 if self.content is None else self.content.without(name).n_values
+
+    @property
+    def content_targets(self) -> dict[str, OtherContent]:
+        """Modality -> what gives the content values that its ridge predicts."""
+        if self.content is None:
+            return {}
+        return {name: self.content.without(name) for name in self.ridges}
+
+    @cached_property
+    def label_map(self) -> LabelMap:
+        """What predicts labels.
+
+        How much of a class a modality explains is how far its mean prediction over the samples of
+        that class, which the sums tell, lies between that over all samples and 1.
+        """
+        counts = np.maximum(self.codebook.counts, 1.0)
+        shares = self.codebook.counts / max(self.codebook.n, 1)
+        explained, predictors = {}, {}
+        for name, ridge in self.ridges.items():
+            first = self.n_content_targets(name)
+            W, BX = ridge.W[first:], ridge.BX[first:]
+            means = np.vecdot(W, BX) / counts
+            R = (means - shares) / np.maximum(1 - shares, 1e-9)
+            explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
+            predictors[name] = LinearMap({name: W}, normalize=True)
+        return LabelMap(predictors, explained, shares)
+
+    @cached_property
+    def content_map(self) -> ContentMap:
+        """What maps features to content values, predicted ones for missing modalities."""
+        content = self.content or Content({})
+        predictors, explained = {}, {}
+        for name, ridge in self.ridges.items():
+            n = self.n_content_targets(name)
+            W, BX = ridge.W[:n], ridge.BX[:n]
+            # targets have mean square 1, so the explained share is that of their number
+            R = np.vecdot(W, BX) / max(self.n_regressed, 1)
+            explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
+            predictors[name] = LinearMap({name: W}, normalize=True)
+        return ContentMap(content, predictors, explained)
+
+    @cached_property
+    def query_map(self) -> QueryMap:
+        """The hash function."""
+        n_learned = self.codewords.shape[1] - self.n_owned
+        learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
+        readout = self.codebook.readout(learned)
+        return QueryMap(self.label_map, readout, self.codebook.covariance, self.content_map)
+
+    @cached_property
+    def label_coder(self) -> LabelCoder:
+        """What gives unlabelled samples that are stored their label bits."""
+        return LabelCoder(self.label_map, self.codewords, self.n_owned)
+
+
+class OASIS(Model[CodewordState]):
     """Learn binary codes from a stream of multi-modal chunks whose classes nobody announced.
 
     Stored codes never change, an update needs the features of the new chunk only, and classes may
     arrive in any round. ``OASIS()`` is the best configuration known; `OASIS.paper` is the method
     as published, nothing added.
 
+    A code has two parts. **Label bits** say which classes a sample has: every class has a codeword,
+    learned when the class arrives and kept from then on, and the label bits are the sign of the sum
+    of a sample's codewords (`oasis.model.codewords`). **Content bits** say what the labels do not:
+    each modality has its share, fixed before the first code is stored (`oasis.model.content`).
+
     Parameters
     ----------
     n_bits : int
         Length of a code, a positive multiple of 8.
+    content : int, optional
+        How many of the bits are content bits: 0 for label bits alone, ``n_bits`` for a model that
+        needs no labels. None: see `usual_content`.
     labels : optional
         What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
         word2vec or GloVe file, or a `LabelSpace` that blends them. None: a blend of WordLlama's
         words with an axis of its own for each class.
-    alpha, beta, gamma, theta, delta : float
-        Weights of the published loss: similarity, semantics, features, and the two ridges. All but
-        ``delta`` need ``codes="samples"`` to have an effect.
-    n_iter : int
-        Iterations a round of ``codes="samples"``.
-    codes : {"classes", "samples"}
-        How samples get their codes. "classes": every class has a codeword, learned when the class
-        arrives and kept from then on, and a code is the sign of the sum of its classes' codewords;
-        see `oasis.model.codewords`. "samples": as published, the codes of a chunk are found
-        together with everything else in the loss.
+    delta : float
+        Ridge of the regressions from features, which are scaled to unit length.
     owned : int, optional
-        How many bits are owned by classes, with ``codes="classes"``: such a bit says whether a
-        sample has one of its owners. Owned bits serve asymmetric search, the others plain Hamming
-        search: 0 favours that, ``n_bits`` makes asymmetric search nearly as good as with the label
-        sets themselves and plain Hamming search useless. None: as many as plain Hamming search
-        hardly misses, 9 of 64 and 48 of 128.
-    queries : {"labels", "codes"}
-        How a query finds its code. "labels": its labels are predicted, and it goes where stored
-        codes with such labels are. "codes": its bits are predicted by regression on stored codes;
-        ``gamma`` weighs that regression in the codes themselves.
-    normalize : bool
-        Scale each sample's features to unit length, modality by modality, so that ``delta`` means
-        the same on every data set.
-    unlabelled : {"encode", "learn"}
-        "encode" leaves unlabelled samples out of every sum and gives them the codes that samples
-        with their predicted labels have, as predicted after the round (with ``queries="codes"``
-        those of queries). "learn" treats them as the formulas do, with a zero representation; with
-        ``codes="classes"`` that is the code of no class, all bits 0.
+        How many of the label bits are owned by classes: such a bit says whether a sample has one
+        of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
+        ``max(0, 3 (n_label_bits - 48) // 5)``.
     random_state : int, numpy Generator or None
-        Seed of the random start of every round.
+        Seed of the codewords and of the content bits.
 
     Attributes
     ----------
@@ -114,275 +198,254 @@ class OASIS(Learner[State]):
     (1, 2)
     """
 
+    kind: ClassVar[str] = "oasis"
+    unit_length: ClassVar[bool] = True
+
     def __init__(
         self,
         n_bits: int = 64,
+        content: int | None = None,
         labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] | None = None,
-        alpha: float = 10.0,
-        beta: float = 1.0,
-        gamma: float = 1.0,
-        theta: float = 1.0,
         delta: float = 1.0,
-        n_iter: int = 3,
-        codes: Literal["classes", "samples"] = "classes",
         owned: int | None = None,
-        queries: Literal["labels", "codes"] = "labels",
-        normalize: bool = True,
-        unlabelled: Literal["encode", "learn"] = "encode",
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_bits = n_bits
+        self.content = content
         self.labels = labels
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.theta = theta
         self.delta = delta
-        self.n_iter = n_iter
-        self.codes = codes
         self.owned = owned
-        self.queries = queries
-        self.normalize = normalize
-        self.unlabelled = unlabelled
         self.random_state = random_state
 
-    @classmethod
+    @staticmethod
     def paper(
-        cls,
         n_bits: int = 64,
         labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] = "wordllama",
         **parameters: Any,
-    ) -> Self:
-        """Return the method as published, nothing added."""
-        as_published: dict[str, Any] = {
-            "codes": "samples",
-            "queries": "codes",
-            "normalize": False,
-            "unlabelled": "learn",
-        }
-        return cls(n_bits, labels, **as_published | parameters)
+    ) -> PublishedOASIS:
+        """Return the method as published, nothing added: see `PublishedOASIS`."""
+        return PublishedOASIS(n_bits, labels, **parameters)
 
     @property
-    def weights(self) -> Weights:
-        """The weights of the loss."""
-        return Weights(self.alpha, self.beta, self.gamma, self.theta)
+    def n_content_bits(self) -> int:
+        """How many bits of a code are content bits, the last ones."""
+        return usual_content(self.n_bits) if self.content is None else int(self.content)
 
-    def partial_fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
-        """Learn from one chunk; afterwards ``codes_`` holds its codes.
+    @property
+    def n_label_bits(self) -> int:
+        """How many bits of a code are label bits, the first ones."""
+        return self.n_bits - self.n_content_bits
+
+    def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
+        """Return which rows of the next chunk change the state: those with labels.
+
+        Of a first chunk all rows are used where content bits are made from it. While there is no
+        class at all, and in a model without label bits, all rows are used as well.
+        """
+        state: CodewordState | None = getattr(self, "state_", None)
+        labelled = np.array([bool(names) for names in label_sets], dtype=np.bool_)
+        begins = self.n_content_bits > 0 and (state is None or state.content is None)
+        classes = labelled.any() or (state is not None and state.classes)
+        if begins or not classes or not self.n_label_bits:
+            return np.ones(len(label_sets), dtype=np.bool_)
+        return labelled
+
+    def hash_function(self) -> QueryMap:
+        return self.learned.query_map
+
+    def project(self, X: Mapping[str, Any], content: float | None = None) -> Single:
+        """Return the real values whose signs are the codes, (n, n_bits) float32.
 
         Parameters
         ----------
-        X : mapping of modality name to an (n, d) array or CSR matrix
-            Every modality of the first chunk, in every chunk. A sample that lacks a modality has
-            a row of zeros there, which adds nothing to any sum.
-        y : one iterable of class names per sample
-            Empty or None: unlabelled.
-
-        Everything is checked before anything is changed: a refused chunk leaves the model as it
-        was. Costs, beyond one ``syrk`` and one Cholesky factorisation of the widest modality,
-        O(n (f + d) r) per iteration; small chunks avoid the factorisation.
-        """
-        return super().partial_fit(X, y, classes)
-
-    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """Return the real values whose signs are the codes, (n, n_bits) float32.
-
-        X may have any of the modalities. As published they are ``sum_m X_m W_m'``.
+        X : any of the modalities. Content values of a modality that a row lacks are predicted.
+        content : float from 0 to 1, optional
+            Weight of the content bits: 0 asks for the kind alone, 1 for content alone. None: a
+            weight at which label MAP loses less than a point.
         """
         state = self.learned
-        return state.hash_function(self.normalize).project(check_features(X, state.widths))
+        weight = _check_weight(content)
+        return state.query_map.project(check_features(X, state.widths), weight)
 
-    def project_words(self, names: Iterable[str]) -> npt.NDArray[np.float32]:
+    def predict_labels(self, X: Mapping[str, Any]) -> Single:
+        """Return how likely a sample has each class, (n, c) float32, in the order of ``classes_``.
+
+        Values are near 1 for the classes of a sample and near 0 for others; as predictions of a
+        regression they may lie outside [0, 1].
+        """
+        state = self.learned
+        return state.label_map.predict(check_features(X, state.widths))
+
+    def project_words(self, names: Iterable[str]) -> Single:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32.
 
         A name goes where the codes of the classes are that are near it in the label space, which
-        must have words. As published, the projection of a name with the unit vector g is
-        ``g (sum G'V)``: what a sample with this label alone would be pulled towards.
+        must have words. Names say nothing on content bits.
         """
         state = self.learned
-        vectors = state.labels.query_vectors(names)  # (n, f)
-        if self.codes == "samples" and self.queries == "codes":
-            return (vectors @ state.sums.GV).astype(np.float32)
-        nearness = vectors @ state.labels.vectors().T  # (n, c)
-        return state.readout.project(sharpened(nearness))
+        nearness = state.labels.query_vectors(names) @ state.labels.vectors().T  # (n, c)
+        nothing = np.zeros((len(nearness), self.n_content_bits), dtype=np.float32)
+        return state.query_map.joined(nearness.astype(np.float32), nothing, 0.0)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to one safetensors file, atomically.
-
-        Everything that the next round uses is in it, so a loaded model goes on exactly as this
-        one would. No pickle is involved.
-        """
-        write_model(Path(path), self._parameters(), self.learned, self.codes_)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
-        """Read a model that `save` wrote.
-
-        Parameters
-        ----------
-        words : optional
-            Where the word source is now, if it was a file that has moved. It is needed only when
-            new classes arrive, and must be the same file by checksum.
-        """
-        parameters, state, codes = read_model(Path(path), words)
-        try:
-            model = cls(**parameters)
-            model._check_parameters(state)
-        except (TypeError, InputError) as error:
-            raise FormatError(f"{path} is damaged: {error}") from error
-        model.labels = state.labels
-        model.state_, model.codes_ = state, codes
-        return model
-
-    def _parameters(self) -> dict[str, Any]:
-        """Return the JSON-able constructor arguments; what ``labels`` means is saved apart."""
-        parameters = {
-            key: value
-            for key, value in self.get_params(deep=False).items()
-            if key not in ("labels", "random_state")
-        }
-        seed = self.random_state
-        parameters["random_state"] = int(seed) if isinstance(seed, (int, np.integer)) else None
-        return parameters
-
-    def begin(self, widths: Mapping[str, int]) -> State:
-        """Return what the next round starts from: the state, or a new one for these widths.
-
-        For those who learn a chunk in another way than `partial_fit`, such as `oasis.scale.dask`.
-        Parameters are checked and nothing is changed.
-        """
-        old: State | None = getattr(self, "state_", None)
-        self._check_parameters(old)
-        return old or self._start(widths)
-
-    def _check_parameters(self, state: State | None) -> None:
-        n_bits = check_n_bits(self.n_bits)
-        for name, known in (
-            ("codes", ("classes", "samples")),
-            ("queries", ("labels", "codes")),
-            ("unlabelled", ("encode", "learn")),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} must be {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}"
-                )
-        if not isinstance(self.normalize, (bool, np.bool_)):
-            raise InputError(f"normalize must be True or False, got {self.normalize!r}")
-        for name, least, strict in (
-            ("alpha", 0, False),
-            ("beta", 0, False),
-            ("gamma", 0, False),
-            ("theta", 0, True),
-            ("delta", 0, True),
-        ):
-            value = getattr(self, name)
-            number = isinstance(value, (int, float, np.number)) and math.isfinite(value)
-            if not number or value < least or (strict and value == least):
-                bound = "positive" if strict else "at least 0"
-                raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
-        number = isinstance(self.owned, (int, np.integer)) and not isinstance(self.owned, bool)
-        if self.owned is not None and not (number and 0 <= self.owned <= n_bits):
-            raise InputError(
-                f"owned must be None or an integer from 0 to n_bits, {n_bits}, got {self.owned!r}"
-            )
-        if not isinstance(self.n_iter, (int, np.integer)) or self.n_iter < 1:
-            raise InputError(f"n_iter must be a positive integer, got {self.n_iter!r}")
-        seed = self.random_state
-        is_seed = isinstance(seed, (int, np.integer)) and seed >= 0
-        if not (seed is None or is_seed or isinstance(seed, np.random.Generator)):
-            raise InputError(
-                f"random_state must be None, an integer >= 0 or a Generator, got {seed!r}"
-            )
-        if state is None:
-            return
-        for name, value, learned in (
-            ("n_bits", n_bits, len(state.sums.VV)),
-            ("delta", self.delta, next(iter(state.ridges.values())).delta),
-            ("queries", self.queries, state.queries),
-            ("codes", self.codes, state.codes),
-            ("owned", self._n_owned, state.n_owned),
-        ):
-            if value != learned:
-                raise InputError(
-                    f"{name} is fixed once a model has learned: it is {learned}, got {value}"
-                )
-
-    def _start(self, widths: Mapping[str, int]) -> State:
-        n_targets = self.n_bits if self.queries == "codes" else 0
-        ridges = {
-            name: Ridge.zero(n_targets, width, float(self.delta)) for name, width in widths.items()
-        }
-        seed = self.random_state
-        if isinstance(seed, np.random.Generator):
-            seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
-        labels = LabelSpace.of(self.labels)
-        generator = dict(np.random.PCG64(seed).state)
-        sums, book = Sums.zero(self.n_bits), Codebook.zero(self.n_bits)
-        return State(
-            labels,
-            sums,
-            book,
-            np.empty((0, self.n_bits)),
-            self._n_owned,
-            ridges,
-            self.codes,
-            self.queries,
+    def start(self, widths: Mapping[str, int]) -> CodewordState:
+        delta, n_label = float(self.delta), self.n_label_bits
+        return CodewordState(
+            self._learned_with(),
+            LabelSpace.of(self.labels),
+            {name: Ridge.zero(0, width, delta) for name, width in widths.items()},
             0,
-            generator,
+            self._first_generator(),
+            np.empty((0, n_label)),
+            self._n_owned,
+            Codebook.zero(n_label),
+            None,
+            0,
         )
+
+    def learn(
+        self, state: CodewordState, label_sets: list[tuple[str, ...]], rows: ChunkRows
+    ) -> tuple[CodewordState, Codes]:
+        rng = state.rng()
+        n, n_label = len(label_sets), self.n_label_bits
+        labelled = np.array([bool(names) for names in label_sets])
+        if not (self.n_content_bits or labelled.any() or state.classes):
+            raise InputError(
+                "no sample of the first chunk has a label, and a model with content=0 has nothing "
+                "else to tell samples apart by; give labels, or a model with content bits"
+            )
+        if state.content is None and self.n_content_bits:
+            made = make_content(rows.sample(SAMPLE_ROWS), self.n_content_bits, rng)
+            state = state.with_content(made)
+        # unlabelled samples are no examples of "none of the classes", so they are left out of the
+        # regressions, unless there is no class to regress on
+        no_class = not (state.classes or labelled.any())
+        learns = np.ones(n, dtype=np.bool_) if no_class or not n_label else labelled
+        codes = np.zeros((n, self.n_bits // 8), dtype=np.uint8)
+        if learns.any():
+            chosen = [label_sets[row] for row in np.flatnonzero(learns)]
+            state = state.grown(chosen)
+            L = state.labels.indicator(chosen)  # (n, c)
+            state = state.with_codewords(L, rng)
+            others = state.content_targets
+            state = replace(
+                state,
+                ridges=rows.regress(state.ridges, learns, L, others),
+                n_regressed=state.n_regressed + len(chosen),
+            )
+            if not no_class:
+                B = sample_codes(L, state.codewords)  # (n, r_l)
+                state = replace(state, codebook=state.codebook.plus(B, L))
+                codes[learns, : n_label // 8] = pack(B)
+        state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
+        if n_label and state.classes and not learns.all():
+            codes[~learns, : n_label // 8] = rows.codes(state.label_coder, n_label, ~learns)
+        if self.n_content_bits:
+            everything = np.ones(n, dtype=np.bool_)
+            codes[:, n_label // 8 :] = rows.codes(
+                state.content_map, self.n_content_bits, everything
+            )
+        return state, codes
 
     @property
     def _n_owned(self) -> int:
-        if self.codes == "samples":
-            return 0
-        return usual_owned(self.n_bits) if self.owned is None else int(self.owned)
+        return usual_owned(self.n_label_bits) if self.owned is None else int(self.owned)
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
-        state = old or self._start({name: int(x.shape[1]) for name, x in chunk.X.items()})
-        rows = np.arange(chunk.n_samples)
-        if self.unlabelled == "encode":
-            rows = np.flatnonzero([bool(names) for names in chunk.labels])
-        whole = len(rows) == chunk.n_samples
-        codes = np.zeros((chunk.n_samples, self.n_bits // 8), dtype=np.uint8)
-        if len(rows):
-            X = chunk.X if whole else {name: matrix[rows] for name, matrix in chunk.X.items()}
-            learned, B = self._learn_rows(state, X, [chunk.labels[row] for row in rows])
-            codes[rows] = pack(B)
-        else:
-            learned = state
-        if not whole:
-            rest = np.setdiff1d(np.arange(chunk.n_samples), rows)
-            X = {name: matrix[rest] for name, matrix in chunk.X.items()}
-            codes[rest] = pack(learned.coder(self.normalize).project(X))
-        return replace(learned, n_seen=state.n_seen + chunk.n_samples), codes
+    def _check_parameters(self, state: CodewordState | None) -> None:
+        super()._check_parameters(state)
+        if self.content is not None:
+            check_count("content", self.content, 0, self.n_bits)
+            if self.content % 8:
+                raise InputError(f"content must be a multiple of 8, got {self.content!r}")
+        if self.owned is not None:
+            check_count("owned", self.owned, 0, self.n_label_bits)
 
-    def _learn_rows(
-        self, state: State, X: dict[str, Matrix], label_sets: list[tuple[str, ...]]
-    ) -> tuple[State, npt.NDArray[np.float64]]:
-        state = state.grown(label_sets)
-        L = state.labels.indicator(label_sets)  # (n, c)
-        rng = state.rng()
-        if self.normalize:
-            X = {name: unit_rows(matrix) for name, matrix in X.items()}
-        rounds = {name: state.ridges[name].round(matrix) for name, matrix in X.items()}
-        if self.codes == "classes":
-            state = state.with_codewords(L, rng)
-            B = sample_codes(L, state.codewords)
-        else:
-            G = state.labels.represent_rows(L)  # (n, f)
+    def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Arrays]:
+        book = state.codebook
+        arrays: Arrays = {
+            "BB": book.BB,
+            "B1": book.B1,
+            "LB": book.LB,
+            "counts": book.counts,
+            "pairs": book.pairs.data,
+            "pairs/columns": book.pairs.indices.astype(np.int64),
+            "pairs/ends": book.pairs.indptr.astype(np.int64),
+            "codewords": state.codewords,
+        }
+        own = {} if state.content is None else state.content.own
+        for name, map_ in own.items():
+            arrays[f"content/{name}/P"] = map_.weights[name]
+            arrays[f"content/{name}/o"] = map_.offsets[name]
+        meta = {
+            "n_coded": book.n,
+            "n_owned": state.n_owned,
+            "n_regressed": state.n_regressed,
+            "content": None if state.content is None else list(own),
+        }
+        return meta, arrays
 
-            def predict(B: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-                return np.asarray(sum(each.predict(B) for each in rounds.values()))
+    def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
+        import scipy.sparse as sp
 
-            hint = predict if self.queries == "codes" else no_prediction
-            *_, last = iterate(state.sums, G, hint, self.weights, self.n_iter, rng)
-            B = last.B
-            state = replace(state, sums=state.sums.plus(B, G, last.V))
-        targets = B if self.queries == "codes" else L.toarray()
-        learned = replace(
-            state,
-            codebook=state.codebook.plus(B, L),
-            ridges={name: each.finish(targets) for name, each in rounds.items()},
-            generator=dict(rng.bit_generator.state),
+        header, arrays = file.header, file.arrays
+        counts, r, n_owned = arrays["counts"], self.n_label_bits, int(header["n_owned"])
+        c = len(common.labels.names)
+        pairs = sp.csr_array(
+            (arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"]), shape=(c, c)
         )
-        return learned, B
+        pairs.check_format()
+        book = Codebook(
+            arrays["BB"], arrays["B1"], arrays["LB"], counts, pairs, int(header["n_coded"])
+        )
+        for name, array, shape in (
+            ("BB", book.BB, (r, r)),
+            ("B1", book.B1, (r,)),
+            ("LB", book.LB, (c, r)),
+            ("counts", counts, (c,)),
+            ("pairs", book.pairs.data, (book.pairs.nnz,)),
+            ("codewords", arrays["codewords"], (c, r)),
+        ):
+            check_shape(name, array, shape)
+        if not 0 <= n_owned <= r:
+            raise ValueError(f"{n_owned} owned bits of {r}")
+        content = None
+        if header["content"] is not None:
+            content = _content_from_file(header["content"], file, common.widths)
+            if sum(content.sizes.values()) != self.n_content_bits:
+                raise ValueError(
+                    f"{sum(content.sizes.values())} content bits, expected {self.n_content_bits}"
+                )
+        state = CodewordState(
+            common.parameters,
+            common.labels,
+            common.ridges,
+            common.n_seen,
+            common.generator,
+            arrays["codewords"],
+            n_owned,
+            book,
+            content,
+            int(header["n_regressed"]),
+        )
+        for name, ridge in common.ridges.items():
+            shape = (state.n_content_targets(name) + c, ridge.n_features)
+            check_shape(f"{name}/BX", ridge.BX, shape)
+        return state
+
+
+def _content_from_file(names: list[str], file: ModelFile, widths: Mapping[str, int]) -> Content:
+    own = {}
+    for name in names:
+        P, o = file.arrays[f"content/{name}/P"], file.arrays[f"content/{name}/o"]
+        check_shape(f"content/{name}/P", P, (len(o), widths[name]))
+        check_shape(f"content/{name}/o", o, (len(P),))
+        own[name] = LinearMap({name: P}, {name: o}, normalize=True)
+    return Content(own)
+
+
+def _check_weight(content: Any) -> float | None:
+    if content is None:
+        return None
+    number = isinstance(content, (int, float, np.number)) and not isinstance(content, bool)
+    if not number or not 0 <= content <= 1:
+        raise InputError(f"content must be None or a number from 0 to 1, got {content!r}")
+    return float(content)

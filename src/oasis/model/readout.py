@@ -63,7 +63,7 @@ class Readout:
         """
         values = np.asarray(labels @ self.values, dtype=np.float32)
         signs = np.asarray(labels @ self.signs, dtype=np.float32)
-        least = np.finfo(np.float32).tiny
+        least = np.float32(1e-30)  # next to nothing, and still there after scaling
         is_set = signs > 0
         return np.where((values > 0) == is_set, values, np.where(is_set, least, -least))
 
@@ -127,14 +127,21 @@ class Codebook:
             signs += CODEWORD_SHARE * _unit_rows(codewords)
         return Readout(self.directions(VALUE_RIDGE), signs)
 
+    @property
+    def covariance(self) -> Array:
+        """Covariance (r, r) of the bits of stored codes as +1 and -1; zero before the first."""
+        if not self.n:
+            return np.zeros_like(self.BB)
+        mean = self.B1 / self.n
+        return self.BB / self.n - np.outer(mean, mean)
+
     def directions(self, ridge: float) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
         if not len(self.counts):
             return np.zeros_like(self.LB)
         mean = self.B1 / self.n
-        covariance = self.BB - self.n * np.outer(mean, mean)
         joint = self.LB - np.outer(self.counts, mean)
-        A = covariance + ridge * self.n * np.eye(len(mean))
+        A = self.n * (self.covariance + ridge * np.eye(len(mean)))
         return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), joint.T).T)
 
 
@@ -166,7 +173,10 @@ def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
 
 
 def _unit_rows(directions: Array) -> Array:
-    """Return rows at unit length; one that is rounding alone, of a class that all have, is 0."""
+    """Return rows at unit length.
+
+    Rows with norm below 1e-12 (a class that every sample has) become 0.
+    """
     norms = np.linalg.norm(directions, axis=1, keepdims=True)
     unit: Array = np.divide(directions, norms, out=np.zeros_like(directions), where=norms > 1e-12)
     return unit

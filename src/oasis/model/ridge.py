@@ -114,6 +114,20 @@ class Ridge:
             full += lower + np.tril(lower, -1).T
         return full
 
+    def check_shapes(self, name: str) -> None:
+        """Raise ValueError unless the arrays fit each other, as those of a damaged file do not."""
+        (n_targets, d), k = self.BX.shape, len(self.tail)
+        for key, array, shape in (
+            ("BX", self.BX, (n_targets, d)),
+            ("W", self.W, (n_targets, d)),
+            ("tail", self.tail, (k, d)),
+            ("half", self.half, (d, k)),
+        ):
+            if array.shape != shape or array.dtype != np.float64:
+                raise ValueError(
+                    f"{name}/{key} is {array.dtype} {array.shape}, expected float64 {shape}"
+                )
+
     def widened(self, n_targets: int) -> Ridge:
         """Return the regression with more targets, which were zero for all samples so far."""
         more = ((0, n_targets - len(self.BX)), (0, 0))
@@ -364,12 +378,13 @@ class _SmallRound:
     def finish(self, B: Array) -> Ridge:
         old = self._old
         Q, R = np.linalg.qr(self._X)  # (n, n), (n, d): R'R = X'X
+        # the orders in memory that `from_state` gives: another one rounds products differently
         return replace(
             old,
-            BX=old.BX + B.T @ self._X,
-            W=old.W + (self._E @ self._change(B)).T,
+            BX=np.ascontiguousarray(old.BX + B.T @ self._X),
+            W=np.ascontiguousarray(old.W + (self._E @ self._change(B)).T),
             tail=np.vstack([old.tail, R]),
-            half=np.hstack([old.half, self._lowered @ Q]),  # L^-1 R' = L^-1 X'Q
+            half=np.asfortranarray(np.hstack([old.half, self._lowered @ Q])),  # L^-1 R' = L^-1 X'Q
             _known_factor=old.factor,
         )
 

@@ -9,9 +9,7 @@ features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -32,7 +30,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Sums:
+class SemanticSums:
     """What is remembered of all samples learned so far, apart from their features.
 
     Attributes
@@ -49,131 +47,27 @@ class Sums:
     n: int
 
     @classmethod
-    def zero(cls, n_bits: int) -> Sums:
+    def zero(cls, n_bits: int) -> SemanticSums:
         """Return the sums over no samples and no semantic dimensions."""
         return cls(np.zeros((n_bits, 0)), np.zeros((0, n_bits)), np.zeros((n_bits, n_bits)), 0)
 
-    def widened(self, n_semantic: int) -> Sums:
+    def widened(self, n_semantic: int) -> SemanticSums:
         """Return the sums with f grown to ``n_semantic``: old samples have zeros there."""
         more = n_semantic - self.BG.shape[1]
         if more == 0:
             return self
-        return Sums(
+        return SemanticSums(
             np.pad(self.BG, ((0, 0), (0, more))),
             np.pad(self.GV, ((0, more), (0, 0))),
             self.VV,
             self.n,
         )
 
-    def plus(self, B: Array, G: Array, V: Array) -> Sums:
-        """Return the sums with one chunk added."""
-        return self.joined(Sums(B.T @ G, G.T @ V, V.T @ V, len(B)))
-
-    def joined(self, other: Sums) -> Sums:
+    def joined(self, other: SemanticSums) -> SemanticSums:
         """Return the sums over the samples of both."""
-        return Sums(self.BG + other.BG, self.GV + other.GV, self.VV + other.VV, self.n + other.n)
-
-
-@dataclass(frozen=True)
-class Iterate:
-    """The variables after one iteration of a round."""
-
-    B: Array
-    V: Array
-    U: Array
-
-
-def no_prediction(B: Array) -> Array:
-    """Return zeros: the W term of a hash function that does not predict codes."""
-    return np.zeros_like(B)
-
-
-def iterate(
-    sums: Sums,
-    G: Array,
-    predict: Callable[[Array], Array],
-    weights: Weights,
-    n_iter: int,
-    rng: np.random.Generator,
-) -> Iterator[Iterate]:
-    """Run one round's iterations on one chunk and yield each of them.
-
-    Parameters
-    ----------
-    sums : the sums over all earlier chunks, as wide as G
-    G : (n, f) semantic representation of the chunk
-    predict : maps the codes B (n, r) to ``sum_m X_m W_m'`` (n, r), with W solved from the sums
-        that include B. Asked for only when another B step follows.
-    rng : the source of the random start; always draws B, U and the completion of V, in that order
-    """
-    n, n_bits = len(G), len(sums.VV)
-    B = random_signs(rng, n, n_bits)  # (n, r)
-    U = rng.standard_normal((G.shape[1], n_bits))  # (f, r)
-    noise = rng.standard_normal((n, feasible_rank(n, n_bits)))  # (n, min(r, n-1))
-    rows = _Whole(G, predict, weights, B, noise)
-    for solved in alternate(rows, sums, U, weights, n_iter):
-        yield Iterate(rows.B, rows.V, solved)
-
-
-class Rows(Protocol):
-    """The rows of a chunk, wherever they are: steps go row by row, and sums come back.
-
-    B starts as random signs, and ``X W'`` as zero.
-    """
-
-    def coded(self) -> Array:
-        """Return ``B'G`` (r, f) of the chunk as it stands."""
-
-    def predict(self) -> None:
-        """Let ``sum_m X_m W_m'`` follow B, with W solved from the sums that include it."""
-
-    def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
-        """Do the V step, given ``sum B'G`` (r, f); return the chunk's ``G'V`` and ``V'V``."""
-
-    def code(self, GV: Array) -> None:
-        """Do the B step, given ``sum G'V`` (f, r)."""
-
-
-def alternate(rows: Rows, sums: Sums, U: Array, weights: Weights, n_iter: int) -> Iterator[Array]:
-    """Run one round's iterations on the rows of a chunk and yield the U (f, r) of each."""
-    for step in range(n_iter):
-        if step:  # W starts at zero, so the first B step has no W term
-            rows.predict()
-        chunk_GV, chunk_VV = rows.relax(sums.BG + rows.coded(), U)
-        GV = sums.GV + chunk_GV  # (f, r)
-        U = u_step(GV, sums.VV + chunk_VV, weights)
-        rows.code(GV)
-        yield U
-
-
-class _Whole:
-    """All rows of a chunk, here."""
-
-    def __init__(
-        self,
-        G: Array,
-        predict: Callable[[Array], Array],
-        weights: Weights,
-        B: Array,
-        noise: Array,
-    ) -> None:
-        self._G, self._predict = G, predict
-        self._weights, self._noise = weights, noise
-        self.B, self.V, self._XW = B, np.zeros_like(B), np.zeros_like(B)
-
-    def coded(self) -> Array:
-        return self.B.T @ self._G
-
-    def predict(self) -> None:
-        self._XW = self._predict(self.B)
-
-    def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
-        Z = z_target(BG, self._G, self.B, U, self._weights)
-        self.V = v_step(Z, self._noise)
-        return self._G.T @ self.V, self.V.T @ self.V
-
-    def code(self, GV: Array) -> None:
-        self.B = b_step(self._G, GV, self.V, self._XW, self._weights)
+        return SemanticSums(
+            self.BG + other.BG, self.GV + other.GV, self.VV + other.VV, self.n + other.n
+        )
 
 
 def random_signs(rng: np.random.Generator, n: int, n_bits: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix
+from oasis.arrays import Array
 from oasis.codes import Codes, pack
 from oasis.datasets.dataset import (
     Dataset,
@@ -25,19 +25,14 @@ from oasis.experiments.run.runner import describe
 from oasis.hashers.chunk import (
     check_chunk,
 )
-from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
-from oasis.model import OASIS
+from oasis.model import PublishedOASIS
 from oasis.model.hash_functions import (
     LinearMap,
 )
 from oasis.model.ridge import Ridge
-from oasis.model.updates import (
-    Iterate,
-    Sums,
-    Weights,
-    iterate,
-)
+from oasis.model.round import Published, RowsInMemory, SampleRowsInMemory, iterations
+from oasis.model.updates import SemanticSums, Weights
 from oasis.streams import rounds
 
 
@@ -52,23 +47,33 @@ class OldSums:
     BB : (r, r), sum of B'B
     """
 
-    sums: Sums
+    sums: SemanticSums
     GG: Array
     BB: Array
 
     @classmethod
     def zero(cls, n_bits: int) -> OldSums:
         """Return the sums over no samples."""
-        return cls(Sums.zero(n_bits), np.zeros((0, 0)), np.zeros((n_bits, n_bits)))
+        return cls(SemanticSums.zero(n_bits), np.zeros((0, 0)), np.zeros((n_bits, n_bits)))
 
     def widened(self, n_semantic: int) -> OldSums:
         """Return the sums with f grown to ``n_semantic``: old samples have zeros there."""
         more = n_semantic - len(self.GG)
         return OldSums(self.sums.widened(n_semantic), np.pad(self.GG, ((0, more),) * 2), self.BB)
 
-    def plus(self, B: Array, G: Array, V: Array) -> OldSums:
-        """Return the sums with one chunk added."""
-        return OldSums(self.sums.plus(B, G, V), self.GG + G.T @ G, self.BB + B.T @ B)
+    def plus(self, rows: SampleRowsInMemory) -> OldSums:
+        """Return the sums with the rows of one chunk added, as they stand."""
+        G, B = rows.G, rows.B
+        return OldSums(self.sums.joined(rows.sums()), self.GG + G.T @ G, self.BB + B.T @ B)
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """The variables after one iteration of a round: B and V (n, r), U (f, r)."""
+
+    B: Array
+    V: Array
+    U: Array
 
 
 def round_loss(
@@ -130,67 +135,47 @@ def trace_run(
     of the iteration; ties are left open.
     """
     options: dict[str, Any] = dict(run.parameters)
-    model = OASIS.paper(run.n_bits or 0, **options)
-    weights = Weights(model.alpha, model.beta, model.gamma, model.theta)
-    space = LabelSpace.of("wordllama" if dataset.vectors is None else dataset.vectors)
-    rng = np.random.Generator(np.random.PCG64(run.seed))
+    words = "wordllama" if dataset.vectors is None else dataset.vectors
+    model = PublishedOASIS(
+        run.n_bits or 0, **{"labels": words, "random_state": run.seed, **options}
+    )
     stream = rounds(dataset, runbook_for(run.dataset, run.setting), run.seed)
     old = OldSums.zero(model.n_bits)
-    ridges: dict[str, Ridge] = {}
     base: list[Codes] = []
     traces: list[RoundTrace] = []
     train = np.concatenate([each.train for each in stream])
     for t, each in enumerate(stream):
         chunk = check_chunk(dataset.take(each.train), dataset.labels(each.train), None)
-        if not ridges:
-            ridges = {
-                name: Ridge.zero(model.n_bits, int(X.shape[1]), float(model.delta))
-                for name, X in chunk.X.items()
-            }
-        space = space.grown(name for names in chunk.labels for name in names)
-        G = space.represent(chunk.labels)
-        old = old.widened(G.shape[1])
-        steps = _steps(old.sums, G, chunk.X, ridges, weights, max(n_iter, model.n_iter), rng)
+        state = model.begin({name: int(X.shape[1]) for name, X in chunk.X.items()})
+        state = state.grown(chunk.labels)
+        old = old.widened(state.labels.n_features)
+        L = state.labels.indicator(chunk.labels)
+        problem = Published(state.labels, L, state.ridges, model.weights, model.n_bits)
+        rows = RowsInMemory(chunk.X, model.unit_length).sample_rows(problem, state.rng())
         queries: dict[str, Any] = dict(dataset.take(each.queries))
-        base_labels = dataset.L[train[: sum(map(len, base)) + len(G)]]
+        base_labels = dataset.L[train[: sum(map(len, base)) + chunk.n_samples]]
         losses, maps = [], []
-        for now, fitted in steps:
-            losses.append(round_loss(old, G, now, fitted, weights))
+        after = old
+        steps = iterations(rows, old.sums, model.weights, max(n_iter, model.n_iter))
+        for step, U in enumerate(steps, start=1):
+            fitted, now = rows.regressions(), Iterate(rows.B, rows.V, U)
+            losses.append(round_loss(old, rows.G, now, fitted, model.weights))
             if len(each.queries):
                 hash_function = LinearMap({name: ridge.W for name, ridge in fitted.items()})
-                stored = np.concatenate([*base, pack(now.B)])
+                stored = np.concatenate([*base, rows.codes()])
                 codes = pack(hash_function.project(queries))
                 labels = dataset.L[each.queries]
                 maps.append(mean_average_precision(codes, stored, labels, base_labels))
+            if step == model.n_iter:
+                after = old.plus(rows)
         traces.append(RoundTrace(each.number, tuple(losses), tuple(maps)))
-        now, ridges = steps[model.n_iter - 1]
-        old = old.plus(now.B, G, now.V)
-        base.append(pack(now.B))
+        model.partial_fit(chunk.X, chunk.labels)
+        old = after
+        base.append(model.codes_)
         if progress is not None:
             progress(t + 1, len(stream))
     about = {**describe(run, dataset), "machine": machine(), "versions": versions()}
     return Trace(run, about, model.n_iter, tuple(traces))
-
-
-def _steps(
-    sums: Sums,
-    G: Array,
-    X: Mapping[str, Matrix],
-    ridges: Mapping[str, Ridge],
-    weights: Weights,
-    n_iter: int,
-    rng: np.random.Generator,
-) -> list[tuple[Iterate, dict[str, Ridge]]]:
-    """Return the iterations of one round, each with the regressions whose sums include its B."""
-    started = {name: ridges[name].round(matrix) for name, matrix in X.items()}
-
-    def predict(B: Array) -> Array:
-        return np.asarray(sum(each.predict(B) for each in started.values()))
-
-    return [
-        (now, {name: each.finish(now.B) for name, each in started.items()})
-        for now in iterate(sums, G, predict, weights, n_iter, rng)
-    ]
 
 
 def _dot(A: Array, C: Array) -> float:

@@ -1,74 +1,45 @@
-"""The rows of a chunk on the workers: codes, relaxed codes and all that is as long as the chunk.
+"""The rows of a chunk on a Dask cluster, as a round asks for them: `oasis.model.round.ChunkRows`.
 
-Beside the block that it reads, a worker keeps for each row of its blocks the packed code and, from
-one reduction to the next, at most three float64 rows as long as a code (Z or V, the basis of the
-V step, the predictions). The semantic representation G is made from the labels where it is used.
+Whatever is as long as the chunk, or as wide as a block, is done on the workers; sums come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.arrays import Array, Matrix, Rows
-from oasis.codes import Codes, pack, unpack
-from oasis.labels import LabelSpace
-from oasis.model.codewords import (
-    sample_codes,
-)
-from oasis.model.gram import (
-    product,
-    transposed_product,
-)
-from oasis.model.readout import Codebook
-from oasis.model.ridge import RidgeFit
-from oasis.model.updates import (
-    Sums,
-    Weights,
-    after_ones,
-    b_step,
-    feasible_rank,
-    random_signs,
-    turns,
-    z_target,
-)
-from oasis.scale.dask.blocks import (
-    Block,
-    Place,
-    places,
-    read_samples,
-    tiles,
-)
+from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
+from oasis.codes import Codes, pack
+from oasis.model.gram import GramSum, transposed_product
+from oasis.model.ridge import Ridge, RidgeFit
+from oasis.model.round import Mask, Projector, Published, Targets, evenly_spaced
+from oasis.scale.dask.blocks import Block, Place, groups_of, read_queries, read_samples, tiles
 from oasis.scale.dask.cluster import Cluster
 
 if TYPE_CHECKING:
     from distributed import Future
 
-Draws: TypeAlias = Mapping[str, Any]
-"""State of the generator from which a block's random numbers are drawn."""
+    from oasis.scale.dask.sample_rows import ClusterSampleRows
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What every task of a round knows; small, and sent once.
+class Reading:
+    """How every task of a round reads features; small, and sent once.
 
     Attributes
     ----------
-    labels : the classes, without their source of words
-    n : rows of the chunk that are learned
+    widths : modality -> number of features
+    unit_length : whether each row is scaled to unit length, modality by modality
     """
 
-    labels: LabelSpace
-    weights: Weights
-    n_bits: int
-    n: int
-    normalize: bool
     widths: Mapping[str, int]
+    unit_length: bool
 
 
 @dataclass(frozen=True)
@@ -104,298 +75,153 @@ class Part:
         ]
 
 
-class CodedRows:
-    """The rows of a chunk on the workers, with their codes.
+class ClusterRows:
+    """The rows of one chunk in blocks on the workers.
 
     Parameters
     ----------
-    codes : per part, the future of its packed codes
+    blocks : in order, with their rows counted
     """
 
-    def __init__(
-        self, cluster: Cluster, parts: Sequence[Part], setting: Setting, codes: list[Future]
-    ) -> None:
-        self._cluster, self._parts, self._setting, self._codes = cluster, parts, setting, codes
-        self._common = [cluster.constant(setting)]
-        self._L = [part.L for part in parts]
+    def __init__(self, cluster: Cluster, blocks: Sequence[Block], reading: Reading) -> None:
+        self._cluster, self._blocks, self._reading = cluster, blocks, reading
+        self._n = sum(block.place.n_rows for block in blocks)
 
-    @classmethod
-    def of_classes(
-        cls, cluster: Cluster, parts: Sequence[Part], setting: Setting, codewords: Array
-    ) -> CodedRows:
-        """Return the rows with the codes that the codewords (c, r) of their classes make."""
-        labels, common = [part.L for part in parts], [cluster.constant(codewords)]
-        return cls(cluster, parts, setting, cluster.map(_class_codes, labels, common=common))
+    def sample(self, n: int) -> dict[str, Matrix]:
+        rows = evenly_spaced(self._n, n)
+        chosen = [_within(rows, block.place) for block in self._blocks]
+        pieces = [
+            self._cluster.submit(_sampled, block.source, block.place, local, self._reading)
+            for block, local in zip(self._blocks, chosen, strict=True)
+            if len(local)
+        ]
+        return _stacked(self._cluster.gather(pieces))
 
-    def targets(self) -> dict[str, Array]:
-        """Return ``X'B`` (d, r) of the chunk as it stands, by modality."""
-        names = tuple(self._setting.widths)
-        parts = self._over_features(_targets, self._codes)
-        return dict(zip(names, self._cluster.total(parts), strict=True))
-
-    def book(self) -> Codebook:
-        """Return the codebook of the chunk's rows alone."""
-        parts = self._cluster.map(_book, self._codes, self._L, common=self._common)
-        book: Codebook = self._cluster.total(parts)
-        return book
-
-    def codes(self) -> Iterator[tuple[Place, Codes]]:
-        """Yield the packed codes of the learned rows of each block."""
-        for part, codes in zip(self._parts, self._cluster.gather(self._codes), strict=True):
-            for place, _, where in part.rows:
-                yield place, codes[where]
-
-    def _over_features(self, function: Any, *columns: Any, common: Any = ()) -> list[Future]:
-        return self._cluster.map(
-            function,
-            [part.sources for part in self._parts],
-            [part.rows for part in self._parts],
-            *columns,
-            common=[*common, *self._common],
-        )
-
-
-class RelaxedRows(CodedRows):
-    """The rows of a chunk on the workers, as `oasis.model.updates.alternate` wants them.
-
-    Draws are those of a chunk in one piece: the same generator, rows in order.
-
-    Parameters
-    ----------
-    rng : left where a round in one piece leaves it
-    fits : modality -> regression on codes; empty where codes are not predicted
-    """
-
-    def __init__(
+    def regress(
         self,
-        cluster: Cluster,
-        parts: Sequence[Part],
-        setting: Setting,
-        fits: Mapping[str, RidgeFit],
-        rng: np.random.Generator,
-    ) -> None:
-        super().__init__(cluster, parts, setting, [])
-        n_bits = setting.n_bits
-        self._fits, self._sizes = fits, [part.sizes for part in parts]
-        starts = self._in_order(lambda n: _signs_drawn(rng, n * n_bits))
-        self._codes = cluster.map(_random_codes, starts, self._sizes, common=[n_bits])
-        self.U: Array = rng.standard_normal((setting.labels.n_features, n_bits))
-        self._rank = feasible_rank(setting.n, n_bits)
-        # the number of draws that a normal takes varies: they are made here once, to know where
-        # each block's begin, and made again by the workers if they are needed
-        self._noise_starts = self._in_order(lambda n: _normals_drawn(rng, n * self._rank))
-        self._V: list[Future] = []
-        self._XW: list[Any] = [None] * len(parts)
+        ridges: Mapping[str, Ridge],
+        chosen: Mask,
+        L: sp.csr_array,
+        others: Mapping[str, Targets],
+    ) -> dict[str, Ridge]:
+        sums = feature_sums(self._cluster, self._parts(chosen, L), ridges, self._reading, others)
+        regressed = {}
+        for name, each in sums.items():
+            fit = each.fit(ridges[name])
+            fit.solve(each.targets)
+            regressed[name] = fit.finish()
+        return regressed
 
-    def coded(self) -> Array:
-        parts = self._cluster.map(_coded, self._codes, self._L, common=self._common)
-        BG: Array = self._cluster.total(parts)
-        return BG
+    def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:
+        blocks = [block for block in self._blocks if chosen[block.place.rows].any()]
+        rows = [np.flatnonzero(chosen[block.place.rows]) for block in blocks]
+        found = list(encoded(self._cluster, blocks, function, self._reading.widths, n_bits, rows))
+        return np.concatenate(found)
 
-    def predict(self) -> None:
-        if not self._fits:
-            return
-        solutions = {name: self._fits[name].solve(XB) for name, XB in self.targets().items()}
-        self._XW = self._over_features(_predicted, common=[self._cluster.constant(solutions)])
+    def sample_rows(self, problem: Published, rng: np.random.Generator) -> ClusterSampleRows:
+        from oasis.scale.dask.sample_rows import ClusterSampleRows
 
-    def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
-        cluster, n = self._cluster, self._setting.n
-        sums = cluster.constant((BG, U))
-        Z = cluster.map(_target, self._codes, self._L, common=[sums, *self._common])
-        self._V = self._v_step(Z, n) if self._rank else cluster.map(np.zeros_like, Z)
-        parts = cluster.map(_relaxed, self._V, self._L, common=self._common)
-        GV, VV = cluster.total(parts)
-        return GV, VV
+        parts = self._parts(np.ones(self._n, dtype=np.bool_), problem.L)
+        return ClusterSampleRows(self._cluster, parts, self._reading, problem, rng)
 
-    def _v_step(self, Z: list[Future], n: int) -> list[Future]:
-        """Return V in blocks: `oasis.model.updates.v_step` with a tree in place of one QR."""
-        cluster = self._cluster
-        mean = cluster.total(cluster.map(_column_sums, Z)) / n
-        Z = cluster.map(_minus, Z, common=[mean])
-        mean = cluster.total(cluster.map(_column_sums, Z)) / n
-        pairs, tops, R = self._qr(_centred_factor, Z, common=[mean, n])
-        left, right = turns(R, n)
-        missing = len(right) - left.shape[1]
-        # the first column of the basis is the vector of ones, which P does not have
-        left = np.vstack([np.zeros(left.shape[1]), left])
-        if not missing:
-            return cluster.map(
-                _v_rows, pairs, tops, common=[cluster.constant((left, np.sqrt(n) * right))]
-            )
-        P = cluster.map(_basis_rows, pairs, tops, common=[cluster.constant(left)])
-        P = self._completed(P, missing)
-        return cluster.map(_turned, P, common=[cluster.constant(np.sqrt(n) * right)])
-
-    def code(self, GV: Array) -> None:
-        sums = self._cluster.constant(GV)
-        self._codes = self._cluster.map(
-            _code, self._V, self._L, self._XW, common=[sums, *self._common]
-        )
-
-    def sums(self) -> Sums:
-        """Return the sums of the chunk's rows alone."""
-        parts = self._cluster.map(_sums, self._codes, self._V, self._L, common=self._common)
-        sums: Sums = self._cluster.total(parts)
-        return sums
-
-    def _in_order(self, draw: Callable[[int], Draws]) -> list[list[Draws]]:
-        """Return what ``draw`` says of the rows of each block, asked in the order of the chunk."""
-        blocks = [
-            (block.place.first_row, size)
-            for part in self._parts
-            for block, size in zip(part.blocks, part.sizes, strict=True)
-        ]
-        drawn = {first_row: draw(size) for first_row, size in sorted(blocks)}
-        return [[drawn[block.place.first_row] for block in part.blocks] for part in self._parts]
-
-    def _qr(
-        self, factor: Any, *columns: Sequence[Future], common: Sequence[Any] = ()
-    ) -> tuple[list[Future], list[Any], Array]:
-        """Return (Q, R) of each block, what turns each Q into rows of the whole Q, the whole R."""
-        pairs = self._cluster.map(factor, *columns, common=common)
-        tops, R = self._cluster.qr(self._cluster.map(_triangle, pairs))
-        return pairs, tops, R
-
-    def _completed(self, P: list[Future], missing: int) -> list[Future]:
-        """Return P with columns from noise, orthogonal to it and to ones, as in `v_step`."""
-        cluster = self._cluster
-        basis = cluster.map(after_ones, P, common=[self._setting.n])
-        noise = cluster.map(_noise, self._noise_starts, self._sizes, common=[self._rank, missing])
-        for _ in range(2):  # once more, for what the first pass left by rounding
-            inner = cluster.constant(cluster.total(cluster.map(_inner, basis, noise)))
-            noise = cluster.map(_off, noise, basis, common=[inner])
-        pairs, tops, _ = self._qr(_joint_factor, basis, noise)
-        return cluster.map(_ending, P, pairs, tops, common=[missing])
+    def _parts(self, chosen: Mask, L: sp.csr_array) -> list[Part]:
+        """Return the blocks by the threads that work on them, with the labels of chosen rows."""
+        position = np.cumsum(chosen) - 1  # of a chosen row among the rows of L
+        parts = []
+        for blocks in groups_of(self._cluster, self._blocks):
+            rows = [np.flatnonzero(chosen[block.place.rows]) for block in blocks]
+            places = zip(blocks, rows, strict=True)
+            in_chunk = [block.place.first_row + each for block, each in places]
+            whole = [
+                None if len(each) == block.place.n_rows else each
+                for block, each in zip(blocks, rows, strict=True)
+            ]
+            labels = self._cluster.constant(L[position[np.concatenate(in_chunk)]])
+            parts.append(Part(blocks, whole, [len(each) for each in rows], labels))
+        return parts
 
 
-def _signs_drawn(rng: np.random.Generator, n_draws: int) -> Draws:
-    """Return the generator's state, and move it on by as many uniform draws."""
-    state = dict(rng.bit_generator.state)
-    rng.bit_generator.advance(n_draws)  # type: ignore[attr-defined]
-    return state
+@dataclass(frozen=True)
+class FeatureSums:
+    """Sums of one modality over some rows.
+
+    Attributes
+    ----------
+    gram : X'X
+    targets : (d, k), X'T of the targets T
+    """
+
+    gram: GramSum
+    targets: Array
+
+    def joined(self, other: FeatureSums) -> FeatureSums:
+        """Return the sums over the rows of both, in new memory."""
+        return FeatureSums(self.gram.joined(other.gram), self.targets + other.targets)
+
+    def fit(self, ridge: Ridge) -> RidgeFit:
+        """Return the regression of a round on these rows."""
+        gram = GramSum(ridge.n_features, ridge.delta, start=ridge.base)
+        gram.merge(self.gram)
+        return RidgeFit(ridge, gram.lower, gram.single)
 
 
-def _normals_drawn(rng: np.random.Generator, n_draws: int) -> Draws:
-    """Return the generator's state, and move it on by as many normal draws."""
-    state = dict(rng.bit_generator.state)
-    rng.standard_normal(n_draws)
-    return state
+def feature_sums(
+    cluster: Cluster,
+    parts: Sequence[Part],
+    ridges: Mapping[str, Ridge],
+    reading: Reading,
+    others: Mapping[str, Targets] | None = None,
+) -> dict[str, FeatureSums]:
+    """Return the sums of each modality over the learned rows.
+
+    Parameters
+    ----------
+    others : modality -> first targets; the labels follow them. None: no targets at all
+    """
+    common = cluster.constant((reading, others))
+    deltas = {name: ridge.delta for name, ridge in ridges.items()}
+    sums = [
+        cluster.submit(_summed, part.sources, part.rows, part.L, deltas, common) for part in parts
+    ]
+    return dict(zip(reading.widths, cluster.large_total(sums), strict=True))
 
 
-def _generator(state: Draws) -> np.random.Generator:
-    bits = np.random.PCG64()
-    bits.state = state  # type: ignore[assignment]
-    return np.random.Generator(bits)
-
-
-def _random_codes(starts: list[Draws], sizes: list[int], n_bits: int) -> Codes:
-    return np.vstack(
-        [
-            pack(random_signs(_generator(state), n, n_bits))
-            for state, n in zip(starts, sizes, strict=True)
-        ]
-    )
-
-
-def _noise(starts: list[Draws], sizes: list[int], rank: int, missing: int) -> Array:
-    return np.vstack(
-        [
-            _generator(state).standard_normal((n, rank))[:, :missing]
-            for state, n in zip(starts, sizes, strict=True)
-        ]
-    )
-
-
-def _signs(codes: Codes) -> Array:
-    return unpack(codes).astype(np.float64)
-
-
-def _class_codes(L: sp.csr_array, codewords: Array) -> Codes:
-    codes = np.empty((L.shape[0], codewords.shape[1] // 8), dtype=np.uint8)
-    for where in places(L.shape[0]):
-        codes[where] = pack(sample_codes(L[where], codewords))
-    return codes
-
-
-def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array]]:
-    """Yield a few rows at a time: where they stand, and their G."""
-    for where in places(L.shape[0]):
-        yield where, setting.labels.represent_rows(L[where])
-
-
-def _coded(codes: Codes, L: sp.csr_array, setting: Setting) -> Array:
-    BG = np.zeros((setting.n_bits, setting.labels.n_features))
-    for where, G in _semantics(L, setting):
-        BG += _signs(codes[where]).T @ G
-    return BG
-
-
-def _target(codes: Codes, L: sp.csr_array, sums: tuple[Array, Array], setting: Setting) -> Array:
-    BG, U = sums
-    Z = np.empty((len(codes), setting.n_bits))
-    for where, G in _semantics(L, setting):
-        Z[where] = z_target(BG, G, _signs(codes[where]), U, setting.weights)
-    return Z
-
-
-def _relaxed(V: Array, L: sp.csr_array, setting: Setting) -> tuple[Array, Array]:
-    GV = np.zeros((setting.labels.n_features, setting.n_bits))
-    for where, G in _semantics(L, setting):
-        GV += G.T @ V[where]
-    return GV, V.T @ V
-
-
-def _code(V: Array, L: sp.csr_array, XW: Array | None, GV: Array, setting: Setting) -> Codes:
-    codes = np.empty((len(V), setting.n_bits // 8), dtype=np.uint8)
-    for where, G in _semantics(L, setting):
-        predicted = np.zeros_like(V[where]) if XW is None else XW[where]
-        codes[where] = pack(b_step(G, GV, V[where], predicted, setting.weights))
-    return codes
-
-
-def _sums(codes: Codes, V: Array, L: sp.csr_array, setting: Setting) -> Sums:
-    sums = Sums.zero(setting.n_bits).widened(setting.labels.n_features)
-    for where, G in _semantics(L, setting):
-        sums = sums.plus(_signs(codes[where]), G, V[where])
-    return sums
-
-
-def _book(codes: Codes, L: sp.csr_array, setting: Setting) -> Codebook:
-    book = Codebook.zero(setting.n_bits)
-    for where in places(L.shape[0]):
-        book = book.plus(_signs(codes[where]), L[where])
-    return book
-
-
-def _targets(
+def _summed(
     sources: list[Any],
     rows: list[tuple[Place, Rows | None, slice]],
-    codes: Codes,
-    setting: Setting,
-) -> tuple[Array, ...]:
-    totals = {name: np.zeros((d, setting.n_bits)) for name, d in setting.widths.items()}
-    for where, tile in feature_tiles(sources, rows, setting):
-        B = _signs(codes[where])
-        for name in list(tile):
-            totals[name] += transposed_product(tile.pop(name), B)
-    return tuple(totals.values())
+    L: sp.csr_array,
+    deltas: Mapping[str, float],
+    common: tuple[Reading, Mapping[str, Targets] | None],
+) -> tuple[FeatureSums, ...]:
+    """Return the sums of each modality; every row of every block is checked on the way.
 
-
-def _predicted(
-    sources: list[Any],
-    rows: list[tuple[Place, Rows | None, slice]],
-    solutions: Mapping[str, Array],
-    setting: Setting,
-) -> Array:
-    XW = np.zeros((rows[-1][2].stop, setting.n_bits))
-    for where, tile in feature_tiles(sources, rows, setting):
+    One sum of d x d per part is sent, not one per block, and one arrives. A part that a worker
+    leaves behind when it dies is done anew by another.
+    """
+    reading, others = common
+    n_labels = 0 if others is None else L.shape[1]
+    firsts = others or {}
+    sums: dict[str, FeatureSums] = {}
+    for name, d in reading.widths.items():
+        n_targets = n_labels + (firsts[name].n_values if name in firsts else 0)
+        sums[name] = FeatureSums(GramSum(d, deltas[name]), np.zeros((d, n_targets)))
+    for where, tile in feature_tiles(sources, rows, reading):
+        labels = L[where].toarray()[:, :n_labels]
+        targets = {
+            name: np.hstack([firsts[name].project(tile), labels]) if name in firsts else labels
+            for name in tile
+        }
         for name in list(tile):
-            XW[where] += product(tile.pop(name), solutions[name])
-    return XW
+            matrix = tile.pop(name)
+            sums[name].gram.add(matrix)
+            if n_labels or name in firsts:
+                sums[name].targets[...] += transposed_product(matrix, targets[name])
+            del matrix
+    return tuple(sums.values())
 
 
 def feature_tiles(
-    sources: list[Any], rows: list[tuple[Place, Rows | None, slice]], setting: Setting
+    sources: list[Any], rows: list[tuple[Place, Rows | None, slice]], reading: Reading
 ) -> Iterator[tuple[slice, dict[str, Matrix]]]:
     """Read a part's blocks, one after the other, and yield the learned rows a few at a time.
 
@@ -403,55 +229,65 @@ def feature_tiles(
     the mapping, and let go of it before asking for more, or two blocks are held.
     """
     for source, (place, chosen, here) in zip(sources, rows, strict=True):
-        X = read_samples(source, place, setting.widths)
-        for where, tile in tiles(X, chosen, setting.normalize):
+        X = read_samples(source, place, reading.widths)
+        for where, tile in tiles(X, chosen, reading.unit_length):
             yield slice(here.start + where.start, here.start + where.stop), tile
             del tile
         del X
 
 
-def _column_sums(Z: Array) -> Array:
-    return np.asarray(Z.sum(axis=0))
+def encoded(
+    cluster: Cluster,
+    blocks: Sequence[Block],
+    function: Projector,
+    widths: Mapping[str, int],
+    n_bits: int,
+    chosen: Sequence[Rows | None] | None = None,
+) -> Iterator[Codes]:
+    """Yield the codes of the blocks, or of chosen rows of each, in order; few are under way."""
+    common = cluster.constant((function, dict(widths)))
+    under_way: deque[Future] = deque()
+    n_ahead = 2 * cluster.n_threads
+    for block, rows in zip(blocks, chosen or [None] * len(blocks), strict=True):
+        under_way.append(cluster.submit(_codes, block.source, block.place, rows, common, n_bits))
+        if len(under_way) >= n_ahead:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
 
 
-def _minus(Z: Array, row: Array) -> Array:
-    return Z - row
+def _codes(
+    source: Any,
+    place: Place,
+    rows: Rows | None,
+    common: tuple[Projector, Mapping[str, int]],
+    n_bits: int,
+) -> Codes:
+    function, widths = common
+    X = read_queries(source, place, widths)
+    n = next(iter(X.values())).shape[0] if rows is None else len(rows)
+    codes = np.empty((n, n_bits // 8), dtype=np.uint8)
+    for where, tile in tiles(X, rows, normalize=False):  # the hash function does that itself
+        codes[where] = pack(function.project(tile))
+    return codes
 
 
-def _centred_factor(Z: Array, mean: Array, n: int) -> tuple[Array, Array]:
-    Q, R = np.linalg.qr(after_ones(Z - mean, n))
-    return Q, R
+def _within(rows: Rows, place: Place) -> Rows:
+    """Return which rows of a block are among the rows of the chunk, counted from its first."""
+    inside: Rows = rows[(rows >= place.first_row) & (rows < place.rows.stop)] - place.first_row
+    return inside
 
 
-def _joint_factor(basis: Array, noise: Array) -> tuple[Array, Array]:
-    Q, R = np.linalg.qr(np.hstack([basis, noise]))
-    return Q, R
+def _sampled(source: Any, place: Place, rows: Rows, reading: Reading) -> dict[str, Matrix]:
+    X = read_samples(source, place, reading.widths)
+    chosen = {name: matrix[rows] for name, matrix in X.items()}
+    return {name: unit_rows(x) for name, x in chosen.items()} if reading.unit_length else chosen
 
 
-def _triangle(pair: tuple[Array, Array]) -> Array:
-    return pair[1]
-
-
-def _basis_rows(pair: tuple[Array, Array], top: Array, left: Array) -> Array:
-    return pair[0] @ (top @ left)
-
-
-def _turned(P: Array, right: Array) -> Array:
-    return P @ right
-
-
-def _v_rows(pair: tuple[Array, Array], top: Array, both: tuple[Array, Array]) -> Array:
-    left, right = both
-    return _turned(_basis_rows(pair, top, left), right)
-
-
-def _inner(basis: Array, noise: Array) -> Array:
-    return basis.T @ noise
-
-
-def _off(noise: Array, basis: Array, inner: Array) -> Array:
-    return noise - basis @ inner
-
-
-def _ending(P: Array, pair: tuple[Array, Array], top: Array, missing: int) -> Array:
-    return np.hstack([P, pair[0] @ top[:, -missing:]])
+def _stacked(pieces: Sequence[Mapping[str, Matrix]]) -> dict[str, Matrix]:
+    stacked: dict[str, Matrix] = {}
+    for name in pieces[0]:
+        parts: list[Any] = [piece[name] for piece in pieces]
+        stack = sp.vstack if is_sparse(parts[0]) else np.concatenate
+        stacked[name] = stack(parts)
+    return stacked

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.errors import FormatError, MissingExtraError
 from oasis.index.export import parquet_writer
-from oasis.model.hash_functions import (
-    LabelMap,
-    LinearMap,
-)
+from oasis.model.base import HashFunction
 from oasis.store import replacing
-
-HashFunction: TypeAlias = LinearMap | LabelMap
 
 _PREFIX, _SUFFIX, _MODEL, _IDS = "codes-", ".parquet", "hash_function", "ids"
 
@@ -88,6 +81,7 @@ def checksum_of(hash_function: HashFunction) -> str:
     """Return a checksum of all that decides a code.
 
     >>> import numpy as np
+    >>> from oasis.model.hash_functions import LinearMap
     >>> one, other = ({"image": np.full((8, 3), value)} for value in (1.0, 2.0))
     >>> checksum_of(LinearMap(one)) == checksum_of(LinearMap(dict(one)))
     True
@@ -95,7 +89,7 @@ def checksum_of(hash_function: HashFunction) -> str:
     False
     """
     digest = hashlib.sha256()
-    for name, array in _arrays(hash_function):
+    for name, array in hash_function.arrays():
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -111,20 +105,3 @@ def checksum_of_ids(ids: Any) -> str:
     for each in ids:
         digest.update(f"{each!s}\0".encode())
     return digest.hexdigest()
-
-
-def _arrays(hash_function: HashFunction) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    if isinstance(hash_function, LinearMap):
-        yield f"normalize {hash_function.normalize}", np.zeros(0)
-        for name, array in hash_function.weights.items():
-            yield f"weight {name}", array
-        for name, array in hash_function.offsets.items():
-            yield f"offset {name}", array
-        return
-    for predictor in hash_function.predictors.values():
-        yield from _arrays(predictor)
-    for name, array in hash_function.explained.items():
-        yield f"explained {name}", array
-    yield "shares", hash_function.shares
-    yield "values", hash_function.readout.values
-    yield "signs", hash_function.readout.signs

@@ -1,0 +1,253 @@
+"""What `OASIS` and the published method have in common: parameters, a state, files."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import GeneratorState, Single, generator_at
+from oasis.codes import Codes, check_n_bits
+from oasis.errors import InputError
+from oasis.hashers.chunk import Chunk
+from oasis.hashers.learner import Learner
+from oasis.labels import LabelSpace
+from oasis.model.file import Arrays, ModelFile, read_model, write_model
+from oasis.model.ridge import Ridge
+from oasis.model.round import ChunkRows, Mask, RowsInMemory
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What both kinds of model remember; its size depends on classes and features, not on samples.
+
+    Attributes
+    ----------
+    parameters : constructor arguments with which it was learned, ``random_state`` left out
+    labels : the classes seen and their vectors, frozen on arrival
+    ridges : per modality, the sums of features and the regression on them
+    n_seen : samples seen, unlabelled ones included
+    generator : state of the random generator for the next round
+    """
+
+    parameters: Mapping[str, Any]
+    labels: LabelSpace
+    ridges: dict[str, Ridge]
+    n_seen: int
+    generator: GeneratorState
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.labels.names
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return {name: ridge.n_features for name, ridge in self.ridges.items()}
+
+    def rng(self) -> np.random.Generator:
+        """Return a generator that starts where the last round's left off."""
+        return generator_at(self.generator)
+
+
+class HashFunction(Protocol):
+    """What maps features to the values whose signs are codes."""
+
+    @property
+    def widths(self) -> Mapping[str, int]: ...
+
+    def project(self, X: Mapping[str, Any]) -> Single:
+        """Return (n, n_bits) float32 for a non-empty subset of the modalities."""
+
+    def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield everything that the projections depend on, by name."""
+
+
+S = TypeVar("S", bound=ModelState)
+
+
+class Model(Learner[S]):
+    """A model that learns from rows anywhere and can be saved: `OASIS`, or the published method."""
+
+    kind: ClassVar[str]
+    """Name of the class in files."""
+    kinds: ClassVar[dict[str, type[Model[Any]]]] = {}
+    """Every class of models, by its name in files."""
+    unit_length: ClassVar[bool]
+    """Whether each row of features is scaled to unit length, modality by modality."""
+
+    labels: Any
+    delta: float
+    random_state: int | np.random.Generator | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Model.kinds[cls.kind] = cls
+
+    @abstractmethod
+    def start(self, widths: Mapping[str, int]) -> S:
+        """Return the state that has seen nothing, for modalities of these widths."""
+
+    @abstractmethod
+    def learn(
+        self, state: S, label_sets: list[tuple[str, ...]], rows: ChunkRows
+    ) -> tuple[S, Codes]:
+        """Return the state after one round, and the codes of its rows; nothing is changed."""
+
+    @abstractmethod
+    def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
+        """Return which rows of the next chunk change the state; the others only get codes."""
+
+    @abstractmethod
+    def hash_function(self) -> HashFunction:
+        """Return what maps features to projections, as it stands now."""
+
+    @abstractmethod
+    def project_words(self, names: Iterable[str]) -> Single:
+        """Return the projections of class names, seen or never seen, (n, n_bits) float32."""
+
+    def begin(self, widths: Mapping[str, int]) -> S:
+        """Return what the next round starts from: the state, or a new one for these widths.
+
+        For code that has the rows of a chunk elsewhere, such as `oasis.scale.dask`. Parameters are
+        checked and nothing is changed.
+        """
+        old: S | None = getattr(self, "state_", None)
+        self._check_parameters(old)
+        return old or self.start(widths)
+
+    def _learn(self, old: S | None, chunk: Chunk) -> tuple[S, Codes]:
+        state = old or self.start({name: int(x.shape[1]) for name, x in chunk.X.items()})
+        return self.learn(state, chunk.labels, RowsInMemory(chunk.X, self.unit_length))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to one safetensors file, atomically.
+
+        The file holds everything that the next round uses, so a loaded model goes on exactly as
+        this one would. No pickle is involved.
+        """
+        state = self.learned
+        meta, arrays = self._to_file(state)
+        labels, label_arrays = state.labels.state()
+        arrays |= {f"labels/{key}": array for key, array in label_arrays.items()}
+        for name, ridge in state.ridges.items():
+            arrays |= {f"modality/{name}/{key}": array for key, array in ridge.state().items()}
+        seed = self.random_state
+        header = {
+            **meta,
+            "kind": self.kind,
+            "parameters": {k: _plain(v) for k, v in state.parameters.items() if k != "labels"},
+            "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
+            "labels": labels,
+            "modalities": list(state.ridges),
+            "n_seen": state.n_seen,
+            "generator": dict(state.generator),
+        }
+        write_model(Path(path), header, arrays | {"codes": self.codes_})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
+        """Read a model that `save` wrote, be it `OASIS` or the published method.
+
+        Parameters
+        ----------
+        words : optional
+            Where the word source is now, if it was a file that has moved. It is needed only when
+            new classes arrive, and must be the same file by checksum.
+        """
+        file = read_model(Path(path))
+        with file.refusing_damage():
+            header = file.header
+            labels = LabelSpace.from_state(header["labels"], file.under("labels/"), words)
+            parameters = {**header["parameters"], "labels": labels.without_classes()}
+            model = cls.kinds[header["kind"]](**parameters, random_state=header["random_state"])
+            model._check_parameters(None)
+            ridges = {
+                name: Ridge.from_state(float(model.delta), file.under(f"modality/{name}/"))
+                for name in header["modalities"]
+            }
+            common = ModelState(
+                parameters, labels, ridges, int(header["n_seen"]), header["generator"]
+            )
+            common.rng()
+            for name, ridge in ridges.items():
+                ridge.check_shapes(name)
+            model.state_ = model._from_file(common, file)
+            model.codes_ = file.codes(model.n_bits)
+        return model
+
+    @abstractmethod
+    def _to_file(self, state: S) -> tuple[dict[str, Any], Arrays]:
+        """Return what is special to this kind of state: JSON-able facts, and arrays by name."""
+
+    @abstractmethod
+    def _from_file(self, common: ModelState, file: ModelFile) -> S:
+        """Return the state that `_to_file` described; ValueError or KeyError when it is damaged."""
+
+    def _learned_with(self) -> dict[str, Any]:
+        """Return the parameters that are fixed once a model has learned."""
+        given: dict[str, Any] = self.get_params(deep=False)
+        return {name: value for name, value in given.items() if name != "random_state"}
+
+    def _check_parameters(self, state: S | None) -> None:
+        check_n_bits(self.n_bits)
+        check_number("delta", self.delta, positive=True)
+        seed = self.random_state
+        is_seed = isinstance(seed, (int, np.integer)) and seed >= 0
+        if not (seed is None or is_seed or isinstance(seed, np.random.Generator)):
+            raise InputError(
+                f"random_state must be None, an integer >= 0 or a Generator, got {seed!r}"
+            )
+        if state is None:
+            return
+        for name, learned in state.parameters.items():
+            if not _same(getattr(self, name), learned):
+                raise InputError(
+                    f"{name} is fixed once a model has learned: it is {learned!r}, got "
+                    f"{getattr(self, name)!r}; start a new model with sklearn.base.clone(model)"
+                )
+
+    def _first_generator(self) -> GeneratorState:
+        seed = self.random_state
+        if isinstance(seed, np.random.Generator):
+            seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
+        return dict(np.random.PCG64(seed).state)
+
+
+def check_number(name: str, value: Any, positive: bool = False) -> None:
+    """Raise an `InputError` unless ``value`` is a finite number, at least 0 or positive."""
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):
+        bound = "positive" if positive else "at least 0"
+        raise InputError(f"{name} must be a finite number, {bound}, got {value!r}")
+
+
+def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raise an `InputError` unless ``value`` is an integer from ``least`` to ``most``."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        expected = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        raise InputError(f"{name} must be an integer {expected}, got {value!r}")
+
+
+def check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an array of a file is float64 of this shape."""
+    if array.shape != shape or array.dtype != np.float64:
+        raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float64 {shape}")
+
+
+def _same(value: Any, learned: Any) -> bool:
+    if value is learned:
+        return True
+    simple = (str, PathLike, int, float, np.number)
+    return isinstance(value, simple) and isinstance(learned, simple) and value == learned
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

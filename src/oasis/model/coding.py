@@ -1,0 +1,123 @@
+"""How `OASIS` codes: queries by what is predicted of them, items by what is known of them.
+
+A projection has two parts, one for the label bits and one for the content bits. Each is divided by
+the standard deviation of its inner products with stored codes, so that a weight means the same on
+every data set: with weight w of content
+
+    ``[(1 - w) confidence l / sd(l),  w c / sd(c)]``
+
+where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of stored codes, and
+``sd(c) = |c|``, since content bits are about balanced and uncorrelated. The confidence is that in
+the predicted labels: where nothing known fits a query, content decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array, Matrix, Single
+from oasis.model.codewords import likely_codes
+from oasis.model.content import ContentMap
+from oasis.model.hash_functions import LabelMap, sharpened
+from oasis.model.readout import Readout
+
+CONTENT_WEIGHT = 0.1
+"""Weight of content in a projection unless asked otherwise; label MAP loses less than a point."""
+
+
+@dataclass(frozen=True)
+class QueryMap:
+    """The hash function of `OASIS`: features to projections.
+
+    Attributes
+    ----------
+    labels : predicts labels
+    readout : where the label bits of codes with given labels are
+    covariance : (r_l, r_l) of the label bits of stored codes
+    content : maps features to content values
+    """
+
+    labels: LabelMap
+    readout: Readout
+    covariance: Array
+    content: ContentMap
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.labels.widths
+
+    def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
+        """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
+        predicted = self.labels.predict(X)
+        return self.joined(predicted, self.content.project(X), weight)
+
+    def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
+        """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
+        kind = self.readout.project(sharpened(labels))  # (n, r_l)
+        if not content.shape[1]:
+            return kind
+        w = CONTENT_WEIGHT if weight is None else weight
+        spread = np.sqrt(np.maximum(np.vecdot(kind @ self.covariance, kind), 0))
+        kind = _scaled(kind, spread, (1 - w) * confidence(labels))
+        thing = _scaled(content, np.linalg.norm(content, axis=1), np.full(len(content), w))
+        return np.hstack([kind, thing])
+
+    def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield everything that the projections depend on, by name."""
+        for kind, maps in (("labels", self.labels), ("content", self.content)):
+            for name, map_ in maps.predictors.items():
+                yield from ((f"{kind} {name} {key}", array) for key, array in map_.arrays())
+            yield from ((f"{kind} explained {k}", R) for k, R in maps.explained.items())
+        for name, map_ in self.content.content.own.items():
+            yield from ((f"own {name} {key}", array) for key, array in map_.arrays())
+        yield "shares", self.labels.shares
+        yield "values", self.readout.values
+        yield "signs", self.readout.signs
+        yield "covariance", self.covariance
+
+
+@dataclass(frozen=True)
+class LabelCoder:
+    """Give items that are stored without labels the label bits that their predicted labels make.
+
+    Attributes
+    ----------
+    labels : predicts labels
+    codewords : C (c, r_l), see `oasis.model.codewords`
+    n_owned : the last so many label bits are owned by classes
+    """
+
+    labels: LabelMap
+    codewords: Array
+    n_owned: int
+
+    @property
+    def widths(self) -> dict[str, int]:
+        return self.labels.widths
+
+    def project(self, X: Mapping[str, Matrix]) -> Single:
+        """Return (n, r_l) float32 values whose signs are the label bits."""
+        weights = sharpened(self.labels.predict(X))
+        return likely_codes(weights, self.codewords, self.n_owned)
+
+
+def confidence(labels: Single) -> Single:
+    """Return how sure predicted labels (n, c) are, from 0 to 1: the largest of them.
+
+    >>> confidence(np.array([[0.2, 0.7], [-0.1, 0.0]], dtype=np.float32)).tolist()
+    [0.699999988079071, 0.0]
+    """
+    sure: Single = np.clip(labels.max(axis=1, initial=0.0), 0.0, 1.0)
+    return sure
+
+
+def _scaled(values: Single, sizes: npt.NDArray[Any], target: npt.NDArray[Any]) -> Single:
+    """Return rows multiplied by ``target / sizes``; a row of size 0 stays as it is."""
+    factors = np.divide(target, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
+    scaled: Single = values * factors.astype(np.float32)[:, None]
+    return scaled

@@ -1,0 +1,188 @@
+"""The method as published (SPEC section 2), nothing added: what `OASIS.paper` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any, ClassVar
+
+import numpy as np
+
+from oasis.arrays import Single, state_of
+from oasis.codes import Codes
+from oasis.hashers.chunk import check_features
+from oasis.labels import LabelSpace
+from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
+from oasis.model.file import Arrays, ModelFile
+from oasis.model.hash_functions import LinearMap
+from oasis.model.ridge import Ridge
+from oasis.model.round import ChunkRows, Mask, Published, iterations
+from oasis.model.updates import SemanticSums, Weights
+
+
+@dataclass(frozen=True)
+class PublishedState(ModelState):
+    """What the published method remembers.
+
+    Attributes
+    ----------
+    sums : sums of codes and semantics
+    """
+
+    sums: SemanticSums
+
+    def grown(self, label_sets: Iterable[Iterable[str]]) -> PublishedState:
+        """Return the state that also knows the classes of these label sets; sums grow by zeros."""
+        labels = self.labels.grown(name for names in label_sets for name in names)
+        return replace(self, labels=labels, sums=self.sums.widened(labels.n_features))
+
+    @cached_property
+    def linear_map(self) -> LinearMap:
+        """``x -> sum_m x_m W_m'``."""
+        return LinearMap({name: ridge.W for name, ridge in self.ridges.items()})
+
+
+class PublishedOASIS(Model[PublishedState]):
+    """OASIS as in the paper: the codes of a chunk are found by alternating updates of the loss.
+
+    Unlabelled samples have a zero row in G, as the formulas say. Features are used as they come.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of a code, a positive multiple of 8.
+    labels : optional
+        What class names mean, see `OASIS`; "wordllama" by default.
+    alpha, beta, gamma, theta, delta : float
+        Weights of the loss: similarity, semantics, features, and the two ridges.
+    n_iter : int
+        Iterations a round.
+    random_state : int, numpy Generator or None
+        Seed of the random start of every round.
+
+    Attributes
+    ----------
+    codes_, classes_, n_seen_ : see `OASIS`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.random.default_rng(0).random((40, 20))
+    >>> model = PublishedOASIS(16, labels="orthogonal", random_state=0)
+    >>> model.partial_fit({"image": image}, [["sky"], ["sea", "sky"]] * 20).codes_.shape
+    (40, 2)
+    """
+
+    kind: ClassVar[str] = "paper"
+    unit_length: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] = "wordllama",
+        alpha: float = 10.0,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        theta: float = 1.0,
+        delta: float = 1.0,
+        n_iter: int = 3,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.labels = labels
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.theta = theta
+        self.delta = delta
+        self.n_iter = n_iter
+        self.random_state = random_state
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the loss."""
+        return Weights(self.alpha, self.beta, self.gamma, self.theta)
+
+    def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
+        return np.ones(len(label_sets), dtype=np.bool_)
+
+    def hash_function(self) -> LinearMap:
+        return self.learned.linear_map
+
+    def project(self, X: Mapping[str, Any]) -> Single:
+        """Return ``sum_m X_m W_m'``, (n, n_bits) float32, over any of the modalities."""
+        return self.hash_function().project(check_features(X, self.learned.widths))
+
+    def project_words(self, names: Iterable[str]) -> Single:
+        """Return ``g (sum G'V)`` for the unit vector g of each name, (n, n_bits) float32.
+
+        A sample with this label alone is pulled towards it. The label space must have words.
+        """
+        state = self.learned
+        projections: Single = (state.labels.query_vectors(names) @ state.sums.GV).astype(np.float32)
+        return projections
+
+    def start(self, widths: Mapping[str, int]) -> PublishedState:
+        delta = float(self.delta)
+        return PublishedState(
+            self._learned_with(),
+            LabelSpace.of(self.labels),
+            {name: Ridge.zero(self.n_bits, width, delta) for name, width in widths.items()},
+            0,
+            self._first_generator(),
+            SemanticSums.zero(self.n_bits),
+        )
+
+    def learn(
+        self, state: PublishedState, label_sets: list[tuple[str, ...]], rows: ChunkRows
+    ) -> tuple[PublishedState, Codes]:
+        state = state.grown(label_sets)
+        rng = state.rng()
+        L = state.labels.indicator(label_sets)  # (n, c)
+        problem = Published(state.labels, L, state.ridges, self.weights, self.n_bits)
+        learned = rows.sample_rows(problem, rng)
+        for _ in iterations(learned, state.sums, self.weights, self.n_iter):
+            pass
+        after = replace(
+            state,
+            sums=state.sums.joined(learned.sums()),
+            ridges=learned.regressions(),
+            n_seen=state.n_seen + len(label_sets),
+            generator=state_of(rng),
+        )
+        return after, learned.codes()
+
+    def _check_parameters(self, state: PublishedState | None) -> None:
+        for name in ("alpha", "beta", "gamma"):
+            check_number(name, getattr(self, name))
+        check_number("theta", self.theta, positive=True)
+        check_count("n_iter", self.n_iter, 1)
+        super()._check_parameters(state)
+
+    def _to_file(self, state: PublishedState) -> tuple[dict[str, Any], Arrays]:
+        sums = state.sums
+        return {"n": sums.n}, {"BG": sums.BG, "GV": sums.GV, "VV": sums.VV}
+
+    def _from_file(self, common: ModelState, file: ModelFile) -> PublishedState:
+        arrays, r = file.arrays, self.n_bits
+        f = arrays["BG"].shape[-1]
+        for name, shape in (("BG", (r, f)), ("GV", (f, r)), ("VV", (r, r))):
+            check_shape(name, arrays[name], shape)
+        for name, ridge in common.ridges.items():
+            check_shape(f"{name}/BX", ridge.BX, (r, ridge.n_features))
+        n = int(file.header["n"])
+        if n and f != common.labels.n_features:
+            raise ValueError(
+                f"sums of {f} semantic dimensions, labels of {common.labels.n_features}"
+            )
+        sums = SemanticSums(arrays["BG"], arrays["GV"], arrays["VV"], n)
+        return PublishedState(
+            common.parameters,
+            common.labels,
+            common.ridges,
+            common.n_seen,
+            common.generator,
+            sums,
+        )
