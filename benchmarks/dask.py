@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.timing import Row, row, seconds
 from oasis.model import OASIS
+from oasis.model.base import Model
 from oasis.scale.dask import encode, partial_fit
 
 N_CLASSES, N_BITS, N_BLOCKS, N_WORKERS = 24, 64, 8, 2
@@ -82,7 +83,7 @@ def _rounds(
     ]
 
 
-def _model(kind: str) -> OASIS:
+def _model(kind: str) -> Model[Any]:
     make = OASIS if kind == "OASIS()" else OASIS.paper
     return make(N_BITS, labels="orthogonal", random_state=0)
 

@@ -99,9 +99,9 @@ def test_the_journal_is_bounded(folder, monkeypatch, limit):
         assert_same_model(c.model, truth.model)
 
 
-def test_an_unlabelled_beginning_is_refused(folder):
+def test_an_unlabelled_beginning_is_refused_without_content_bits(folder):
     with open_toy(folder / "c") as c:
-        with pytest.raises(InputError, match="learned nothing yet"):
+        with pytest.raises(InputError, match="no sample of the first chunk has a label"):
             c.ingest(chunk(3)[0], [[], None, ()])
         assert len(c) == 0
         c.ingest(*chunk(3, seed=1))

@@ -97,7 +97,7 @@ def _norms(model: Any) -> dict[str, float]:
 
     state = model.state_
     norms = {f"W {name}": float(np.linalg.norm(r.W)) for name, r in state.ridges.items()}
-    if state.codewords.size:
+    if hasattr(state, "codewords"):
         norms["codewords"] = float(np.linalg.norm(state.codewords))
     else:  # the published method, which has no codewords
         norms["sum G'V"] = float(np.linalg.norm(state.sums.GV))

@@ -37,7 +37,7 @@ class Setup:
     @classmethod
     def of(cls, model: OASIS) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
-        parameters = model.get_params(deep=False)
+        parameters = {"kind": model.kind, **model.get_params(deep=False)}
         given = parameters.pop("labels")
         parameters["n_bits"] = check_n_bits(model.n_bits)
         seed = parameters["random_state"]
@@ -61,7 +61,10 @@ class Setup:
         """Return the model, which has learned nothing."""
         labels = LabelSpace.from_state(self.labels, self.arrays, words)
         try:
-            return OASIS(labels=labels, **self.parameters)
+            parameters = dict(self.parameters)
+            make: Any = OASIS.kinds[parameters.pop("kind")]
+            made: OASIS = make(labels=labels, **parameters)
+            return made
         except TypeError as error:
             raise FormatError(
                 f"this collection was made for a model that this oasis does not have: {error}"

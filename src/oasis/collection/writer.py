@@ -26,7 +26,7 @@ from oasis.collection.records import Id
 from oasis.collection.replica import Replica
 from oasis.collection.setup import Setup
 from oasis.collection.snapshot import Snapshot, with_seen
-from oasis.errors import DuplicateIdError, InputError, OasisError, UnknownIdError
+from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
     Chunk,
     check_chunk,
@@ -96,11 +96,6 @@ class Writer:
         chunk = check_chunk(X, y, None if snapshot.model is None else snapshot.model.state_.widths)
         intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails)
         self._refuse_known(intake.ids)
-        if snapshot.model is None and not any(chunk.labels):
-            raise InputError(
-                "this collection has learned nothing yet, so samples without labels cannot be "
-                "coded; begin with a chunk in which some have labels"
-            )
         quality = self._meter.measure(snapshot, chunk.X, chunk.labels)
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
@@ -189,8 +184,8 @@ class Writer:
             if change.head.index_commits > snapshot.head.index_commits:
                 self._changed = 0
         X, labels = chunk.X, chunk.labels
-        if model.unlabelled == "encode":
-            rows = np.flatnonzero([bool(names) for names in labels])
+        if snapshot.model is not None:
+            rows = np.flatnonzero(snapshot.model.rows_used(labels))
             if not len(rows):
                 return  # nothing was learned
             if len(rows) < len(labels):

@@ -95,7 +95,7 @@ class Model(Learner[S]):
         """Return the state that has seen nothing, for modalities of these widths."""
 
     @abstractmethod
-    def learn(
+    def run_round(
         self, state: S, label_sets: list[tuple[str, ...]], rows: ChunkRows
     ) -> tuple[S, Codes]:
         """Return the state after one round, and the codes of its rows; nothing is changed."""
@@ -124,13 +124,21 @@ class Model(Learner[S]):
 
     def _learn(self, old: S | None, chunk: Chunk) -> tuple[S, Codes]:
         state = old or self.start({name: int(x.shape[1]) for name, x in chunk.X.items()})
-        return self.learn(state, chunk.labels, RowsInMemory(chunk.X, self.unit_length))
+        return self.run_round(state, chunk.labels, RowsInMemory(chunk.X, self.unit_length))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically.
 
         The file holds everything that the next round uses, so a loaded model goes on exactly as
         this one would. No pickle is involved.
+        """
+        header, arrays = self.described()
+        write_model(Path(path), header, arrays)
+
+    def described(self) -> tuple[dict[str, Any], Arrays]:
+        """Return all that is saved: JSON-able facts, and arrays by name.
+
+        Two models with the same description go on alike, bit for bit.
         """
         state = self.learned
         meta, arrays = self._to_file(state)
@@ -149,7 +157,7 @@ class Model(Learner[S]):
             "n_seen": state.n_seen,
             "generator": dict(state.generator),
         }
-        write_model(Path(path), header, arrays | {"codes": self.codes_})
+        return header, arrays | {"codes": self.codes_}
 
     @classmethod
     def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
@@ -166,7 +174,8 @@ class Model(Learner[S]):
             header = file.header
             labels = LabelSpace.from_state(header["labels"], file.under("labels/"), words)
             parameters = {**header["parameters"], "labels": labels.without_classes()}
-            model = cls.kinds[header["kind"]](**parameters, random_state=header["random_state"])
+            make: Any = cls.kinds[header["kind"]]
+            model = make(**parameters, random_state=header["random_state"])
             model._check_parameters(None)
             ridges = {
                 name: Ridge.from_state(float(model.delta), file.under(f"modality/{name}/"))
@@ -180,7 +189,8 @@ class Model(Learner[S]):
                 ridge.check_shapes(name)
             model.state_ = model._from_file(common, file)
             model.codes_ = file.codes(model.n_bits)
-        return model
+        loaded: Self = model  # of the kind that was saved
+        return loaded
 
     @abstractmethod
     def _to_file(self, state: S) -> tuple[dict[str, Any], Arrays]:

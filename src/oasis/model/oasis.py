@@ -302,7 +302,7 @@ class OASIS(Model[CodewordState]):
             0,
         )
 
-    def learn(
+    def run_round(
         self, state: CodewordState, label_sets: list[tuple[str, ...]], rows: ChunkRows
     ) -> tuple[CodewordState, Codes]:
         rng = state.rng()

@@ -135,7 +135,7 @@ class PublishedOASIS(Model[PublishedState]):
             SemanticSums.zero(self.n_bits),
         )
 
-    def learn(
+    def run_round(
         self, state: PublishedState, label_sets: list[tuple[str, ...]], rows: ChunkRows
     ) -> tuple[PublishedState, Codes]:
         state = state.grown(label_sets)

@@ -1,8 +1,8 @@
 """One round over the rows of a chunk, wherever these are.
 
-A round is written once, in `OASIS.learn` and `PublishedOASIS.learn`, over rows that can be asked
-for sums and products: rows in memory (`RowsInMemory`), or rows on a cluster (`oasis.scale.dask`).
-What comes back has the size of the state, or one code a row.
+A round is written once, in `OASIS.run_round` and `PublishedOASIS.run_round`, over rows that can be
+asked for sums and products: rows in memory (`RowsInMemory`), or rows on a cluster
+(`oasis.scale.dask`). What comes back has the size of the state, or one code a row.
 """
 
 from __future__ import annotations

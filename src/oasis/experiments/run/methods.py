@@ -29,7 +29,7 @@ from oasis.errors import InputError
 from oasis.hashers.protocol import (
     OnlineHasher,
 )
-from oasis.model import OASIS
+from oasis.model import OASIS, PublishedOASIS
 
 Ranker: TypeAlias = FloatCosine | Probe
 Value: TypeAlias = bool | int | float | str
@@ -181,8 +181,8 @@ METHODS: dict[str, Method] = {
         Method(
             "oasis-paper",
             "OASIS (paper)",
-            OASIS.paper,
-            _settable(OASIS, "codes", "queries", "normalize", "unlabelled"),
+            PublishedOASIS,
+            _settable(PublishedOASIS),
             paper="OASIS",
             words=True,
         ),

@@ -114,7 +114,7 @@ def partial_fit(
     n_samples = sum(block.place.n_rows for block in blocks)
     label_sets = check_labels(y, n_samples)
     rows = ClusterRows(cluster, blocks, Reading(widths, model.unit_length))
-    model.state_, model.codes_ = model.learn(model.begin(widths), label_sets, rows)
+    model.state_, model.codes_ = model.run_round(model.begin(widths), label_sets, rows)
     return model
 
 
