@@ -94,11 +94,13 @@ def test_a_certificate_that_fails_widens_the_search(steps):
     got = index.search_asymmetric(queries, 20)
     assert (got.ids == order).all()
     assert (got.scores == scores).all()
-    assert steps == [("scan", 3, 57), ("scan", 3, 456), ("scan", 3, 3648)]
+    few = steps[0][2]
+    assert few < 200
+    assert steps == [("scan", 3, few), ("scan", 3, 16 * few), ("scan", 3, 256 * few)]
     # and the first look alone would have been wrong
     part = Projections.of(queries)
     view = index._snapshot.view()
-    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, 20, 57)
+    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, 20, few)
     _, slots, proven = best_codes.settle(view.codes, part, found, 20)
     assert not proven.any()
     assert (slots != order).any(axis=1).all()
@@ -129,7 +131,9 @@ def test_an_ordinary_query_needs_one_scan(steps):
     got = index.search_asymmetric(queries, 100)
     assert (got.ids == order).all()
     assert (got.scores == scores).all()
-    assert steps == [("scan", 40, 157)]
+    assert len(steps) == 1
+    assert steps[0][:2] == ("scan", 40)
+    assert steps[0][2] < 200
 
 
 def test_codes_too_long_for_16_bit_sums_are_searched():

@@ -268,7 +268,9 @@ def test_runs_stay_few():
 
 def test_codes_of_one_hash_are_kept_apart(monkeypatch):
     # a hash may be met on purpose; answers must not depend on it
-    monkeypatch.setattr("oasis.index.engine.snapshot.code_keys", lambda codes: code_keys(codes) % 3)
+    monkeypatch.setattr(
+        "oasis.index.engine.snapshot.code_keys", lambda codes, n_label_bytes: code_keys(codes) % 3
+    )
     index, truth, rng = filled(HammingIndex, 128, seed=8, chunks=6)
     assert_search(index, truth, tied_codes(rng, 5, 128, 9), 60, "insertion")
     assert_asymmetric(index, truth, projections(rng, 128), 60)
@@ -455,7 +457,7 @@ def test_memory_of_random_codes():
 
 
 def golden(name):
-    """Return the contents of a golden file: three known indexes, made by plain arithmetic."""
+    """Return the contents of a golden file: four known indexes, made by plain arithmetic."""
     numbers = np.arange(300, dtype=np.uint64)
     if name == "duplicates-16":
         codes = ((numbers * 7919) % 37).astype("<u2").view(np.uint8).reshape(-1, 2)
@@ -464,22 +466,34 @@ def golden(name):
         mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         codes = mixed.astype("<u8").view(np.uint8).reshape(-1, 8)
         ids = numbers.astype(np.int64) * 3
+    elif name == "grouped-64":
+        mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        codes = mixed.astype("<u8").view(np.uint8).reshape(-1, 8).copy()
+        codes[:, :4] = (
+            ((numbers * np.uint64(7919)) % np.uint64(23))
+            .astype("<u4")
+            .view(np.uint8)
+            .reshape(-1, 4)
+        )
+        ids = numbers.astype(np.int64) * 3
     else:
         codes, ids = np.empty((0, 16), dtype=np.uint8), np.empty(0, dtype=np.int64)
     return codes, ids
 
 
-GOLDEN_NAMES = ["duplicates-16", "distinct-64", "empty-128"]
+GOLDEN_NAMES = ["duplicates-16", "distinct-64", "grouped-64", "empty-128"]
+LABEL_BITS = {"grouped-64": 32}
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
-def test_golden_files_of_version_1_open(name):
+def test_golden_files_of_version_2_open(name):
     codes, ids = golden(name)
-    index = HammingIndex.open(GOLDEN / f"index-v1-{name}.oasisidx", verify=True)
+    index = HammingIndex.open(GOLDEN / f"index-v2-{name}.oasisidx", verify=True)
     got_codes, got_ids = index.items()
     assert (got_codes == codes).all()
     assert (got_ids == ids).all()
     assert index.n_bits == 8 * codes.shape[1]
+    assert index.label_bits == LABEL_BITS.get(name, 0)
     truth = BruteForce(index.n_bits)
     truth.add(codes, ids)
     assert_search(index, truth, codes[:3], 30, "insertion")
@@ -489,11 +503,11 @@ def test_golden_files_of_version_1_open(name):
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_the_same_index_gives_the_golden_bytes(name, tmp_path):
     codes, ids = golden(name)
-    index = HammingIndex(8 * codes.shape[1])
+    index = HammingIndex(8 * codes.shape[1], LABEL_BITS.get(name, 0))
     for part in np.array_split(np.arange(len(ids)), 3):
         index.add(codes[part], ids[part])
     index.save(tmp_path / "index")
-    expected = (GOLDEN / f"index-v1-{name}.oasisidx").read_bytes()
+    expected = (GOLDEN / f"index-v2-{name}.oasisidx").read_bytes()
     assert (tmp_path / "index").read_bytes() == expected
 
 
@@ -542,9 +556,9 @@ def use(path, verify):
     return True
 
 
-@pytest.mark.parametrize("name", ["duplicates-16", "distinct-64"])
+@pytest.mark.parametrize("name", ["duplicates-16", "distinct-64", "grouped-64"])
 def test_truncated_files_are_refused(name, tmp_path):
-    whole = (GOLDEN / f"index-v1-{name}.oasisidx").read_bytes()
+    whole = (GOLDEN / f"index-v2-{name}.oasisidx").read_bytes()
     path = tmp_path / "index"
     for length in [*range(0, HEADER + 1, 37), *range(HEADER, len(whole), 111), len(whole) - 1]:
         path.write_bytes(whole[:length])
@@ -555,9 +569,9 @@ def test_truncated_files_are_refused(name, tmp_path):
         HammingIndex.open(path, verify=False)
 
 
-@pytest.mark.parametrize("name", ["duplicates-16", "distinct-64"])
+@pytest.mark.parametrize("name", ["duplicates-16", "distinct-64", "grouped-64"])
 def test_flipped_bytes_are_refused_or_harmless(name, tmp_path):
-    whole = (GOLDEN / f"index-v1-{name}.oasisidx").read_bytes()
+    whole = (GOLDEN / f"index-v2-{name}.oasisidx").read_bytes()
     path = tmp_path / "index"
     rng = np.random.default_rng(18)
     for at in [*range(0, HEADER, 16), *rng.integers(HEADER, len(whole), 150).tolist()]:
@@ -573,7 +587,7 @@ def test_flipped_bytes_are_refused_or_harmless(name, tmp_path):
 
 
 def sections(whole):
-    entries = [struct.unpack_from("<QQII", whole, 48 + 24 * i) for i in range(9)]
+    entries = [struct.unpack_from("<QQII", whole, 56 + 24 * i) for i in range(11)]
     return [(offset, nbytes) for offset, nbytes, _, present in entries if present]
 
 
@@ -581,8 +595,9 @@ def padding(whole, at):
     return not any(offset <= at < offset + nbytes for offset, nbytes in sections(whole))
 
 
-def test_hostile_sections_are_refused_or_harmless(tmp_path):
-    whole = (GOLDEN / "index-v1-duplicates-16.oasisidx").read_bytes()
+@pytest.mark.parametrize("name", ["duplicates-16", "grouped-64"])
+def test_hostile_sections_are_refused_or_harmless(name, tmp_path):
+    whole = (GOLDEN / f"index-v2-{name}.oasisidx").read_bytes()
     path = tmp_path / "index"
     rng = np.random.default_rng(19)
     for offset, nbytes in sections(whole):
@@ -598,17 +613,18 @@ def test_hostile_sections_are_refused_or_harmless(tmp_path):
                 HammingIndex.open(path)
 
 
-def test_hostile_headers_are_refused(tmp_path):
+@pytest.mark.parametrize("name", ["duplicates-16", "grouped-64"])
+def test_hostile_headers_are_refused(name, tmp_path):
     # a header with a right checksum and wrong numbers
-    whole = (GOLDEN / "index-v1-duplicates-16.oasisidx").read_bytes()
+    whole = (GOLDEN / f"index-v2-{name}.oasisidx").read_bytes()
     path = tmp_path / "index"
     rng = np.random.default_rng(20)
     for _ in range(300):
         damaged = bytearray(whole)
-        at = int(rng.integers(8, 48 + 9 * 24))
+        at = int(rng.integers(8, 56 + 11 * 24))
         damaged[at] = int(rng.integers(0, 256))
         if rng.random() < 0.3:
-            struct.pack_into("<Q", damaged, 16 + 8 * int(rng.integers(0, 20)), 2**63 - 1)
+            struct.pack_into("<Q", damaged, 24 + 8 * int(rng.integers(0, 20)), 2**63 - 1)
         struct.pack_into("<I", damaged, HEADER - 4, zlib.crc32(damaged[: HEADER - 4]))
         path.write_bytes(damaged)
         use(path, verify=False)
@@ -619,11 +635,13 @@ def test_foreign_and_newer_files(tmp_path):
     path.write_bytes(b"PK\x03\x04" + bytes(1000))
     with pytest.raises(FormatError, match="not an index file"):
         HammingIndex.open(path)
-    whole = bytearray((GOLDEN / "index-v1-empty-128.oasisidx").read_bytes())
-    struct.pack_into("<I", whole, 8, 2)
+    whole = bytearray((GOLDEN / "index-v2-empty-128.oasisidx").read_bytes())
+    struct.pack_into("<I", whole, 8, 3)
     path.write_bytes(whole)
-    with pytest.raises(NewerVersionError, match="format version 2"):
+    with pytest.raises(NewerVersionError, match="format version 3, this oasis reads 2"):
         HammingIndex.open(path)
+    with pytest.raises(FormatError, match="format version 1, this oasis reads 2; build"):
+        HammingIndex.open(GOLDEN / "index-v1-empty-128.oasisidx")
 
 
 # --- export

@@ -26,6 +26,9 @@ How it is built, and why:
   segments when searches need it (`oasis.index.engine.fast_scan`). Look-ups are rounded to 8 bits:
   candidates are scored again in float64, and the answer is proven by the bound on the rounding or
   searched again (`oasis.index.engine.best_codes`).
+- **Label bits.** Where an index is told that codes begin with label bits, codes with equal label
+  bits form groups, which are searched by the label score, best first, until no other group can
+  matter (`oasis.index.engine.label_groups`).
 - **Files** are the same arrays, mapped (`oasis.index.file`).
 """
 

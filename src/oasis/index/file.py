@@ -1,16 +1,18 @@
-"""The file of an index, format version 1.
+"""The file of an index, format version 2.
 
 Little-endian throughout. A header of 512 bytes, then the arrays of
 `oasis.index.engine.compact.CompactIndex`, each at a multiple of 64 bytes::
 
     8s   magic "OASISIDX"
-    I    format version (1)
-    I    bits per code
+    I    format version (2)
+    I I  bits per code, bits of it that say the labels (or 0)
+    I    0
     Q Q  items, distinct codes
     Q    prefix (see CompactIndex)
     Q    length of the file
     then for each of ids, codes, slots, offsets, rows, id_order, id_samples, code_order,
-    code_samples:  Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
+    code_samples, group_starts, group_heads:
+         Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
     zeros, and in the last four bytes the crc32 of the header before them
 
 Opening maps the file and reads the header alone, whose checksum and lengths betray a truncated or
@@ -34,11 +36,11 @@ from oasis.index.engine.compact import CompactIndex
 from oasis.store import replacing
 
 MAGIC = b"OASISIDX"
-VERSION = 1
+VERSION = 2
 HEADER = 512
 
 _ALIGN = 64
-_FIXED = struct.Struct("<8sIIQQQQ")
+_FIXED = struct.Struct("<8sIIIIQQQQ")
 _ENTRY = struct.Struct("<QQII")
 _DTYPES: dict[str, str] = {
     "ids": "<i8",
@@ -50,8 +52,10 @@ _DTYPES: dict[str, str] = {
     "id_samples": "<i8",
     "code_order": "<i4",
     "code_samples": "<u8",
+    "group_starts": "<i4",
+    "group_heads": "|u1",
 }
-_OPTIONAL = {"offsets", "rows", "id_order", "id_samples"}
+_OPTIONAL = {"offsets", "rows", "id_order", "id_samples", "group_starts", "group_heads"}
 _SMALL = 1 << 24
 
 
@@ -72,7 +76,7 @@ def save(compact: CompactIndex, path: Path) -> None:
             entries.append((0, 0, 0, 0))
     n_bits = 8 * compact.codes.shape[1]
     counts = (len(compact.ids), len(compact.codes), compact.prefix)
-    header = _FIXED.pack(MAGIC, VERSION, n_bits, *counts, end)
+    header = _FIXED.pack(MAGIC, VERSION, n_bits, 8 * compact.n_label_bytes, 0, *counts, end)
     header += b"".join(_ENTRY.pack(*entry) for entry in entries)
     header = header.ljust(HEADER - 4, b"\0")
     header += struct.pack("<I", zlib.crc32(header))
@@ -96,20 +100,26 @@ def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
             )
         mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
     header = mapped[:HEADER]
-    magic, version, n_bits, n_items, n_codes, prefix, length = _FIXED.unpack_from(header)
+    magic, version, n_bits, label_bits, zero, *counts = _FIXED.unpack_from(header)
+    n_items, n_codes, prefix, length = counts
     if magic != MAGIC:
         raise FormatError(f"{path} is not an index file: it begins with {magic!r}, not {MAGIC!r}")
     if version > VERSION:
         raise NewerVersionError(
-            f"{path} has format version {version}, this oasis reads up to {VERSION}; upgrade oasis"
+            f"{path} has format version {version}, this oasis reads {VERSION}; upgrade oasis"
+        )
+    if version < VERSION:
+        raise FormatError(
+            f"{path} has format version {version}, this oasis reads {VERSION}; "
+            "build the index again from its codes"
         )
     if struct.unpack_from("<I", header, HEADER - 4)[0] != zlib.crc32(header[:-4]):
         raise FormatError(f"the header of {path} is damaged: its checksum does not match")
     if length != size:
         raise FormatError(f"{path} has {size} bytes, its header says {length}: it was truncated")
-    if version != VERSION or n_bits == 0 or n_bits % 8:
+    if n_bits == 0 or n_bits % 8 or label_bits % 8 or label_bits >= n_bits or zero:
         raise FormatError(
-            f"{path} says format version {version} and {n_bits} bits; that is no index"
+            f"{path} says {n_bits} bits, {label_bits} of them for labels; that is no index"
         )
 
     arrays: dict[str, npt.NDArray[Any] | None] = {}
@@ -125,7 +135,12 @@ def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
     if codes is None or codes.nbytes != n_codes * (n_bits // 8):
         raise FormatError(f"{path} is damaged: {n_codes} codes of {n_bits} bits were expected")
     arrays["codes"] = codes.reshape(n_codes, n_bits // 8)
-    compact = CompactIndex(prefix=prefix, **arrays)  # type: ignore[arg-type]
+    heads = arrays["group_heads"]
+    if heads is not None:
+        if not label_bits or heads.nbytes % (label_bits // 8):
+            raise FormatError(f"{path} is damaged: its groups do not fit its {label_bits} bits")
+        arrays["group_heads"] = heads.reshape(-1, label_bits // 8)
+    compact = CompactIndex(prefix=prefix, n_label_bytes=label_bits // 8, **arrays)  # type: ignore[arg-type]
     if len(compact.ids) != n_items:
         raise FormatError(f"{path} is damaged: it has {len(compact.ids)} ids for {n_items} items")
     compact.check_shapes()

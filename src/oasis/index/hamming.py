@@ -19,6 +19,7 @@ from oasis.index.engine.arguments import (
     check_ids,
     check_ids_of,
     check_k,
+    check_label_bits,
     check_projections,
     check_radius,
     unknown_ids,
@@ -26,6 +27,7 @@ from oasis.index.engine.arguments import (
 from oasis.index.engine.best_codes import best
 from oasis.index.engine.compact import CompactIndex
 from oasis.index.engine.hamming_scan import nearest, within
+from oasis.index.engine.label_groups import best_of_groups
 from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
 from oasis.index.engine.projections import Projections
@@ -77,6 +79,10 @@ class HammingIndex:
     ----------
     n_bits : int
         Length of a code, a multiple of 8.
+    label_bits : int, optional
+        How many bits at the beginning of a code say the labels of an item, a multiple of 8 below
+        ``n_bits``. Where few different label parts occur, and queries weigh the other bits less,
+        asymmetric search is many times faster with it. Answers are the same.
 
     Examples
     --------
@@ -90,9 +96,11 @@ class HammingIndex:
     (2, 2)
     """
 
-    def __init__(self, n_bits: int = 64) -> None:
+    def __init__(self, n_bits: int = 64, label_bits: int = 0) -> None:
         self.n_bits = check_n_bits(n_bits)
-        self._snapshot = Snapshot.of(CompactIndex.empty(self.n_bits // 8), trusted=True)
+        self.label_bits = check_label_bits(label_bits, self.n_bits)
+        empty = CompactIndex.empty(self.n_bits // 8, self.label_bits // 8)
+        self._snapshot = Snapshot.of(empty, trusted=True)
         self._writer = threading.Lock()
 
     def __len__(self) -> int:
@@ -198,7 +206,7 @@ class HammingIndex:
 
         def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
-            scores, slots = best(view.codes, view.n_slots, view.packed, chosen, s)
+            scores, slots = _best(view, chosen, s)
             return -scores, slots
 
         ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))
@@ -271,7 +279,7 @@ class HammingIndex:
             The file was written by a newer oasis.
         """
         compact = file.load(Path(path), verify=verify)
-        index = cls(8 * compact.codes.shape[1])
+        index = cls(8 * compact.codes.shape[1], 8 * compact.n_label_bytes)
         index._snapshot = Snapshot.of(compact, trusted=False)
         return index
 
@@ -302,6 +310,20 @@ class HammingIndex:
                 ids[start:stop, :have][there] = snapshot.ids.take(rows[there])
                 keys[start:stop, :have][~there] = blank
         return ids, keys
+
+
+def _best(
+    view: DistinctCodes, projections: Projections, s: int
+) -> tuple[npt.NDArray[np.float32], Ints]:
+    """Return the best codes by their groups where that is proven, by a scan of all where not."""
+    if not view.groups:
+        return best(view.codes, view.n_slots, view.packed, projections, s)
+    scores, slots, proven = best_of_groups(view.codes, view.groups, projections, s)
+    rest = np.flatnonzero(~proven)
+    if len(rest):
+        part = projections[rest]
+        scores[rest], slots[rest] = best(view.codes, view.n_slots, view.packed, part, s)
+    return scores, slots
 
 
 def _rows_of(snapshot: Snapshot, ids: Ids) -> Ints:

@@ -35,6 +35,24 @@ def check_radius(radius: Any) -> int:
     return int(radius)
 
 
+def check_label_bits(label_bits: Any, n_bits: int) -> int:
+    """Return the number of label bits as an int: a multiple of 8, at least 0 and below n_bits.
+
+    >>> check_label_bits(64, 128)
+    64
+    """
+    if (
+        isinstance(label_bits, bool)
+        or not isinstance(label_bits, (int, np.integer))
+        or label_bits % 8
+        or not 0 <= label_bits < n_bits
+    ):
+        raise InputError(
+            f"label_bits must be a multiple of 8 from 0 to below {n_bits}, got {label_bits!r}"
+        )
+    return int(label_bits)
+
+
 def check_ids(ids: Any) -> Ids:
     """Return ids as an (n,) int64 array, or refuse them: integers from 0 to 2**63 - 1.
 

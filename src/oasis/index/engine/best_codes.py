@@ -14,6 +14,7 @@ A search proceeds in three steps:
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import faiss
@@ -28,8 +29,10 @@ from oasis.index.engine.product_scan import by_product
 from oasis.index.engine.projections import Projections, Scores, Slots
 
 _SPARE = 32
-_WIDER = 8
+_FEW = 512
+_WIDER = 16
 _MOST_CANDIDATES = 1 << 14
+_BLOCK_ENTRIES = 1 << 21
 _SLOT_MASK = (1 << 31) - 1
 _NO_KEY = np.iinfo(np.int64).max
 
@@ -51,21 +54,37 @@ def best(
 
     ``s`` must not exceed ``n_slots``. ``packed`` is the packed copy of ``codes``, extended here.
     """
-    n_candidates = s + s // 4 + _SPARE
+    n_candidates = _n_candidates(projections, s, n_slots)
     found = scan(codes, n_slots, packed, projections, s, n_candidates)
     scores, slots, proven = settle(codes, projections, found, s)
     rest = np.flatnonzero(~proven)
-    while len(rest) and n_candidates * _WIDER <= min(n_slots, _MOST_CANDIDATES):
-        n_candidates *= _WIDER
-        part = projections[rest]
-        found = scan(codes, n_slots, packed, part, s, n_candidates)
-        scores[rest], slots[rest], proven = settle(codes, part, found, s)
-        rest = rest[~proven]
+    while len(rest) and n_candidates < min(n_slots, _MOST_CANDIDATES):
+        n_candidates = min(_WIDER * n_candidates, _MOST_CANDIDATES)
+        left = []
+        for some in np.array_split(rest, -(-len(rest) * n_candidates // _BLOCK_ENTRIES)):
+            part = projections[some]
+            found = scan(codes, n_slots, packed, part, s, n_candidates)
+            scores[some], slots[some], proven = settle(codes, part, found, s)
+            left.append(some[~proven])
+        rest = np.concatenate(left)
     if len(rest):
         part = projections[rest]
         query, slot = by_product(codes.parts(n_slots), part, s)
         scores[rest], slots[rest] = _first(part, codes, query, slot, s)
     return scores, slots
+
+
+def _n_candidates(projections: Projections, s: int, n_slots: int) -> int:
+    """Return how many candidates should suffice for most queries.
+
+    If scores are normal with standard deviation sd, the number of codes above the score of the s-th
+    best less e grows as ``exp(z e / sd)`` with ``z = sqrt(2 log(n / s))``; e is the rounding.
+    """
+    spread = np.sqrt(np.einsum("ij,ij->i", projections.scaled, projections.scaled))
+    error = rounding(projections) / np.maximum(spread, np.float32(1e-30))
+    typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
+    z = math.sqrt(2 * math.log(max(2.0, n_slots / s)))
+    return int(s * math.exp(min(2.0, 1.5 * z * typical))) + _SPARE
 
 
 def scan(
@@ -114,10 +133,11 @@ def scan(
                 bound = np.maximum(bound, sums[:, -1])
             found.append((sums, slots + first))
     if len(found) == 1:
-        slots = found[0][1]
+        sums, slots = found[0]
     else:
         sums = np.concatenate([sums for sums, _ in found], axis=1)
         slots = np.concatenate([slots for _, slots in found], axis=1)
+    if slots.shape[1] > 4 * s:
         slots = _prune(sums, slots, s, 2 * (error + projections.slack))
     return Candidates(slots, bound + projections.slack)
 
@@ -131,18 +151,52 @@ def settle(
         return _nothing(q, s)
     slots = np.maximum(found.slots, 0)
     scores = projections.scores(codes.take(slots))
-    # one integer sorts by score from the best down, then by slot
-    keys = (-_monotone(scores.view(np.int32)) << 31) | slots
+    keys = _sort_keys(scores, slots)
     keys[found.slots < 0] = _NO_KEY
     keys.sort(axis=1)
     keys = keys[:, :s]
-    slots = keys & _SLOT_MASK
-    scores = _monotone((-(keys >> 31)).astype(np.int32)).astype(np.int32).view(np.float32)
-    lowest = scores[:, -1] / projections.unit * projections.scale
-    # sums of multiples are integers
-    lowest = np.where(projections.slack == 0, np.rint(lowest), lowest - projections.slack)
+    scores, slots = _from_sort_keys(keys)
+    lowest = projections.lowest(scores[:, -1])
     there = keys[:, -1] != _NO_KEY
     return scores, slots, there & ((found.bound < lowest) | np.isneginf(found.bound))
+
+
+def look_up(
+    codes: Buffer, projection: Projections, slots: Slots, s: int, tables: Array
+) -> tuple[Scores, Slots]:
+    """Return scores and slots of the s best of some slots for one query, ties by slot.
+
+    ``tables`` are the byte tables of the query.
+    """
+    some = codes.take(slots)
+    n = s + s // 4 + _SPARE
+    if len(slots) > max(2 * n, _FEW):
+        sums, at = _by_byte_tables(some, projection.scaled, n)
+        chosen = at[0]
+        score = projection.scores_of(0, some[chosen], tables)
+        scores, best_slots = first_of(score, slots[chosen], s)
+        if sums[0, -1] + projection.slack[0] < projection.lowest(scores[-1:])[0]:
+            return scores, best_slots
+    return first_of(projection.scores_of(0, some, tables), slots, s)
+
+
+def first_of(scores: Scores, slots: Slots, s: int) -> tuple[Scores, Slots]:
+    """Return the first s of (scores, slots) by falling score, then slot."""
+    keys = _sort_keys(scores, slots)
+    if len(keys) > 4 * s:
+        keys = np.partition(keys, s - 1)[:s]
+    keys.sort()
+    return _from_sort_keys(keys[:s])
+
+
+def _sort_keys(scores: Scores, slots: Slots) -> Slots:
+    """Return one integer each that sorts by falling score, then by slot."""
+    return (-_monotone(scores.view(np.int32)) << 31) | slots
+
+
+def _from_sort_keys(keys: Slots) -> tuple[Scores, Slots]:
+    bits = _monotone((-(keys >> 31)).astype(np.int32)).astype(np.int32)
+    return bits.view(np.float32), keys & _SLOT_MASK
 
 
 def _nothing(q: int, s: int) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
@@ -153,8 +207,6 @@ def _nothing(q: int, s: int) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
 def _prune(sums: Scores, slots: Slots, s: int, margin: Array) -> Slots:
     """Drop candidates that are worse than the s-th best of their query by more than ``margin``."""
     c = sums.shape[1]
-    if c <= s:
-        return slots
     sums[slots < 0] = -np.inf
     bar = np.partition(sums, c - s, axis=1)[:, c - s] - margin
     n = int((sums >= bar[:, None]).sum(axis=1).max())

@@ -82,6 +82,21 @@ class Projections:
     def __len__(self) -> int:
         return len(self.values)
 
+    def columns(self, n: int) -> Projections:
+        """Return the same queries for the first n bits of a code alone."""
+        return self._part(slice(0, n))
+
+    def columns_from(self, n: int) -> Projections:
+        """Return the same queries for all but the first n bits of a code."""
+        return self._part(slice(n, None))
+
+    def _part(self, bits: slice) -> Projections:
+        scaled = np.ascontiguousarray(self.scaled[:, bits])
+        part = Projections(self.values[:, bits], scaled, self.scale, self.unit, self.slack)
+        nibbles = slice(bits.start // 4, None if bits.stop is None else bits.stop // 4)
+        part.__dict__["tables"] = self.tables[:, nibbles]
+        return part
+
     @functools.cached_property
     def tables(self) -> Array:
         """(q, n_bits / 4, 16): inner products of four values with the signs of each nibble.
@@ -89,7 +104,7 @@ class Projections:
         The four terms are added in one order for all nibbles, so that bits of weight 0 change no
         sum.
         """
-        four = self.values.reshape(len(self), -1, 4, 1)
+        four = np.ascontiguousarray(self.values).reshape(len(self), -1, 4, 1)
         tables: Array = four[:, :, 0] * NIBBLES[0]
         for i in range(1, 4):
             tables += four[:, :, i] * NIBBLES[i]
@@ -99,7 +114,7 @@ class Projections:
         """Return the scores (q, c) of codes (q, c, n_bytes): those in row i for query i."""
         out = np.empty(codes.shape[:2], dtype=np.float32)
         for i, some in enumerate(codes):
-            out[i] = self._scores_of(i, some)
+            out[i] = self.scores_of(i, some)
         return out
 
     def score(self, query: Slots, codes: Codes) -> Scores:
@@ -110,20 +125,39 @@ class Projections:
         for i, (start, stop) in enumerate(itertools.pairwise(ends.tolist())):
             if start < stop:
                 which = order[start:stop]
-                out[which] = self._scores_of(i, codes[which])
+                out[which] = self.scores_of(i, codes[which])
         return out
 
-    def _scores_of(self, i: int, codes: Codes) -> Scores:
-        """Return the scores of codes (c, n_bytes) for query i, from one table per byte."""
+    def byte_tables(self, i: int) -> Array:
+        """(n_bytes * 256,): inner products of query i, in ``values``, with the signs of a byte."""
         tables = self.tables[i]
-        table = (tables[1::2, :, None] + tables[::2, None, :]).ravel()  # (n_bytes * 256,)
-        offsets = np.arange(0, table.size, 256)
+        table: Array = (tables[1::2, :, None] + tables[::2, None, :]).ravel()
+        return table
+
+    def scores_of(self, i: int, codes: Codes, tables: Array | None = None) -> Scores:
+        """Return the scores of codes (c, n_bytes) for query i; ``tables`` are its byte tables."""
+        tables = self.byte_tables(i) if tables is None else tables
         out = np.empty(len(codes), dtype=np.float32)
         for start in range(0, len(codes), _BLOCK):
-            at = codes[start : start + _BLOCK] + offsets
+            sums = sum_of_bytes(tables, codes[start : start + _BLOCK])
             # adding zero turns -0.0 into 0.0: both are the same score
-            out[start : start + _BLOCK] = table.take(at).sum(axis=1) * self.unit[i] + 0.0
+            out[start : start + _BLOCK] = sums * self.unit[i] + 0.0
         return out
+
+    def lowest(self, scores: Scores) -> Array:
+        """Return, for each query, what a scan must stay below to be worse than a score for sure.
+
+        In units of ``scaled``: the score less the slack; sums of multiples are integers.
+        """
+        exact = scores / self.unit * self.scale
+        return np.where(self.slack == 0, np.rint(exact), exact - self.slack)
+
+
+def sum_of_bytes(tables: Array, codes: Codes) -> Array:
+    """Return the sum of one entry per byte of ``codes``, added in one order for all codes."""
+    offsets = np.arange(0, 256 * codes.shape[1], 256)
+    sums: Array = tables.take(codes + offsets).sum(axis=1)
+    return sums
 
 
 NIBBLES = np.ascontiguousarray(
@@ -134,12 +168,17 @@ NIBBLES = np.ascontiguousarray(
 
 def _multiples(values: Array, size: Array) -> dict[int, tuple[Array, float]]:
     """Return, for each row that is small multiples of one number, the multiples and the number."""
-    step = np.min(size, axis=1, where=size > 0, initial=np.inf)
+    step = np.where(size > 0, size, np.inf).min(axis=1)
     step[np.isinf(step)] = 1.0
     with np.errstate(over="ignore"):
+        # the first eight settle it for nearly all rows
+        ratio = values[:, :8] / step[:, None]
+        possible = (ratio == np.rint(ratio)).all(axis=1)
+        if not possible.any():
+            return {}
         ratio = values / step[:, None]
     found = {}
-    for row in np.flatnonzero((ratio == np.rint(ratio)).all(axis=1)).tolist():
+    for row in np.flatnonzero(possible & (ratio == np.rint(ratio)).all(axis=1)).tolist():
         # so few and so large that unlike sums stay unlike when rounded to float32
         if (
             np.abs(ratio[row]).sum() <= 2.0**22
