@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import index_checks
 import numpy as np
 import pytest
-from index_checks import BruteForce, assert_asymmetric, random_codes
 
 from oasis.codes import unpack
 from oasis.errors import InputError
 from oasis.index import HammingIndex, hamming
+from oasis.index import checks as index_checks
+from oasis.index.checks import BruteForce, assert_asymmetric, random_codes
 from oasis.index.engine import label_groups
 from oasis.index.engine.keys import code_keys
 from oasis.index.engine.label_groups import LabelGroups
