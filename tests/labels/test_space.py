@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from oasis.errors import DataError, FormatError, InputError, UnknownWordError
 from oasis.labels import DEFAULT_AXES, LabelSpace
+from oasis.model import OASIS
 
 NAMES = ("sky", "sea", "sand", "sun")
 VECTORS = dict(
@@ -202,7 +203,7 @@ def test_represent_does_not_need_a_dense_indicator() -> None:
 
 def test_represent_refuses_unknown_classes_and_plain_strings() -> None:
     space = LabelSpace(VECTORS).grown(["sky"])
-    with pytest.raises(UnknownWordError, match="class 'sea' is not one of the 1"):
+    with pytest.raises(UnknownWordError, match="'sea' is not one of the 1 classes"):
         space.represent([["sea"]])
     with pytest.raises(InputError, match=r"sample 1 .* got 'sky'"):
         space.represent([["sky"], "sky"])
@@ -373,7 +374,7 @@ def test_damaged_arrays_are_refused(rows: np.ndarray) -> None:
 
 def test_a_path_for_words_without_a_file_is_refused() -> None:
     for space in (LabelSpace(VECTORS), LabelSpace.of("orthogonal")):
-        with pytest.raises(InputError, match="come from no file"):
+        with pytest.raises(InputError, match="but this label space has its words from"):
             LabelSpace.from_state(*space.state(), words="elsewhere.txt")
     with pytest.raises(InputError, match="path of a file, got dict"):
         LabelSpace.from_state(*LabelSpace(VECTORS).state(), words={})  # type: ignore[arg-type]
@@ -433,3 +434,52 @@ def test_repr_names_the_words() -> None:
         repr(LabelSpace(VECTORS).grown(["sky"]))
         == "<LabelSpace words=<4 given vectors> axes=0.0, 1 class>"
     )
+
+
+@pytest.mark.parametrize("first", [["+"], ["+", "sky"], ["sky", "❤", "+"]])
+def test_a_name_without_words_is_a_class_with_its_axis_alone(first: list[str]) -> None:
+    space = LabelSpace(VECTORS, axes=0.5).grown(first).grown(["sea", "++"])
+    assert space.n_features == len(VECTORS["sky"]) + len(space.names)
+    width = len(VECTORS["sky"])
+    rows = space.represent([[name] for name in space.names])
+    for name, row in zip(space.names, rows, strict=True):
+        number = space.names.index(name)
+        if name in VECTORS:
+            assert row[width + number] == pytest.approx(np.sqrt(0.5))
+        else:
+            assert np.array_equal(row, np.eye(space.n_features)[width + number])
+    assert np.array_equal(space.query_vectors(["++"]), rows[[space.names.index("++")]])
+    with pytest.raises(UnknownWordError, match="which has no words"):
+        space.query_vectors(["!!"])
+    again = LabelSpace.from_state(*space.state()).grown(["sand"])
+    assert np.array_equal(again.represent([["+"]])[:, : space.n_features], space.represent([["+"]]))
+
+
+def test_a_name_without_words_needs_an_axis() -> None:
+    with pytest.raises(UnknownWordError, match="which has no words"):
+        LabelSpace(VECTORS).grown(["+"])
+    assert LabelSpace({"+": [1.0, 0.0]}).grown(["+"]).represent([["+"]]).tolist() == [[1.0, 0.0]]
+
+
+def test_a_blend_with_a_file_takes_its_width_from_the_file(tmp_path: Path) -> None:
+    for content in ("2 3\nsky 0 1 0\nsea 1 0 0\n", "sky 0 1 0\nsea 1 0 0\n"):
+        path = tmp_path / "vectors.txt"
+        path.write_text(content)
+        space = LabelSpace(path, axes=0.5).grown(["+"])
+        assert space.represent([["+"]]).tolist() == [[0.0, 0.0, 0.0, 1.0]]
+        assert space.grown(["sky"]).n_features == 5
+
+
+def test_a_default_model_learns_classes_without_words() -> None:
+    X = {"image": np.eye(4)}
+    model = OASIS(16, random_state=0).partial_fit(X, [["❤"], ["+"], ["❤", "sky"], ["sky"]])
+    assert model.classes_ == ("❤", "+", "sky")
+    assert np.isfinite(model.project_words(["❤", "sky", "sea"])).all()
+
+
+def test_white_space_around_names_is_removed() -> None:
+    space = LabelSpace({" sky": [1.0, 0.0], "sea": [0.0, 1.0]}).grown([" sky ", "sky", "sea\n"])
+    assert space.names == ("sky", "sea")
+    assert np.array_equal(space.represent([[" sea"]]), space.query_vectors([" sea "]))
+    with pytest.raises(InputError, match="'sky' has another vector already"):
+        LabelSpace({"sky": [1.0], " sky ": [2.0]})

@@ -1,4 +1,4 @@
-"""What class names mean: a growing space of label vectors, and the sources of its words."""
+"""Vectors of class names: a space that grows as classes arrive, and the sources of its words."""
 
 from oasis.labels.space import DEFAULT_AXES, LabelSpace
 

@@ -7,8 +7,8 @@
     word2vec binary   the same header, then per word "word ", width little-endian float32 and,
                       depending on who wrote it, a newline
 
-Which of them a file is, is told by its content. Nothing is kept in memory but one block of the file
-and what was asked for.
+The format is recognised from the content. Memory holds one block of the file and the words that
+were asked for.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _MAX_WIDTH = 100_000
 _HEADER = re.compile(rb"(\d{1,18}) (\d{1,9})[ \t\r]*\n")
 _BOM = b"\xef\xbb\xbf"
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-# control characters that no text file has; nearly every float32 has one, or is not UTF-8
+# control characters do not occur in text; nearly every float32 has one or is not UTF-8
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
 def fingerprint(path: Path) -> str:
     """Return a sha256 of the file's size, its first and last MiB and 16 blocks in between.
 
-    Quick (at most 3 MiB are read) and enough to tell one published file from another; it is no
-    defence against a file that was changed on purpose.
+    At most 3 MiB are read: enough to tell published files apart, but no defence against a file that
+    was changed on purpose.
     """
     with _opened(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -73,9 +73,9 @@ def find_words(path: Path, wanted: Collection[str], until: Collection[str]) -> d
     DataError
         The file cannot be opened.
     FormatError
-        It is in none of the formats, a record that is asked for is damaged, or the scan got to the
-        end and found the last record cut off or not as many records as the header says. Records
-        that are passed over are not looked into.
+        The file has none of the formats, a wanted record is damaged, or a scan to the end found the
+        last record cut off or another number of records than the header says. Records of other
+        words are not checked.
 
     Notes
     -----
@@ -103,18 +103,47 @@ def find_words(path: Path, wanted: Collection[str], until: Collection[str]) -> d
     return found
 
 
+def read_width(path: Path) -> int:
+    """Return the number of values per word, from the header or the first line of a file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "vectors.txt"
+    ...     _ = path.write_text("sky 0 1 2\\nsea 0.5 0.5 0\\n")
+    ...     read_width(path)
+    3
+    """
+    with _opened(path) as file:
+        return _read_start(file, path)[0]
+
+
 def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb", buffering=_BLOCK)
     except OSError as error:
         raise DataError(
-            f"cannot read word vectors from {path}: {error.strerror}; if the file has moved, say "
-            "where it is now"
+            f"cannot read word vectors from {path}: {error.strerror}; if the file has moved, pass "
+            "its new path"
         ) from error
 
 
 def _records(file: BinaryIO, path: Path, keys: Collection[bytes]) -> Iterator[tuple[bytes, Vector]]:
-    """Tell the format and yield the records whose word is in ``keys``, which may shrink."""
+    """Recognise the format and yield the records whose word is in ``keys``, which may shrink."""
+    width, n_words = _read_start(file, path)
+    if n_words is None:
+        yield from _text_records(file, path, keys, width, n_words)
+        return
+    body = file.tell()
+    binary = _is_binary(file.readline(_MAX_LINE), width)
+    file.seek(body)
+    if binary:
+        yield from _binary_records(file, path, keys, width, n_words)
+    else:
+        yield from _text_records(file, path, keys, width, n_words)
+
+
+def _read_start(file: BinaryIO, path: Path) -> tuple[int, int | None]:
+    """Read up to the first record; return the width, and the number of words if a header has it."""
     start = file.read(8)
     for magic, packer in _PACKED.items():
         if start.startswith(magic):
@@ -125,20 +154,13 @@ def _records(file: BinaryIO, path: Path, keys: Collection[bytes]) -> Iterator[tu
         file.seek(body)
         width = _width_of_first_line(file, path)
         file.seek(body)
-        yield from _text_records(file, path, keys, width, n_words=None)
-        return
-    n_words, width = int(header[1]), int(header[2])
+        return width, None
+    width = int(header[2])
     if not 1 <= width <= _MAX_WIDTH:
         raise FormatError(
             f"{path}: the header says {width} values per word, expected 1 to {_MAX_WIDTH}"
         )
-    body = file.tell()
-    binary = _is_binary(file.readline(_MAX_LINE), width)
-    file.seek(body)
-    if binary:
-        yield from _binary_records(file, path, keys, width, n_words)
-    else:
-        yield from _text_records(file, path, keys, width, n_words)
+    return width, int(header[1])
 
 
 def _width_of_first_line(file: BinaryIO, path: Path) -> int:
@@ -153,9 +175,9 @@ def _width_of_first_line(file: BinaryIO, path: Path) -> int:
 
 
 def _is_binary(line: bytes, width: int) -> bool:
-    """Tell whether a first record is binary: neither a line of numbers nor anything like text.
+    """Return whether a first record is binary: neither a line of numbers nor valid text.
 
-    A damaged line of text is not binary, so that the error can speak of its line.
+    A damaged line of text is not binary, so that the error can name its line.
     """
     fields = _fields(line, width)
     if len(fields) == width + 1 and all(map(_is_number, fields[1:])):
@@ -181,7 +203,7 @@ def _text_records(
         token = line[: line.find(b" ")] if b" " in line else line.rstrip()
         if token not in keys:
             continue
-        # in some published files a few words have spaces in them: "at the" is not "at"
+        # some published files have a few words with spaces: "at the" is not "at"
         if _fields(line, width)[0] == token or _is_number(line.split(b" ", 2)[1]):
             yield token, _parsed_line(line, width, f"{path}, line {number}")
     if seen:
@@ -191,7 +213,7 @@ def _text_records(
 
 
 def _fields(line: bytes, width: int) -> list[bytes]:
-    """Split a line into its word (spaces and all) and the last ``width`` fields."""
+    """Split a line into its word (which may have spaces) and the last ``width`` fields."""
     return line.rstrip().rsplit(b" ", width)
 
 
@@ -241,7 +263,7 @@ def _binary_records(
             values = np.frombuffer(buffer, dtype="<f4", count=width, offset=space + 1)
             yield token, _finite(values.astype(np.float64), f"{path}, record {number}")
     if (buffer[at:] + file.read(2)).strip(b"\n"):
-        raise FormatError(f"{path} goes on after the {n_words} words that its header says")
+        raise FormatError(f"{path} has more than the {n_words} words that its header says")
 
 
 def _finite(values: Vector, where: str) -> Vector:

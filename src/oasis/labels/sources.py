@@ -1,8 +1,8 @@
-"""Where the vectors of words come from: given by the user, WordLlama, or a file.
+"""Sources of word vectors: a mapping given by the user, WordLlama, or a file.
 
-A class name is split into words, and its vector is the mean of theirs. Every source answers the
-same question, ``vectors(names)``, and can write down what it is, so that a saved label space finds
-it again and notices when it has become another one.
+A class name is split into words, and its vector is the mean of theirs. Every source has
+``vectors(names)``, and a ``state`` with its name and checksum: a saved label space opens the same
+source again, and refuses it if it has changed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import DataError, FormatError, InputError, UnknownWordError
-from oasis.labels.files import Vector, find_words, fingerprint
-from oasis.wordllama import word_vectors
+from oasis.labels.files import Vector, find_words, fingerprint, read_width
+from oasis.wordllama import N_FEATURES, word_vectors
 
 State: TypeAlias = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
 """What is saved: JSON-able facts, and arrays by name."""
 
-# squares and sums of vectors of such lengths neither overflow nor vanish in float64
+# within these bounds, squares and sums of vectors neither overflow nor underflow in float64
 _MIN_NORM, _MAX_NORM = 1e-100, 1e100
 
 
 def split_name(name: str) -> tuple[str, ...]:
-    """Split a class name into words, at whatever is neither a letter nor a digit.
+    """Split a class name into words, at every character that is neither a letter nor a digit.
 
-    Accents and vowel signs belong to their letter, an apostrophe between letters to its word.
+    Accents and vowel signs belong to their letter, and an apostrophe between letters to its word.
 
     >>> split_name("food-beverage"), split_name("plant_life"), split_name("women's shoes")
     (('food', 'beverage'), ('plant', 'life'), ("women's", 'shoes'))
@@ -45,9 +45,9 @@ def _is_word_character(character: str) -> bool:
 
 
 def check_vector(vector: Any, name: str, width: int | None = None) -> Vector:
-    """Return a (width,) float64 copy of a vector, or say what is wrong with it.
+    """Return a (width,) float64 copy of a vector, or refuse it.
 
-    A vector of zeros is allowed: samples of its class alone get a row of zeros.
+    A vector of zeros is accepted: a sample that has only this class gets a row of zeros.
     """
     try:
         array = np.asarray(vector)
@@ -73,27 +73,35 @@ def check_vector(vector: Any, name: str, width: int | None = None) -> Vector:
 
 
 class WordSource(ABC):
-    """Something that has vectors for words, all of one width."""
+    """A source of word vectors, all of one width."""
 
     @property
     def width(self) -> int:
-        """Number of values of a vector, 0 as long as that is not known."""
+        """Number of values of a vector; 0 while it is unknown. Nothing is loaded."""
         return 0
+
+    def width_of_words(self) -> int:
+        """Return the number of values of a vector, read from the source if need be."""
+        return self.width
+
+    def has_no_words(self, name: str) -> bool:
+        """Return whether a name, such as "+", has no word that could have a vector."""
+        return not split_name(name)
 
     @abstractmethod
     def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the (len(names), width) vectors of distinct names, or raise `UnknownWordError`.
 
-        At least one name. A row depends on its name alone, not on the names it is asked with.
+        At least one name. A row depends on its name alone, not on the other names.
         """
 
     @abstractmethod
     def state(self) -> State:
-        """Return what is needed to find this source again."""
+        """Return what `source_from_state` needs to open this source again."""
 
 
 class GivenWords(WordSource):
-    """Vectors given by name. A name that has none is split, if all of its words have one."""
+    """Vectors given by name. A name without one gets the mean of its words, if all have one."""
 
     def __init__(self, vectors: Mapping[str, Any]) -> None:
         self._vectors: dict[str, Vector] = {}
@@ -103,25 +111,30 @@ class GivenWords(WordSource):
     def width(self) -> int:
         return next((len(vector) for vector in self._vectors.values()), 0)
 
+    def has_no_words(self, name: str) -> bool:
+        return name not in self._vectors and super().has_no_words(name)
+
     def add(self, vectors: Mapping[str, Any]) -> None:
-        """Take more vectors, all of them or, with an error, none."""
+        """Add vectors: all of them or, with an error, none."""
         if not isinstance(vectors, Mapping):
             raise InputError(
                 f"expected a mapping of names to vectors, got {type(vectors).__name__}"
             )
         new: dict[str, Vector] = {}
         width = self.width or None
-        for name, vector in vectors.items():
-            if not isinstance(name, str) or not name.strip():
-                raise InputError(f"names of vectors are non-empty strings, got {name!r}")
-            new[str(name)] = check_vector(vector, name, width)
-            width = len(new[name])
-            known = self._vectors.get(name)
-            if known is not None and not np.array_equal(known, new[name]):
+        for given, vector in vectors.items():
+            if not isinstance(given, str) or not given.strip():
+                raise InputError(f"names of vectors are non-empty strings, got {given!r}")
+            name = given.strip()
+            checked = check_vector(vector, name, width)
+            width = len(checked)
+            known = new.get(name, self._vectors.get(name))
+            if known is not None and not np.array_equal(known, checked):
                 raise InputError(
-                    f"{name!r} has another vector already; vectors that were learned from do not "
-                    "change, so use another name"
+                    f"{name!r} has another vector already; the vector of a name cannot change, so "
+                    "use another name"
                 )
+            new[name] = checked
         self._vectors.update(new)
 
     def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -140,14 +153,18 @@ class GivenWords(WordSource):
 class WordLlamaWords(WordSource):
     """The static embedding that comes with the package wordllama: 256 values, no network.
 
-    Vectors have unit length: as they come, the longest is several times the shortest, and would
-    drown the other labels of a sample. A name's words, joined by a space, are cut into subwords,
-    so every name with a letter or a digit in it has a vector. They are loaded on first use; see
+    Vectors are scaled to unit length: before that, the longest is several times the shortest and
+    would dominate a sample of several labels. The words of a name, joined by a space, are cut into
+    subwords, so every name with a letter or a digit has a vector. They are loaded on first use; see
     `oasis.wordllama`.
     """
 
     def __init__(self, version: str | None = None, checksum: str | None = None) -> None:
         self._version, self._checksum = version, checksum
+
+    @property
+    def width(self) -> int:
+        return N_FEATURES
 
     def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         texts = {name: " ".join(split_name(name)) for name in names}
@@ -158,8 +175,8 @@ class WordLlamaWords(WordSource):
         version, checksum = words.version, words.checksum
         if self._checksum not in (None, checksum):
             raise DataError(
-                f"wordllama {version} has other word vectors than wordllama {self._version}, with "
-                "which this label space was made; install that version"
+                f"this label space was made with wordllama {self._version}, whose word vectors "
+                f"differ from those of wordllama {version}; install wordllama=={self._version}"
             )
         self._version, self._checksum = version, checksum
         vectors = words.embed([texts[name] for name in names]).astype(np.float64)
@@ -174,17 +191,24 @@ class WordLlamaWords(WordSource):
 
 
 class FileWords(WordSource):
-    """A word2vec or GloVe file, scanned when a word is needed; words once found are kept.
+    """A word2vec or GloVe file, scanned when a word is needed; found words are kept in memory.
 
-    A word is looked up as it is, then in lower case, then capitalised.
+    A word is looked up as written, then in lower case, then capitalised.
     """
 
     def __init__(self, path: Path, checksum: str | None = None) -> None:
         self._path = path.expanduser().absolute()
-        # of the file that vectors were taken from, and of the one that was scanned last
+        # _checksum: of the file that vectors were taken from; _scanned: of the file scanned last
         self._checksum, self._scanned = checksum, checksum
-        # None: the file does not have it
+        # None for a word that the file does not have
         self._found: dict[str, Vector | None] = {}
+
+    @property
+    def width(self) -> int:
+        return next((len(vector) for vector in self._found.values() if vector is not None), 0)
+
+    def width_of_words(self) -> int:
+        return self.width or read_width(self._path)
 
     def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         words = {name: split_name(name) for name in names}
@@ -204,10 +228,10 @@ class FileWords(WordSource):
         if self._checksum not in (None, checksum):
             raise DataError(
                 f"{self._path} is not the file with which this label space was made (checksum "
-                f"{checksum[:12]}, expected {str(self._checksum)[:12]}); give the place of that one"
+                f"{checksum[:12]}, expected {str(self._checksum)[:12]}); pass the path of that file"
             )
         if checksum != self._scanned:
-            # nothing was taken from the file as it was: its user may have added a missing word
+            # no vector was taken from the file before it changed, so the change is allowed
             self._found, self._scanned = {}, checksum
         pending = {word for word in words if word not in self._found}
         if not pending:
@@ -216,7 +240,7 @@ class FileWords(WordSource):
         found = find_words(self._path, wanted, until=pending)
         self._found |= {form: check_vector(vector, form) for form, vector in found.items()}
         if not pending <= found.keys():
-            # the scan went to the end, so what was not found is not there
+            # the scan reached the end of the file, so it does not have the other words
             self._found |= dict.fromkeys(wanted - found.keys())
 
     def state(self) -> State:
@@ -227,7 +251,7 @@ class FileWords(WordSource):
 
 
 def source_of(words: Any) -> WordSource:
-    """Return the source that a user means: a mapping, ``"wordllama"`` or the path of a file."""
+    """Return the source for a mapping, ``"wordllama"`` or the path of a file."""
     if isinstance(words, Mapping):
         return GivenWords(words)
     if isinstance(words, str) and words == "wordllama":
@@ -249,9 +273,9 @@ def source_of(words: Any) -> WordSource:
 def source_from_state(
     meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], path: str | Path | None
 ) -> WordSource:
-    """Return the source that ``state`` described; ``path`` is where its file is now, if it moved.
+    """Return the source that ``state`` described, without opening it.
 
-    Nothing is opened.
+    ``path`` is the path of its file, if it has moved.
     """
     kind = meta["kind"]
     if kind == "given":
@@ -273,7 +297,7 @@ def _mean_vectors(
     source: WordSource,
     way_out: str,
 ) -> npt.NDArray[np.float64]:
-    """Return the mean vector of each name's words, or raise for all names that lack one."""
+    """Return the mean vector of the words of each name, or raise for all names without one."""
     rows: list[Vector] = []
     unknown: dict[str, str] = {}
     for name, parts in words.items():
@@ -294,7 +318,7 @@ def _mean_vectors(
 
 
 def _unknown(unknown: Mapping[str, str], source: WordSource, way_out: str) -> UnknownWordError:
-    """Build the error for class names (each with the word it lacks) that have no vector."""
+    """Return the error for class names that have no vector; values are the missing words."""
     (name, word), *others = unknown.items()
     what = (
         f"the word {word!r} of class {name!r}" if word else f"class {name!r}, which has no words,"

@@ -1,14 +1,15 @@
 """The label space: a vector for every class name, growing as classes arrive.
 
-Row j of K is the vector of class j, and the semantic-enhanced representation of a sample is the sum
-of its classes' rows, scaled to unit length (SPEC section 2: ``G = L K``, normalised). Words say
-which classes are near each other; axes keep them apart. With weight ``a`` of the axes ::
+Row j of K is the vector of class j. The representation of a sample is the sum of its classes' rows,
+scaled to unit length (SPEC section 2: ``G = L K``, normalised). A row blends the word vector of the
+class name, which brings related classes close, with an axis of its own, which keeps classes apart.
+With weight ``a`` of the axes ::
 
     row j of K = [sqrt(1 - a) * unit word vector,  sqrt(a) * e_j]
 
 so that two classes have the inner product ``(1 - a) * cos(words)``, and a class with itself 1. The
-columns of words come first, then one per class in order of arrival: whoever sums over G follows
-new classes by appending zeros.
+word columns come first, then one column per class in order of arrival. A sum over G of earlier
+rounds is extended for new classes by zero columns at the end.
 """
 
 from __future__ import annotations
@@ -36,31 +37,33 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 DEFAULT_AXES = 0.99
-"""Weight of the axes in the label space that is used when none is given.
+"""Weight of the axes in the default label space.
 
-Words that lie close together make codes hard to tell apart, so they weigh next to nothing there;
-they are for names that are no class, which are found through the classes near them.
+Classes with similar word vectors would get similar codes, so words have a weight of 0.01 only. That
+is enough to rank classes by their similarity to a name that is not a class.
 """
 
-# vectors whose sum is shorter than this part of their lengths cancel
 _CANCEL = 1e-12
+"""Vectors cancel when their sum is shorter than this share of the sum of their lengths."""
 
 
 class LabelSpace:
     """A vector for every class name: from words, from an axis of its own, or a blend of both.
 
-    A space does not change: `grown` returns another one that knows more classes, and the vector of
-    a class stays what it was on arrival. Making one loads nothing; words are looked up on growth.
+    A space is immutable: `grown` returns another one that has more classes, and the vector of a
+    class stays what it was on arrival. The constructor loads nothing; words are looked up by
+    `grown`.
 
     Parameters
     ----------
     words : None, "wordllama", the path of a word2vec or GloVe file, or a mapping of name to vector
-        A name that a mapping does not have, and any name in the other sources, is split into words
-        and gets the mean of their vectors. None only with ``axes=1``.
+        A name that is not a key of the mapping, and any name in the other sources, is split into
+        words and gets the mean of their vectors. None requires ``axes=1``.
     axes : float in [0, 1]
-        Weight of a class's own axis. With 0 the rows of K are the word vectors as given, not
-        scaled: of two classes the one with the longer vector counts more, as in the paper. With 1
-        words are not used at all.
+        Weight of the axis of a class. With 0 the rows of K are the word vectors, not scaled: a
+        class with a longer vector has more weight in a sample of several classes, as in the paper.
+        With 1 words are not used. Above 0, a name without letters and digits, such as "+", is
+        accepted as a class: its word columns are zero.
 
     Examples
     --------
@@ -117,12 +120,12 @@ class LabelSpace:
 
     @classmethod
     def of(cls, labels: Any) -> LabelSpace:
-        """Return the label space that a user means.
+        """Return the label space for the argument ``labels`` of a hasher.
 
         Parameters
         ----------
         labels : a mapping of name to vector, "orthogonal", "wordllama", the path of a word2vec or
-            GloVe file, a LabelSpace (returned as it is), or None: WordLlama blended with axes of
+            GloVe file, a LabelSpace (returned unchanged), or None: WordLlama blended with axes of
             weight `DEFAULT_AXES`
 
         >>> LabelSpace.of("orthogonal")
@@ -145,12 +148,12 @@ class LabelSpace:
 
     @property
     def n_features(self) -> int:
-        """Columns of G: the width of the words (0 before it is known), and the axes."""
+        """Number of columns of G: word columns (0 before their number is known) and axes."""
         return int(self._rows.shape[1]) + self._n_axes
 
     @property
     def has_words(self) -> bool:
-        """Whether a name that is no class has a vector too."""
+        """Whether names that are not classes have vectors too."""
         return self._source is not None
 
     @property
@@ -158,19 +161,19 @@ class LabelSpace:
         return len(self.names) if self.axes > 0 else 0
 
     def grown(self, names: Iterable[str]) -> LabelSpace:
-        """Return a space that also knows these classes; names that are known are skipped.
+        """Return a space that also has these classes; names that it has already are skipped.
 
-        The rows of known classes stay bit for bit. The new space shares the source of words.
+        The rows of the present classes are copied bit for bit, and the word source is shared.
         Without a new name the space itself is returned.
 
         Raises
         ------
         UnknownWordError
-            The source has no vector for a name; nothing has changed.
+            The source has no vector for a name.
 
         Notes
         -----
-        Cost: one look-up for all new names together, which for a file is at most one scan of it.
+        Cost: one look-up for all new names together; for a file, at most one scan of it.
 
         >>> LabelSpace.of("orthogonal").grown(["sky", "sea"]).grown(["sea", "sun"]).names
         ('sky', 'sea', 'sun')
@@ -178,18 +181,31 @@ class LabelSpace:
         new = [name for name in dict.fromkeys(_check_names(names)) if name not in self._index]
         if not new:
             return self
-        if self._source is None:
-            rows = np.empty((len(new), 0))
-        else:
-            rows = self._source.vectors(new)
-            if self.axes > 0:
-                rows = np.sqrt(1 - self.axes) * _to_unit(rows)
+        rows = self._word_columns(new)
         if self.names:
             rows = np.concatenate([self._rows, rows])
         return self._made(self._source, self.axes, self.names + tuple(new), rows)
 
+    def _word_columns(self, names: list[str]) -> npt.NDArray[np.float64]:
+        """Return the word columns of K for new classes, (len(names), width)."""
+        if self._source is None:
+            return np.empty((len(names), 0))
+        if self.axes == 0:
+            return self._source.vectors(names)
+        # a name without words has its axis alone; without any width known, `vectors` refuses it
+        width = self._source.width_of_words()
+        named = [
+            row for row, name in enumerate(names) if not (width and self._source.has_no_words(name))
+        ]
+        rows = np.zeros((len(names), width))
+        if named:
+            found = _to_unit(self._source.vectors([names[row] for row in named]))
+            rows = np.zeros((len(names), found.shape[1]))
+            rows[named] = np.sqrt(1 - self.axes) * found
+        return rows
+
     def closed(self) -> LabelSpace:
-        """Return the space of these classes alone, without the source of words: light to send.
+        """Return the space without its word source: small to send, but it cannot grow by words.
 
         >>> LabelSpace({"sky": [1.0, 0.0], "sea": [0.0, 1.0]}).grown(["sky"]).closed()
         <LabelSpace words=None axes=0.0, 1 class>
@@ -205,7 +221,7 @@ class LabelSpace:
         return self._made(self._source, self.axes, (), np.empty((0, 0)))
 
     def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
-        """Return L, (n, c): 1 where a sample has a class; a name counts once.
+        """Return L (n, c): 1 where a sample has a class, 0 elsewhere.
 
         >>> LabelSpace.of("orthogonal").grown(["a", "b"]).indicator([["a"], ["b", "a"]]).toarray()
         array([[1., 0.],
@@ -214,7 +230,7 @@ class LabelSpace:
         return indicator(self._numbers(label_sets), len(self.names))
 
     def vectors(self) -> npt.NDArray[np.float64]:
-        """Return the vectors of all classes, (c, n_features), each scaled to unit length."""
+        """Return the vectors of all classes, (c, n_features), scaled to unit length."""
         return self.represent([name] for name in self.names)
 
     def represent(self, label_sets: Iterable[Iterable[str] | None]) -> npt.NDArray[np.float64]:
@@ -222,14 +238,14 @@ class LabelSpace:
 
         Parameters
         ----------
-        label_sets : one iterable of known class names per sample, empty or None for none; a name
-            counts once
+        label_sets : one iterable of class names of this space per sample, empty or None for an
+            unlabelled one; a repeated name counts once
 
         Returns
         -------
         (n, n_features) float64. A sample without a class, or whose vectors cancel (their sum is
-        shorter than 1e-12 of the sum of their lengths), has a row of zeros. A row depends on its
-        set of classes alone, not on their order nor on other samples.
+        shorter than 1e-12 of the sum of their lengths), has a row of zeros. A row depends on the
+        set of its classes alone, not on their order or on other samples.
 
         >>> LabelSpace.of("orthogonal").grown(["a", "b"]).represent([["a"], ["b", "a"], None])
         array([[1.        , 0.        ],
@@ -261,17 +277,17 @@ class LabelSpace:
         return _to_unit(G, floor=_CANCEL * np.bincount(owners, lengths[numbers], len(counts)))
 
     def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
-        """Return a unit vector for each name, be it a class or any other words.
+        """Return a unit vector for each name, a class or not, (n, n_features).
 
-        A class is answered by its own row, any other name by the vector of its words, with zeros on
-        the axes. Shape (n, n_features); a name whose word vector is zero has a row of zeros.
+        The vector of a class is its row of K. The vector of any other name is that of its words,
+        with zeros on the axes; if the word vector is zero, the row is zero.
 
         Raises
         ------
         InputError
             The space has no words.
         UnknownWordError
-            A name has no vector.
+            A name that is not a class has no word vector.
 
         >>> space = LabelSpace({"sky": [3.0, 0.0], "sea": [3.0, 4.0]}).grown(["sky"])
         >>> space.query_vectors(["sky", "sea"])
@@ -280,8 +296,8 @@ class LabelSpace:
         """
         if self._source is None:
             raise InputError(
-                "this label space has no words, so there is no vector for a name; use words, or a "
-                "blend such as LabelSpace('wordllama', axes=0.5)"
+                "this label space has no words, so a name has no vector; use words, or a blend "
+                "such as LabelSpace('wordllama', axes=0.5)"
             )
         names = _check_names(names)
         others = [name for name in dict.fromkeys(names) if name not in self._index]
@@ -298,10 +314,10 @@ class LabelSpace:
         return vectors
 
     def add(self, vectors: Mapping[str, Any]) -> None:
-        """Extend a given mapping, for this space and all that share it.
+        """Add vectors to the mapping of this space, and of every space that shares it.
 
-        Classes keep the vectors with which they arrived. All vectors are taken or, with an error,
-        none: they must have the width of the others, and a name that has another vector is refused.
+        Classes keep the vectors with which they arrived. Either all vectors are added or, with an
+        error, none: they must have the width of the others, and a name cannot get another vector.
 
         >>> space = LabelSpace({"sky": [1.0, 0.0]})
         >>> space.add({"sea": [0.6, 0.8]})
@@ -311,15 +327,15 @@ class LabelSpace:
         if not isinstance(self._source, GivenWords):
             what = "has no words" if self._source is None else f"takes words from {self._source!r}"
             raise InputError(
-                f"this label space {what}; vectors can be added to one that was made from a mapping"
+                f"this label space {what}; vectors can be added only to one made from a mapping"
             )
         self._source.add(vectors)
 
     def state(self) -> State:
-        """Return all that is needed to go on exactly: JSON-able facts, and arrays by name.
+        """Return what `from_state` needs: JSON-able facts, and arrays by name.
 
-        A given mapping is part of it; WordLlama and files are recorded by name and checksum, beside
-        the vectors of all classes so far.
+        The vectors of all classes and a given mapping are part of it; WordLlama and files are
+        recorded by name and checksum.
         """
         source, arrays = (None, {}) if self._source is None else self._source.state()
         meta = {"axes": self.axes, "names": list(self.names), "source": source}
@@ -332,13 +348,13 @@ class LabelSpace:
         arrays: Mapping[str, npt.NDArray[Any]],
         words: str | Path | None = None,
     ) -> LabelSpace:
-        """Return the space that `state` described; nothing is loaded.
+        """Return the space that `state` described; no word source is loaded.
 
         Parameters
         ----------
         meta, arrays : what `state` returned
-        words : where the file of word vectors is now, if not where it was. It is needed for new
-            classes only, and then refused if it is another file than the recorded one.
+        words : path of the file of word vectors, if it has moved. The file is needed for new
+            classes only, and its checksum must be the recorded one.
 
         >>> space = LabelSpace.of("orthogonal").grown(["sky"])
         >>> LabelSpace.from_state(*space.state()).names
@@ -354,7 +370,9 @@ class LabelSpace:
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"the state of the label space is damaged: {error!r}") from error
         if words is not None and not isinstance(source, FileWords):
-            raise InputError(f"the words of this label space come from no file, but from {source}")
+            raise InputError(
+                f"words is the path of a file, but this label space has its words from {source}"
+            )
         if rows.ndim != 2 or len(rows) != len(names) or len(names) != len(meta["names"]):
             raise FormatError(
                 f"the label space has {len(meta['names'])} class names ({len(names)} distinct) and "
@@ -364,7 +382,7 @@ class LabelSpace:
             raise FormatError("the vectors of the label space hold NaN or infinity")
         if source is None and axes < 1:
             raise FormatError(f"the label space has no words, but axes of weight {axes}, not 1")
-        # a source that is not loaded does not know its width
+        # the width of a source that is not loaded may be unknown, 0
         expected = 0 if source is None else source.width or rows.shape[1]
         if names and rows.shape[1] != expected:
             raise FormatError(
@@ -389,11 +407,11 @@ class LabelSpace:
 
     def _known(self, name: str) -> int:
         try:
-            return self._index[name]
-        except (KeyError, TypeError):
+            return self._index[name.strip()]
+        except (KeyError, AttributeError):
             raise UnknownWordError(
-                f"class {name!r} is not one of the {len(self.names)} of this label space; let it "
-                "grow by the name first"
+                f"{name!r} is not one of the {len(self.names)} classes of this label space; add it "
+                "with grown first"
             ) from None
 
     def __repr__(self) -> str:
@@ -418,13 +436,13 @@ def _check_names(names: Any) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"class names are non-empty strings, got {name!r}")
-        checked.append(str(name))
+        checked.append(name.strip())
     return checked
 
 
 def _to_unit(rows: npt.NDArray[np.float64], floor: Any = 0.0) -> npt.NDArray[np.float64]:
-    """Scale rows to unit length, in place; those not longer than ``floor`` become zero."""
-    # vecdot, as its rounding does not depend on the number of rows (einsum's does if they are long)
+    """Scale rows to unit length, in place; rows not longer than ``floor`` become zero."""
+    # vecdot: unlike einsum's, its rounding does not depend on the number of rows
     lengths = np.sqrt(np.vecdot(rows, rows))
     short = lengths <= floor
     rows[short] = 0
