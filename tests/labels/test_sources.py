@@ -439,7 +439,9 @@ def test_wordllama_state_round_trip_and_checksum() -> None:
     meta["source"] |= {"checksum": "0" * 64, "version": "0.0.1"}
     other = LabelSpace.from_state(meta, arrays)
     assert other.represent([["dog"]]).tobytes() == space.represent([["dog"]]).tobytes()
-    with pytest.raises(DataError, match=r"made with wordllama 0\.0\.1, .* install wordllama==0\.0\.1"):
+    with pytest.raises(
+        DataError, match=r"made with wordllama 0\.0\.1, .* install wordllama==0\.0\.1"
+    ):
         other.grown(["bird"])
 
 
