@@ -172,8 +172,7 @@ def feed(
     """Ingest what a reader gives, a chunk at a time; each is durable before the next is begun.
 
     Items whose id is there already are skipped before anything is made of them. ``summary`` is
-    brought up to date after every chunk, so that it holds after an interruption too. While the
-    collection has learned nothing, a chunk grows until one of its items has a label.
+    brought up to date after every chunk, so that it holds after an interruption too.
     """
     start = time.perf_counter()
 
@@ -183,7 +182,6 @@ def feed(
         progress(1)
 
     waiting: list[Item] = []
-    learned = collection.stats().n_rounds > 0
 
     def ingest(chunk: list[Item]) -> None:
         refused = collection.ingest_items(chunk, thumbnails=with_thumbnails, progress=progress)
@@ -207,18 +205,10 @@ def feed(
         summary.skipped += len(known)
         progress(len(known))
         waiting += [item for item in items if item.id not in known]
-        while len(waiting) >= (n := max(batch, 0 if learned else _first_labelled(waiting))):
-            ingest(waiting[:n])
-            del waiting[:n]
-            learned = True
+        while len(waiting) >= batch:
+            ingest(waiting[:batch])
+            del waiting[:batch]
     if waiting:
-        if not learned and not any(item.labels for item in waiting):
-            # before features are made, which takes most of the time
-            raise InputError(
-                f"none of the {len(waiting)} items has a label, and the collection has learned "
-                "nothing yet; begin with items of which some have labels (a folder: "
-                "labels_from_folders, --labels-from-folders)"
-            )
         ingest(waiting)
     summary.seconds = time.perf_counter() - start
 
@@ -256,11 +246,6 @@ def _blocks(results: Iterable[Item | Reject]) -> Iterator[list[Item | Reject]]:
     running = iter(results)
     while block := list(islice(running, _AT_ONCE)):
         yield block
-
-
-def _first_labelled(items: list[Item]) -> int:
-    """Return how many items, from the first one, have a label among them."""
-    return next((n for n, item in enumerate(items, 1) if item.labels), len(items) + 1)
 
 
 def _refusal(item: Item) -> Reject | None:

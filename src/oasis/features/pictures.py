@@ -68,7 +68,8 @@ class Picture:
         image = self._image
         size = max(1, round(image.width * share)), max(1, round(image.height * share))
         if size != image.size:
-            image = image.resize(size, Image.Resampling.LANCZOS, reducing_gap=_GAP)
+            # about as sharp as bicubic, in a third of the time of Lanczos
+            image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.5)
         return image.copy() if image.mode == "RGB" else Image.fromarray(self._pixels(image))
 
     def _pixels(self, image: Image.Image) -> npt.NDArray[np.uint8]:

@@ -21,7 +21,7 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> bytes:
     Parameters
     ----------
     picture : Picture, or what `open_picture` decodes
-        About 4 ms for a photograph on one core, 1 ms for one that is decoded.
+        About 3 ms for a photograph on one core, 1 ms for one that is decoded.
     max_pixels : int
         A picture that declares more is refused undecoded.
 
