@@ -6,7 +6,8 @@
     ├── InputError (ValueError)         what was passed cannot be used: shape, type, NaN, ids
     │   ├── UnknownWordError            a class name has no vector in the label space
     │   ├── DuplicateIdError            an id is in the collection already, or given twice
-    │   └── UnknownIdError              no item of the collection has this id
+    │   ├── UnknownIdError              no item of the collection has this id
+    │   └── TooLargeError               an answer would be larger than the bound given for it
     ├── NotFittedError (ValueError, AttributeError)   the model has learned nothing yet
     ├── DataError                       a data file is missing, or does not hold what it should
     ├── FormatError (ValueError)        a file of ours is foreign, damaged or truncated
@@ -49,6 +50,10 @@ class DuplicateIdError(InputError):
 
 class UnknownIdError(InputError):
     """No item of the collection has this id; nothing has been changed."""
+
+
+class TooLargeError(InputError):
+    """An answer would be larger than the bound given for it; nothing has been changed."""
 
 
 class NotFittedError(OasisError, ValueError, AttributeError):

@@ -12,7 +12,7 @@ from toy import NAMES, chunk
 
 from oasis.collection import Collection, search, where, writer
 from oasis.collection.where import Filter
-from oasis.errors import CollectionError, InputError, NotFittedError
+from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
 from oasis.model import OASIS
 
 filled = collection_toy.filled
@@ -178,7 +178,7 @@ def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
         (hits,) = c.search({"image": X["image"][:1]}, 10, where=filtered, max_bytes=10 * size)
         assert len(hits) == 10 and hits[0].payload == {"big": "x" * 1000}
         for k, n in ((11, 1), (6, 2)):  # a hit of two queries counts twice
-            with pytest.raises(InputError, match="fewer hits, or without their payload"):
+            with pytest.raises(TooLargeError, match="fewer hits, or without their payload"):
                 c.search({"image": X["image"][[0] * n]}, k, where=filtered, max_bytes=10 * size)
         bare = c.search({"image": X["image"][:1]}, 40, where=filtered, payload=False, max_bytes=1)
         assert len(bare[0]) == 40 and bare[0][0] == replace(hits[0], payload={})

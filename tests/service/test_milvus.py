@@ -101,7 +101,7 @@ def test_a_collection_in_milvus_is_served_as_any(folder, monkeypatch):
         assert asgi(app, "POST", "/v1/delete", {"ids": ["new 0"]})[2] == {"n": 1}
         assert "new 0" not in {each[1] for each in found(app, asked)[0]}
         assert threading.current_thread() not in asked_in
-        assert asgi(app, "GET", "/v1/check")[2] == {"findings": []}
+        assert asgi(app, "POST", "/v1/check")[2] == {"findings": []}
         assert len(c) == N + 1
 
 

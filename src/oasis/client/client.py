@@ -94,9 +94,11 @@ class Client:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
     ) -> list[list[Hit]]:
         """Return the k best hits of every query; arrays are sent as they are, in their own type."""
-        asked = question(k, mode, where, offset)
+        asked = question(k, mode, where, offset, payload)
         return _lists(self._service.ask("search", *pack(X, asked)))
 
     def search_items(
@@ -106,12 +108,14 @@ class Client:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
 
         Pictures are sent as files: bytes as they are, of a path what it holds.
         """
-        asked = question(k, mode, where, offset)
+        asked = question(k, mode, where, offset, payload)
         asked["items"] = [raw(item, ("text", "image")) for item in listed(items, "queries")]
         return _lists(self._service.ask("search", *plain(asked)))
 
@@ -122,9 +126,11 @@ class Client:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words."""
-        asked = question(k, mode, where, offset)
+        asked = question(k, mode, where, offset, payload)
         asked["words"] = listed(names, "names")
         return _lists(self._service.ask("search", *plain(asked)))
 
@@ -135,9 +141,11 @@ class Client:
         mode: Mode = "asymmetric",
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
+        *,
+        payload: bool = True,
     ) -> list[Hit]:
         """Return the items nearest to one that is stored, itself left out, by its code."""
-        asked = question(k, mode, where, offset)
+        asked = question(k, mode, where, offset, payload)
         asked["like"] = check_id(id)
         return _lists(self._service.ask("search", *plain(asked)))[0]
 
@@ -279,11 +287,11 @@ class Client:
 
     def check(self) -> list[str]:
         """Read everything and return what is wrong with it, in words; nothing if it is sound."""
-        return list(self._service.ask("check")["findings"])
+        return list(self._service.ask("check", b"", JSON)["findings"])
 
 
 def _lists(found: Any) -> list[list[Hit]]:
     return [
-        [Hit(**{**each, "labels": tuple(each["labels"])}) for each in hits]
+        [Hit(**{"payload": {}, **each, "labels": tuple(each["labels"])}) for each in hits]
         for hits in found["results"]
     ]

@@ -16,8 +16,10 @@ JSON = "application/json"
 TENSORS = "application/x-safetensors"
 
 
-def question(k: int, mode: str, where: Mapping[str, Any] | None, offset: int) -> dict[str, Any]:
-    return {"k": k, "mode": mode, "where": where, "offset": offset}
+def question(
+    k: int, mode: str, where: Mapping[str, Any] | None, offset: int, payload: bool
+) -> dict[str, Any]:
+    return {"k": k, "mode": mode, "where": where, "offset": offset, "payload": payload}
 
 
 def plain(asked: dict[str, Any]) -> tuple[bytes, str]:

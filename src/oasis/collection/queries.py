@@ -108,7 +108,7 @@ class Queries:
         payload : bool
             Whether hits carry their payload; without, it is empty, and not read.
         max_bytes : int, optional
-            Raise `InputError` where the payloads of the hits have more bytes of JSON together.
+            Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
         snapshot = self._current()
         question = Question.of(

@@ -16,7 +16,7 @@ from oasis.collection.commits import Keys, label_numbers
 from oasis.collection.records import Hit, Mode
 from oasis.collection.snapshot import Snapshot
 from oasis.collection.where import AllowLists, Filter
-from oasis.errors import CollectionError, InputError
+from oasis.errors import CollectionError, InputError, TooLargeError
 
 MAX_HITS = 1_000_000
 """Most hits, skipped ones included, that one query may ask for."""
@@ -260,8 +260,8 @@ def _fetch(
     return found
 
 
-def _too_much(max_bytes: int | None) -> InputError:
-    return InputError(
+def _too_much(max_bytes: int | None) -> TooLargeError:
+    return TooLargeError(
         f"the payloads of the hits have more than {max_bytes} bytes together; ask for fewer hits, "
         "or without their payload"
     )

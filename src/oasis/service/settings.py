@@ -33,6 +33,8 @@ class Limits:
     ----------
     body_bytes : of one request
     json_bytes : of its JSON, which is decoded in one go while searches wait for the interpreter
+    search_json_bytes, ids_bytes : of the JSON of a search, and of a list of ids
+    answer_bytes : of the payloads of all hits of a request
     bodies_bytes : of all requests that are being answered
     body_seconds : in which a body has to arrive
     answer_seconds : after which a search is given up; an ingest is never
@@ -48,6 +50,9 @@ class Limits:
 
     body_bytes: int = 64 << 20
     json_bytes: int = 16 << 20
+    search_json_bytes: int = 4 << 20
+    ids_bytes: int = 2 << 20
+    answer_bytes: int = 32 << 20
     bodies_bytes: int = 256 << 20
     body_seconds: float = 60.0
     answer_seconds: float = 30.0

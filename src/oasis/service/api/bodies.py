@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 import scipy.sparse as sp
@@ -34,7 +35,7 @@ from starlette.exceptions import HTTPException
 
 from oasis.errors import InputError
 from oasis.service.api.served import Service
-from oasis.service.http.problems import Problem
+from oasis.service.http.problems import Problem, at_pointer
 
 JSON = "application/json"
 FORM = "multipart/form-data"
@@ -57,13 +58,15 @@ class Body(Generic[Form]):
     pictures: dict[int, bytes] = field(default_factory=dict)
 
 
-async def read_body(request: Request, service: Service, form: type[Form]) -> Body[Form]:
-    """Return the body of a request, or refuse it with what is wrong and where."""
+async def read_body(request: Request, service: Service, form: type[Form], limit: int) -> Body[Form]:
+    """Return the body of a request, or refuse it with what is wrong and where.
+
+    ``limit`` is how many bytes of JSON the route takes.
+    """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    limit = service.settings.limits.json_bytes
     decode: Callable[[], Body[Form]]
     if kind == JSON:
-        content = await request.body()
+        content = await _at_most(request, limit)
 
         def decode() -> Body[Form]:
             return Body(_parse(form, content, limit))
@@ -91,14 +94,30 @@ async def read_body(request: Request, service: Service, form: type[Form]) -> Bod
     return decode() if len(content) <= _SMALL else await service.read(decode)
 
 
+async def _at_most(request: Request, limit: int) -> bytes:
+    """Return the body of a request; no more of it is read than the route takes."""
+    parts, n = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        n += len(part)
+        if n > limit:
+            raise _too_large(limit)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        413,
+        "too-large",
+        f"the JSON has more than {limit} bytes, the most that is taken here; send smaller batches, "
+        f"vectors as {TENSORS}, or pictures in a form",
+        headers={"Connection": "close"},
+    )
+
+
 def _parse(form: type[Form], content: bytes, limit: int) -> Form:
     if len(content) > limit:
-        raise Problem(
-            413,
-            "too-large",
-            f"the JSON has {len(content)} bytes, at most {limit} are taken; send smaller batches, "
-            f"or vectors as {TENSORS}",
-        )
+        raise _too_large(limit)
     try:
         return form.model_validate_json(content)
     except ValidationError as error:
@@ -244,14 +263,33 @@ def matrices(body: Body[Any]) -> dict[str, Any]:
     """Return the vectors of a request as matrices by modality; lists become float64."""
     if body.vectors or not body.request.vectors:
         return body.vectors
-    found = {}
-    for name, rows in body.request.vectors.items():
-        if len({len(row) for row in rows}) > 1:
-            raise InputError(f"the rows of modality {name!r} differ in length")
-        found[name] = np.array(rows, dtype=np.float64).reshape(
-            len(rows), len(rows[0]) if rows else 0
-        )
-    return found
+    return {
+        name: _matrix(f"/vectors/{name[:100]}", rows) for name, rows in body.request.vectors.items()
+    }
+
+
+def word_vectors(vectors: dict[str, Any]) -> dict[str, Any]:
+    """Return the vectors of words as arrays."""
+    return {name: _row(f"/vectors/{name[:100]}", row) for name, row in vectors.items()}
+
+
+def _matrix(pointer: str, rows: Any) -> npt.NDArray[np.float64]:
+    if not isinstance(rows, list):
+        raise at_pointer(pointer, "expected a list of rows")
+    found = [_row(f"{pointer}/{number}", row) for number, row in enumerate(rows)]
+    if len({len(row) for row in found}) > 1:
+        raise at_pointer(pointer, "its rows differ in length")
+    return np.stack(found) if found else np.empty((0, 0))
+
+
+def _row(pointer: str, row: Any) -> npt.NDArray[np.float64]:
+    # one row at a time, so that a thread which does this leaves the interpreter to others between
+    if not isinstance(row, list) or not set(map(type, row)) <= {int, float}:
+        raise at_pointer(pointer, "expected a list of numbers")
+    try:
+        return np.array(row, dtype=np.float64)
+    except OverflowError:
+        raise at_pointer(pointer, "holds a number that is too large") from None
 
 
 def raw_fields(body: Body[Any]) -> list[dict[str, Any]]:

@@ -100,8 +100,3 @@ def check_raw(service: Service, n: int) -> None:
     limit = service.settings.limits.raw_batch
     if n > limit:
         raise Problem(413, "too-large", f"at most {limit} raw items are taken at once, got {n}")
-
-
-def at_pointer(pointer: str, detail: str) -> Problem:
-    """Return the problem of one place in the body."""
-    return Problem(422, "input", detail, [(pointer, detail)])

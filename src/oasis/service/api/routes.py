@@ -12,12 +12,19 @@ from fastapi import APIRouter, Query, Request, Response
 
 from oasis.errors import InputError
 from oasis.service.api import wire
-from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
+from oasis.service.api.bodies import (
+    FORM,
+    TENSORS,
+    Body,
+    matrices,
+    raw_fields,
+    read_body,
+    word_vectors,
+)
 from oasis.service.api.operations import (
     PROBLEMS,
     READ,
     WRITE,
-    at_pointer,
     check_batch,
     check_raw,
     gives,
@@ -27,7 +34,7 @@ from oasis.service.api.operations import (
 from oasis.service.api.pictures import check_pixels, media_type
 from oasis.service.api.served import Served, Service
 from oasis.service.http.counters import MEDIA_TYPE as PROMETHEUS
-from oasis.service.http.problems import Problem
+from oasis.service.http.problems import Problem, at_pointer
 
 router = APIRouter()
 
@@ -46,9 +53,9 @@ async def ingest(request: Request, service: Served) -> Response:
     Raw items that cannot be used are left out and listed, unless ``strict`` is set. When the answer
     arrives, the chunk is on disk.
     """
-    body = await read_body(request, service, wire.IngestRequest)
+    body = await read_body(request, service, wire.IngestRequest, service.settings.limits.json_bytes)
     if body.request.items is None:
-        X = matrices(body)
+        X = await service.read(lambda: matrices(body))
         check_batch(service, n_rows(X))
         return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
     items = raw_fields(body)
@@ -103,6 +110,13 @@ def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> di
     }
 
 
+async def _ids(request: Request, service: Service) -> list[str | int]:
+    limits = service.settings.limits
+    body = await read_body(request, service, wire.IdsRequest, limits.ids_bytes)
+    check_batch(service, len(body.request.ids))
+    return body.request.ids
+
+
 @router.post(
     "/v1/delete",
     dependencies=WRITE,
@@ -111,8 +125,7 @@ def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> di
 )
 async def delete(request: Request, service: Served) -> Response:
     """Delete items for ever; every id must be there."""
-    body = await read_body(request, service, wire.IdsRequest)
-    ids = body.request.ids
+    ids = await _ids(request, service)
     return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
 
 
@@ -131,8 +144,8 @@ async def checkpoint(service: Served) -> Response:
 )
 async def add_words(request: Request, service: Served) -> Response:
     """Add vectors of class names to a collection whose label space was made from a mapping."""
-    body = await read_body(request, service, wire.WordsRequest)
-    vectors = body.request.vectors
+    body = await read_body(request, service, wire.WordsRequest, service.settings.limits.json_bytes)
+    vectors = await service.read(lambda: word_vectors(body.request.vectors))
     await service.change(lambda: service.collection.add_words(vectors))
     return wire.answer({"n": len(vectors)})
 
@@ -197,26 +210,35 @@ async def thumbnail_of(
     responses=gives(wire.IdsAnswer),
     openapi_extra=takes(wire.IdsRequest),
 )
-async def known(request: Request, service: Served) -> Response:
+async def known_ids(request: Request, service: Served) -> Response:
     """Return those of the ids that items have."""
-    body = await read_body(request, service, wire.IdsRequest)
-    ids = body.request.ids
-    found = await service.read(lambda: service.collection.known(ids))
-    return wire.answer({"ids": [each for each in dict.fromkeys(ids) if each in found]})
+    ids = await _ids(request, service)
+
+    def known() -> bytes:
+        found = service.collection.known(ids)
+        return wire.encoded({"ids": [each for each in dict.fromkeys(ids) if each in found]})
+
+    return wire.answer(await service.read(known))
 
 
 @router.get("/v1/classes", dependencies=READ, responses=gives(wire.ClassesAnswer))
 async def classes(service: Served) -> Response:
     """Return the classes in order of arrival."""
-    found = await service.read(service.collection.classes)
-    return wire.answer({"classes": [asdict(each) for each in found]})
+    return wire.answer(
+        await service.read(
+            lambda: wire.encoded({"classes": [asdict(e) for e in service.collection.classes()]})
+        )
+    )
 
 
 @router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""
-    found = await service.read(service.collection.rounds)
-    return wire.answer({"rounds": [asdict(each) for each in found]})
+    return wire.answer(
+        await service.read(
+            lambda: wire.encoded({"rounds": [asdict(e) for e in service.collection.rounds()]})
+        )
+    )
 
 
 @router.get("/v1/stats", dependencies=READ, responses=gives(wire.StatsAnswer))
@@ -226,10 +248,13 @@ async def stats(service: Served) -> Response:
     return wire.answer(wire.stats(found, readonly=service.collection.readonly))
 
 
-@router.get("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
+@router.post("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
 async def check(service: Served) -> Response:
-    """Read everything and return what is wrong with it, in words. Changes wait meanwhile."""
-    return wire.answer({"findings": await service.change(service.collection.check)})
+    """Read everything and return what is wrong with it, in words; one check at a time.
+
+    Changes wait meanwhile.
+    """
+    return wire.answer({"findings": await service.check()})
 
 
 # -- watching ----------------------------------------------------------------------------------

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from oasis.collection import Hit
+from oasis.errors import TooLargeError
 from oasis.index import HammingIndex
 from oasis.service.api import wire
 from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
 from oasis.service.api.operations import (
     READ,
-    at_pointer,
     bearer,
     check_batch,
     check_raw,
@@ -24,12 +25,14 @@ from oasis.service.api.operations import (
 )
 from oasis.service.api.pictures import check_pixels
 from oasis.service.api.served import Served, Service
+from oasis.service.http.problems import at_pointer
 
 router = APIRouter()
 
 _FEW_HITS = 100
 _FEW_CODES = 200_000
 _FEW_NUMBERS = 1 << 15
+_FEW_BYTES = 1 << 18
 
 
 @router.post(
@@ -40,17 +43,17 @@ _FEW_NUMBERS = 1 << 15
 )
 async def search(request: Request, service: Served) -> Response:
     """Search with vectors, with texts and pictures, with words, or for more like an item."""
-    body = await read_body(request, service, wire.SearchRequest)
-    asked, limits = body.request, service.settings.limits
+    limits = service.settings.limits
+    body = await read_body(request, service, wire.SearchRequest, limits.search_json_bytes)
+    asked = body.request
     if asked.k > limits.k:
         raise at_pointer("/k", f"at most {limits.k} hits are given a query, got k={asked.k}")
     if asked.k + asked.offset > limits.hits:
         raise at_pointer("/offset", f"k + offset may be at most {limits.hits}")
     if _is_short(service, body):
-        lists = _search(service, body)
-    else:
-        lists = await service.read(lambda: _search(service, body))
-    return wire.answer({"results": [[wire.hit(found) for found in hits] for hits in lists]})
+        with suppress(TooLargeError):
+            return wire.answer(_search(service, body, _FEW_BYTES))
+    return wire.answer(await service.read(lambda: _search(service, body, limits.answer_bytes)))
 
 
 async def search_directly(request: Request, service: Service) -> Response:
@@ -80,12 +83,15 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     # before the index is touched: that would look for a commit, or connect, with all waiting
     if collection.readonly or not collection.codes_are_here:
         return False
-    lists = (asked.vectors or {}).values()
+    # what lists of numbers really hold is looked at later
+    lists: list[list[Any]] = [
+        rows for rows in (asked.vectors or {}).values() if isinstance(rows, list)
+    ]
     n = 1 if asked.like is not None else max([n_rows(body.vectors), *map(len, lists)])
     if n * (asked.k + asked.offset) > _FEW_HITS:
         return False
     numbers = sum(matrix.size for matrix in body.vectors.values())
-    numbers += sum(len(row) for rows in lists for row in rows)
+    numbers += sum(len(row) for rows in lists for row in rows if isinstance(row, list))
     index = collection.index
     return (
         numbers <= _FEW_NUMBERS
@@ -94,13 +100,23 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     )
 
 
-def _search(service: Service, body: Body[wire.SearchRequest]) -> list[list[Hit]]:
+def _search(service: Service, body: Body[wire.SearchRequest], max_bytes: int) -> bytes:
+    """Return the encoded answer; one whose payloads have more bytes together is refused."""
+    fields = body.request.wanted()
+    return wire.encoded_hits(_hits(service, body, "payload" in fields, max_bytes), fields)
+
+
+def _hits(
+    service: Service, body: Body[wire.SearchRequest], payload: bool, max_bytes: int
+) -> list[list[Hit]]:
     collection, asked = service.collection, body.request
     how: dict[str, Any] = {
         "k": asked.k,
         "mode": asked.mode,
         "where": asked.where,
         "offset": asked.offset,
+        "payload": payload,
+        "max_bytes": max_bytes,
     }
     if asked.like is not None:
         return [collection.more_like(asked.like, **how)]

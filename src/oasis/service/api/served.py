@@ -35,6 +35,7 @@ class Service:
     settings: Settings
     queue: WriterQueue = field(init=False)
     counters: Counters = field(init=False, default_factory=Counters)
+    _checking: bool = field(init=False, default=False)
     _pool: ThreadPoolExecutor = field(init=False)
     _probing: ThreadPoolExecutor = field(init=False)
 
@@ -59,6 +60,16 @@ class Service:
     async def change(self, make: Callable[[], Answer]) -> Answer:
         """Change the collection, in turn."""
         return await self.queue.run(make)
+
+    async def check(self) -> list[str]:
+        """Check the collection, in turn with changes; a second check at once is refused."""
+        if self._checking:
+            raise busy("a check is running already; at most one may", 5.0, status=429)
+        self._checking = True
+        try:
+            return await self.change(self.collection.check)
+        finally:
+            self._checking = False
 
     def close(self) -> None:
         """Wait for the running change and the running searches."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Response
 from pydantic import (
@@ -21,20 +22,50 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    WithJsonSchema,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from oasis.collection import Hit, Rejected, Stats, Stored
 from oasis.collection.replica import LOCAL
 
-Number = Annotated[float, Field(strict=True)]
+MAX_KEYS = 64
+"""Most keys of an object that maps names to vectors by modality."""
+
+MAX_WORDS = 10_000
+"""Most words that get vectors at once."""
+
 Id = StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
-Vectors = dict[StrictStr, list[list[Number]]]
-LabelSets = list[list[StrictStr] | None]
+Element = TypeVar("Element")
+# validation stops at the first element that is refused: a body of 16 MB has room for millions of
+# them, and each error takes a kilobyte
+Elements = Annotated[list[Element], Field(fail_fast=True)]
+LabelSets = Elements[Elements[StrictStr] | None]
+
+
+# lists of numbers are checked a row at a time, by `bodies`
+Numbers = Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "number"}})]
+Rows = Annotated[
+    Any,
+    WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}),
+]
+Vectors = dict[StrictStr, Rows]
 
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        """Refuse the first key that is not known; pydantic would list all of them."""
+        for name in value if isinstance(value, dict) else ():
+            if name not in cls.model_fields:
+                raise PydanticCustomError(
+                    "unknown_key", "the key {name} is not known", {"name": repr(name[:100])}
+                )
+        return value
 
 
 class RawQuery(_Request):
@@ -52,7 +83,7 @@ class RawItem(RawQuery):
     """Something to learn from and to find again."""
 
     id: Id
-    labels: list[StrictStr] | None = None
+    labels: Elements[StrictStr] | None = None
     payload: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -64,12 +95,18 @@ class RawItem(RawQuery):
         }
 
 
+HitField = Literal["id", "score", "distance", "payload", "labels"]
+HIT_FIELDS: tuple[HitField, ...] = ("id", "score", "distance", "payload", "labels")
+
+
 class SearchRequest(_Request):
     """One of vectors, items, words and like says what to search with."""
 
-    vectors: Vectors | None = Field(None, description="Features by modality, one row a query.")
-    items: list[RawQuery] | None = Field(None, description="Texts, pictures, or both.")
-    words: list[StrictStr] | None = Field(None, description="Names of classes, or any words.")
+    vectors: Vectors | None = Field(
+        None, max_length=MAX_KEYS, description="Features by modality, one row a query."
+    )
+    items: Elements[RawQuery] | None = Field(None, description="Texts, pictures, or both.")
+    words: Elements[StrictStr] | None = Field(None, description="Names of classes, or any words.")
     like: Id | None = Field(None, description="The id of a stored item.")
     k: StrictInt = Field(10, ge=1, description="How many hits a query.")
     offset: StrictInt = Field(0, ge=0, description="How many hits to skip.")
@@ -77,6 +114,17 @@ class SearchRequest(_Request):
     where: dict[str, Any] | None = Field(
         None, description='A filter, such as {"year": {"gte": 2020}} or {"$labels": {"has": "sky"}}'
     )
+    fields: Elements[HitField] | None = Field(
+        None, description="What to return of a hit; all of it if not given."
+    )
+    payload: StrictBool = Field(True, description="Whether hits carry their payload.")
+
+    def wanted(self) -> tuple[HitField, ...]:
+        """Return the fields of a hit that are asked for, in their own order."""
+        chosen = HIT_FIELDS if self.fields is None else self.fields
+        return tuple(
+            name for name in HIT_FIELDS if name in chosen and (self.payload or name != "payload")
+        )
 
     @model_validator(mode="after")
     def _one_kind(self) -> SearchRequest:
@@ -87,14 +135,16 @@ class SearchRequest(_Request):
 class IngestRequest(_Request):
     """Ready vectors with labels, ids, payload and thumbnails by row; or raw items."""
 
-    vectors: Vectors | None = Field(None, description="Features by modality, one row a sample.")
+    vectors: Vectors | None = Field(
+        None, max_length=MAX_KEYS, description="Features by modality, one row a sample."
+    )
     labels: LabelSets | None = Field(None, description="Class names by row.")
-    ids: list[Id] | None = None
-    payload: list[dict[str, Any] | None] | None = None
-    thumbnails: list[Base64Bytes | None] | None = Field(
+    ids: Elements[Id] | None = None
+    payload: Elements[dict[str, Any] | None] | None = None
+    thumbnails: Elements[Base64Bytes | None] | None = Field(
         None, description="Small picture files in base64, by row; at most 10 kB each."
     )
-    items: list[RawItem] | None = Field(None, description="Texts, pictures, or both.")
+    items: Elements[RawItem] | None = Field(None, description="Texts, pictures, or both.")
     strict: StrictBool = Field(False, description="Refuse all of the items if one is refused.")
 
     @model_validator(mode="after")
@@ -108,13 +158,13 @@ class IngestRequest(_Request):
 class IdsRequest(_Request):
     """Ids of items."""
 
-    ids: list[Id]
+    ids: Elements[Id]
 
 
 class WordsRequest(_Request):
     """Vectors of class names."""
 
-    vectors: dict[StrictStr, list[Number]]
+    vectors: dict[StrictStr, Numbers] = Field(max_length=MAX_WORDS)
 
 
 def _check_one(request: BaseModel, *names: str) -> None:
@@ -132,6 +182,8 @@ REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, IngestRequest, IdsReques
 
 
 class HitAnswer(BaseModel):
+    """A hit, or those of its fields that were asked for."""
+
     id: str | int
     score: float = Field(ge=-1, le=1)
     distance: int = Field(description="Hamming distance in bits.")
@@ -240,20 +292,24 @@ _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 def answer(value: Any) -> Response:
-    """Return a value as a JSON answer."""
-    return Response(_JSON.encode(value), media_type="application/json")
+    """Return a value, or JSON that is encoded already, as an answer."""
+    content = value if isinstance(value, bytes) else encoded(value)
+    return Response(content, media_type="application/json")
 
 
-def hit(found: Hit) -> dict[str, Any]:
-    """Return a hit as JSON has it."""
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON."""
+    return _JSON.encode(value).encode()
+
+
+def encoded_hits(lists: Iterable[Iterable[Hit]], fields: Sequence[str]) -> bytes:
+    """Return the answer to a search; hit by hit, so that other threads get their turn between."""
     # by hand: asdict copies every payload deeply
-    return {
-        "id": found.id,
-        "score": found.score,
-        "distance": found.distance,
-        "payload": found.payload,
-        "labels": found.labels,
-    }
+    results = (
+        ",".join(_JSON.encode({name: getattr(found, name) for name in fields}) for found in hits)
+        for hits in lists
+    )
+    return f'{{"results":[{",".join(f"[{hits}]" for hits in results)}]}}'.encode()
 
 
 def rejected(each: Rejected) -> dict[str, Any]:

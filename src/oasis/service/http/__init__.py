@@ -1,1 +1,1 @@
-"""What holds for every request: limits, hosts, problems, logs, metrics."""
+"""What holds for every request: limits, hosts, problems, logs, counters."""

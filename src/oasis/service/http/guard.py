@@ -1,4 +1,4 @@
-"""What holds for every request: its id, who may call by which name, sizes, time, log, metrics."""
+"""What holds for every request: its id, who may call by which name, sizes, time, log, counters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from oasis.service.http.logs import LOG
 from oasis.service.http.problems import Problem, busy
@@ -66,7 +67,7 @@ class Guard:
             raise Problem(
                 421,
                 "host",
-                f"this service is not called {name[:100]!r}; name it with --allow-host if it is",
+                f"unknown Host header {name[:100]!r}; --allow-host adds a name",
             )
         if method not in _SAFE and not _same_origin(headers, host):
             raise Problem(403, "origin", "a page of another site may not change anything here")
@@ -104,6 +105,8 @@ class _Exchange:
             await guard.app(scope, self.receive, self.send)
         except Problem as problem:
             await self._refuse(problem)
+        except ClientDisconnect:
+            self.status = 0  # nobody is there to be answered; it is logged as 499
         except Exception:  # noqa: BLE001 - it is logged, and told to nobody else
             LOG.exception("failed", extra={"facts": {"request_id": self.id}})
             await self._refuse(

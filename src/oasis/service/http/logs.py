@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 
 LOG = logging.getLogger("oasis.service")
@@ -31,13 +32,28 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send what the service and the collection log to standard error, as JSON lines."""
+    """Send everything that is logged in this process to standard error, as JSON lines.
+
+    Warnings of Python, and exceptions that end the process or one of its threads, are logged too.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
     for name in ("oasis", "uvicorn"):
         logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
+        logger.handlers = []
+        logger.propagate = True
     logging.getLogger("oasis").setLevel(level)
     # its start and stop are told by ours
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(True)
+    threading.excepthook = _log_thread
+
+
+def _log_thread(found: threading.ExceptHookArgs) -> None:
+    facts = {"thread": found.thread.name if found.thread else None}
+    error = found.exc_value
+    if error is not None:
+        LOG.error("a thread failed", exc_info=error, extra={"facts": facts})

@@ -20,6 +20,7 @@ from oasis.errors import (
     NotFittedError,
     OasisError,
     StorageError,
+    TooLargeError,
     UnknownIdError,
     UnknownWordError,
 )
@@ -33,6 +34,7 @@ _STATUS: tuple[tuple[type[OasisError], int, str], ...] = (
     (UnknownIdError, 404, "unknown-id"),
     (DuplicateIdError, 409, "duplicate-id"),
     (UnknownWordError, 422, "unknown-word"),
+    (TooLargeError, 413, "answer-too-large"),
     (InputError, 422, "input"),
     (NotFittedError, 409, "not-fitted"),
     (DataError, 422, "data"),
@@ -45,11 +47,17 @@ _STATUS: tuple[tuple[type[OasisError], int, str], ...] = (
 )
 """Error -> status and kind, the first that fits. The client turns kinds into the same errors."""
 
-_ENGINE = (
-    "the engine that searches the codes failed, or gave no answer in time; try again later. The "
-    "log of the service says what happened, under the id of this request"
-)
-"""Told instead of an EngineError's text, which names hosts and paths behind the service."""
+_LOGGED = "The log of the service says what happened, under the id of this request"
+_TOLD = {
+    "locked": "another process writes to the collection; try again later",
+    "engine": "the engine that searches the codes failed, or gave no answer in time; try again "
+    f"later. {_LOGGED}",
+    "storage": "the disk of the service is full, read-only or failing; what was acknowledged is "
+    f"unchanged. {_LOGGED}",
+    "collection": f"the collection cannot be used so now. {_LOGGED}",
+    "format": f"a file of the collection is damaged, or was written by another version. {_LOGGED}",
+}
+"""Told instead of the error's own text, which names hosts and paths behind the service."""
 
 _TITLES = {
     400: "The request cannot be read",
@@ -59,9 +67,9 @@ _TITLES = {
     405: "This method is not known here",
     408: "The request came too slowly",
     409: "This does not fit the collection as it is",
-    413: "The request is too large",
+    413: "The request, or its answer, is too large",
     415: "This form of body is not known",
-    421: "This service is not called so",
+    421: "Unknown Host header",
     422: "What was sent cannot be used",
     429: "Too much at once",
     500: "Something went wrong in the service",
@@ -106,7 +114,7 @@ class Problem(Exception):
         """Return how an error of the collection is told to a client."""
         for known, status, kind in _STATUS:
             if isinstance(error, known):
-                return cls(status, kind, _ENGINE if known is EngineError else str(error))
+                return cls(status, kind, _TOLD.get(kind, str(error)))
         return cls(500, "internal", "the service has logged what happened")
 
     def document(self, request_id: str) -> dict[str, Any]:
@@ -137,6 +145,11 @@ class Problem(Exception):
 def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
     """Return the problem of too much at once, with the time after which to come again."""
     return Problem(status, "busy", detail, headers={"Retry-After": str(max(1, round(seconds)))})
+
+
+def at_pointer(pointer: str, detail: str) -> Problem:
+    """Return the problem of one place in the body."""
+    return Problem(422, "input", detail, [(pointer, detail)])
 
 
 def response_to(request: Request, problem: Problem) -> Response:

@@ -1,0 +1,229 @@
+"""What one caller can cost: errors, bodies and answers are bounded, and nothing inside is told."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from serving import asgi, asgi_async
+from toy import chunk, class_vectors
+
+from oasis.collection import Collection
+from oasis.errors import FormatError, LockedError, StorageError
+from oasis.model import OASIS
+from oasis.service import Limits, Settings, Tokens, create_app
+from oasis.service.api import wire
+from oasis.service.http.guard import LOG
+
+MANY = 100_000
+
+
+@pytest.fixture
+def collection(tmp_path):
+    X, y = chunk(30)
+    model = OASIS(16, labels=class_vectors(), random_state=0)
+    with Collection.open(tmp_path / "c.oasis", model=model) as c:
+        c.ingest(X, y, ids=range(30), payload=[{"big": "x" * 20_000}] * 30)
+        yield c
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        (wire.IdsRequest, {"ids": [None] * MANY}),
+        (wire.IdsRequest, {f"k{n}": 0 for n in range(MANY)}),
+        (wire.SearchRequest, {"words": [1] * MANY}),
+        (wire.SearchRequest, {"items": [{"text": 1}] * MANY}),
+        (wire.SearchRequest, {"items": [{f"k{n}": 0 for n in range(MANY)}]}),
+        (wire.SearchRequest, {"fields": ["x"] * MANY}),
+        (wire.SearchRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
+        (wire.IngestRequest, {"labels": [[1] * 10] * MANY}),
+        (wire.IngestRequest, {"labels": [[1] * MANY]}),
+        (wire.IngestRequest, {"payload": [1] * MANY}),
+        (wire.IngestRequest, {"thumbnails": [1] * MANY}),
+        (wire.IngestRequest, {"items": [{}] * MANY}),
+        (wire.IngestRequest, {"items": [{"id": 1, "labels": [1] * MANY}]}),
+        (wire.WordsRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
+    ],
+)
+def test_a_body_full_of_errors_gives_few(form, body):
+    with pytest.raises(ValidationError) as found:
+        form.model_validate_json(json.dumps(body))
+    assert found.value.error_count() <= 10
+
+
+def test_every_route_takes_what_it_needs(collection):
+    app = create_app(collection)
+    three = {"ids": ["x" * 1000] * 3000}
+    status, headers, found = asgi_headers(app, "POST", "/v1/known", three)
+    assert (status, found["type"]) == (413, "urn:oasis:problem:too-large")
+    assert headers["connection"] == "close"
+    assert asgi(app, "POST", "/v1/delete", three)[0] == 413
+    assert asgi(app, "POST", "/v1/search", {"words": ["x" * 1000] * 5000})[0] == 413
+    assert asgi(app, "POST", "/v1/ingest", {"payload": [{"x": "x" * 1000}] * 5000})[0] == 422
+    app = create_app(collection, Settings(Limits(batch=5)))
+    assert asgi(app, "POST", "/v1/known", {"ids": list(range(6))})[0] == 413
+
+
+def asgi_headers(app, *request):
+    return asyncio.run(asgi_async(app, *request))
+
+
+def test_a_body_that_is_too_large_is_not_read_to_its_end(collection):
+    app, left = create_app(collection), [100]
+
+    async def receive():
+        left[0] -= 1
+        return {"type": "http.request", "body": b" " * (1 << 20), "more_body": left[0] > 0}
+
+    sent = asyncio.run(_ask(app, "/v1/known", receive))
+    assert sent[0]["status"] == 413
+    assert left[0] >= 96
+
+
+async def _ask(app, path, receive):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    head = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": head,
+        "client": None,
+        "server": ("127.0.0.1", 2),
+    }
+    await app(scope, receive, send)
+    return sent
+
+
+def test_numbers_are_checked_where_they_stand(collection):
+    app = create_app(collection)
+    for rows, pointer in (
+        ([[1.0, True]], "/vectors/image/0"),
+        ([[1.0], ["x"]], "/vectors/image/1"),
+        ([[1.0], [1.0, 2.0]], "/vectors/image"),
+        ("x", "/vectors/image"),
+        ([10**400], "/vectors/image/0"),
+        ([[10**400]], "/vectors/image/0"),
+    ):
+        status, found = asgi(app, "POST", "/v1/search", {"vectors": {"image": rows}})[::2]
+        assert (status, found["errors"][0]["pointer"]) == (422, pointer)
+    status, found = asgi(app, "POST", "/v1/words", {"vectors": {"sky": [None]}})[::2]
+    assert (status, found["errors"][0]["pointer"]) == (422, "/vectors/sky")
+
+
+def test_answers_are_bounded_and_fields_are_chosen(collection):
+    app = create_app(collection, Settings(Limits(answer_bytes=250_000)))
+    asked = {"words": ["sky", "sky"], "k": 6}
+    status, found = asgi(app, "POST", "/v1/search", {**asked, "k": 7})[::2]
+    assert (status, found["type"]) == (413, "urn:oasis:problem:answer-too-large")
+    whole = asgi(app, "POST", "/v1/search", asked)[2]["results"]
+    assert [len(hits) for hits in whole] == [6, 6] and len(whole[0][0]["payload"]["big"]) == 20_000
+    bare = asgi(app, "POST", "/v1/search", {**asked, "k": 30, "payload": False})[2]["results"]
+    assert list(bare[0][0]) == ["id", "score", "distance", "labels"]
+    assert [hit["id"] for hit in bare[1][:6]] == [hit["id"] for hit in whole[1]]
+    few = asgi(app, "POST", "/v1/search", {**asked, "k": 30, "fields": ["score", "id"]})[2]
+    assert few["results"][0] == [{"id": hit["id"], "score": hit["score"]} for hit in bare[0]]
+    assert asgi(app, "POST", "/v1/search", {**asked, "fields": ["code"]})[0] == 422
+
+
+def test_large_answers_are_made_beside_the_loop(collection, monkeypatch):
+    app, names, make = create_app(collection), [], wire.encoded_hits
+
+    def encoded_hits(*arguments):
+        names.append(threading.current_thread().name)
+        return make(*arguments)
+
+    monkeypatch.setattr(wire, "encoded_hits", encoded_hits)
+    for k in (5, 20):  # 100 kB and 400 kB
+        assert asgi(app, "POST", "/v1/search", {"like": 3, "k": k})[0] == 200
+    assert names[0] == threading.current_thread().name
+    assert names[1].startswith("oasis-search")
+
+
+def test_a_check_is_for_who_may_write_one_at_a_time(collection, monkeypatch):
+    tokens = Tokens(read="r" * 16, write="w" * 16)
+    app = create_app(collection, Settings(tokens=tokens))
+    write, read = ({"authorization": f"Bearer {each * 16}"} for each in "wr")
+    assert asgi(app, "GET", "/v1/check", headers=write)[0] == 405
+    assert asgi(app, "POST", "/v1/check", headers=read)[0] == 403
+    foreign = {**write, "sec-fetch-site": "cross-site"}
+    assert asgi(app, "POST", "/v1/check", headers=foreign)[0] == 403
+    going = threading.Event()
+    monkeypatch.setattr(collection, "check", lambda: going.wait(60) and [])
+
+    async def two():
+        first = asyncio.create_task(asgi_async(app, "POST", "/v1/check", headers=write))
+        await asyncio.sleep(0)
+        while not app.state.service._checking:
+            await asyncio.sleep(0.01)
+        second = await asgi_async(app, "POST", "/v1/check", headers=write)
+        going.set()
+        return await first, second
+
+    first, second = asyncio.run(two())
+    assert (first[0], second[0]) == (200, 429)
+    assert "retry-after" in second[1]
+
+
+@pytest.mark.parametrize("error", [StorageError, FormatError, LockedError, OSError, RuntimeError])
+def test_faults_do_not_tell_paths(collection, monkeypatch, error):
+    def fail(*_, **__):
+        raise error(f"cannot write {collection.path}/model-7.safetensors")
+
+    monkeypatch.setattr(collection, "ingest", fail)
+    app = create_app(collection)
+    X, y = chunk(1)
+    body = {"vectors": {name: np.asarray(m).tolist() for name, m in X.items()}, "labels": y}
+    status, _, found = asgi_headers(app, "POST", "/v1/ingest", body)
+    assert status in (500, 503, 507)
+    assert str(collection.path) not in json.dumps(found) and "model-7" not in json.dumps(found)
+
+
+def test_a_caller_who_hangs_up_is_no_fault(collection, caplog):
+    app = create_app(collection)
+    messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive():
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    with caplog.at_level(logging.INFO, LOG.name):
+        assert asyncio.run(_ask(app, "/v1/search", receive)) == []
+    (record,) = caplog.records
+    assert (record.levelname, record.facts["status"]) == ("INFO", 499)
+
+
+@pytest.mark.slow
+def test_every_line_of_the_log_is_json():
+    program = """
+import logging, threading, warnings
+from oasis.service.http.logs import LOG, log_to_stderr
+log_to_stderr()
+logging.getLogger("asyncio").error("not\\nours")
+warnings.warn("look out")
+thread = threading.Thread(target=lambda: 1 // 0)
+thread.start()
+thread.join()
+LOG.info("done")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    entries = [json.loads(line) for line in run.stderr.splitlines()]
+    assert [each["level"] for each in entries] == ["error", "warning", "error", "info"]
+    assert "look out" in entries[1]["event"] and "ZeroDivisionError" in entries[2]["exception"]
