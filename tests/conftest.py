@@ -62,7 +62,8 @@ TOGETHER = (
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        guide = item.path.suffix == ".md"  # runs as one, for seconds
+        if guide or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 

@@ -231,6 +231,7 @@ def shares_a_label(model, y, **options):
 # what both have in common
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [fomh, lemon])
 def test_no_array_of_samples_by_samples_is_formed(make):
     n = 20_000

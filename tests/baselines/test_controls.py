@@ -206,6 +206,7 @@ def test_principal_axes_of_wide_data_are_close_to_the_best():
         assert np.abs((Vt[:4] @ axes).diagonal()).min() > 0.99
 
 
+@pytest.mark.slow
 def test_controls_do_not_densify_a_wide_sparse_modality():
     n, d = 2_000, 50_000
     rng = np.random.default_rng(0)

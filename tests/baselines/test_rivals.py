@@ -60,6 +60,7 @@ def test_each_method_says_what_kind_it_is():
 # what they have in common
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
 def test_no_array_of_samples_by_samples_is_formed(make):
     n = 20_000

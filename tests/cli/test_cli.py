@@ -316,6 +316,7 @@ def test_field_that_no_line_of_a_jsonl_file_has_is_refused(tmp_path, oasis):
     assert oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--keep", "tag")[0] == 0
 
 
+@pytest.mark.slow
 def test_pictures_from_a_folder_to_a_contact_sheet(tmp_path, oasis):
     folder = tmp_path / "photos"
     rng = np.random.default_rng(0)

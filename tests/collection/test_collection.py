@@ -25,6 +25,7 @@ from oasis.features.text import HashedText
 from oasis.items import Item
 
 filled = collection_toy.filled
+unchanged = collection_toy.unchanged
 
 
 def stream():
@@ -218,8 +219,8 @@ def directory_state(c):
         ),
     ],
 )
-def test_a_refused_chunk_leaves_everything_as_it_was(filled, change, error):
-    c, _ = filled
+def test_a_refused_chunk_leaves_everything_as_it_was(unchanged, change, error):
+    c, _ = unchanged
     before = directory_state(c)
     X, y = chunk(4, seed=30)
     options = {"ids": ["a", "b", "c", "d"]}
@@ -229,8 +230,8 @@ def test_a_refused_chunk_leaves_everything_as_it_was(filled, change, error):
     assert directory_state(c) == before
 
 
-def test_refused_deletes_leave_everything_as_it_was(filled):
-    c, _ = filled
+def test_refused_deletes_leave_everything_as_it_was(unchanged):
+    c, _ = unchanged
     before = directory_state(c)
     for ids in (["0-1", "nobody"], [0.5]):
         with pytest.raises(InputError):
@@ -398,8 +399,8 @@ def test_items_are_yielded_oldest_first_as_of_one_commit(filled):
         next(c.items())
 
 
-def test_stats_count(filled):
-    c, truth = filled
+def test_stats_count(unchanged):
+    c, truth = unchanged
     stats = c.stats()
     assert stats.n_items == stats.n_seen == len(truth.items) == len(c)
     assert (stats.n_rounds, stats.n_bits, stats.commits) == (3, 16, 3)

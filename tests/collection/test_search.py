@@ -16,11 +16,12 @@ from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeEr
 from oasis.model import OASIS
 
 filled = collection_toy.filled
+unchanged = collection_toy.unchanged
 
 
 @pytest.mark.parametrize("mode", ["asymmetric", "hamming"])
-def test_search_equals_brute_force(filled, mode):
-    c, truth = filled
+def test_search_equals_brute_force(unchanged, mode):
+    c, truth = unchanged
     X, _ = chunk(9, seed=77)
     projections = truth.model.project(X)
     assert_hits(c.search(X, 10, mode), truth.search(projections, 10, mode))
@@ -31,8 +32,8 @@ def test_search_equals_brute_force(filled, mode):
     assert_hits(c.search(only, 3, mode), truth.search(truth.model.project(only), 3, mode))
 
 
-def test_hits_carry_payload_and_labels_as_given(filled):
-    c, truth = filled
+def test_hits_carry_payload_and_labels_as_given(unchanged):
+    c, truth = unchanged
     X, _ = chunk(3, seed=5)
     stored = {item[0]: item for item in truth.items}
     for hits in c.search(X, 30):
@@ -44,16 +45,16 @@ def test_hits_carry_payload_and_labels_as_given(filled):
         assert (item.id, item.code, item.labels, item.payload) == (each, code, labels, payload)
 
 
-def test_search_words_equals_brute_force(filled):
-    c, truth = filled
+def test_search_words_equals_brute_force(unchanged):
+    c, truth = unchanged
     names = ["sky", "horse"]  # one that has been seen, and one that has not
     assert_hits(
         c.search_words(names, 8), truth.search(truth.model.project_words(names), 8, "asymmetric")
     )
 
 
-def test_more_like_uses_the_stored_code_and_leaves_itself_out(filled):
-    c, truth = filled
+def test_more_like_uses_the_stored_code_and_leaves_itself_out(unchanged):
+    c, truth = unchanged
     each, code, _, _ = truth.items[17]
     signs = np.unpackbits(np.frombuffer(code, np.uint8), bitorder="little")[None] * 2.0 - 1
     for mode in ("asymmetric", "hamming"):
@@ -204,17 +205,17 @@ def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
         {"$labels": {"has": "sky", "in": []}},
     ],
 )
-def test_where_refuses_what_it_does_not_know(filled, where):
+def test_where_refuses_what_it_does_not_know(unchanged, where):
     with pytest.raises(InputError, match="where"):
-        filled[0].search(chunk(1)[0], where=where)
+        unchanged[0].search(chunk(1)[0], where=where)
 
 
 @pytest.mark.parametrize(
     "options", [{"k": 0}, {"k": 2.0}, {"k": True}, {"offset": -1}, {"mode": "cosine"}, {"k": 10**7}]
 )
-def test_search_refuses_bad_options(filled, options):
+def test_search_refuses_bad_options(unchanged, options):
     with pytest.raises(InputError):
-        filled[0].search(chunk(1)[0], **options)
+        unchanged[0].search(chunk(1)[0], **options)
 
 
 def test_an_empty_collection_answers_in_words(folder):
@@ -292,6 +293,7 @@ def test_searches_do_not_wait_for_learning(folder, monkeypatch):
         assert len(c) == 80
 
 
+@pytest.mark.slow
 def test_threads_search_while_others_write(folder):
     with open_toy(folder / "c") as c:
         c.ingest(*chunk(60))

@@ -76,6 +76,7 @@ def tables(folder):
     yield pandas.DataFrame({**columns, "clip_image": list(IMAGE), "clip_text": list(TEXT)})
 
 
+@pytest.mark.slow
 def test_tables_give_the_codes_of_ready_matrices(folder, truth):
     for number, table in enumerate(tables(folder)):
         with Collection.open(folder / f"c{number}", model=model()) as c:

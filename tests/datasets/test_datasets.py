@@ -486,6 +486,7 @@ def test_published_label_vectors_are_as_expected(layout: Layout) -> None:
 # --- real data in the npz layout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="the coco40k and wiki files are not here")
 def test_coco_and_wiki_read_as_described() -> None:
     whole, data = load("coco40k", SHARED), load("coco79", SHARED)

@@ -47,6 +47,7 @@ def rows_of(episode: Episode) -> list[int]:
 # ---------------------------------------------------------------- what is dealt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [synthetic, icons])
 def test_no_row_is_stored_twice_and_a_seed_decides_everything(make: object) -> None:
     material = make()  # type: ignore[operator]
@@ -108,6 +109,7 @@ def test_finer_labels_are_not_given() -> None:
         assert names == {episode.classes[column] for column in np.flatnonzero(wanted)}
 
 
+@pytest.mark.slow
 def test_icons_have_categories_as_coarse_labels_and_shared_terms_as_fine_ones() -> None:
     grades = icons().grades
     assert grades is not None

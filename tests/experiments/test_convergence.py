@@ -98,6 +98,7 @@ def data() -> Dataset:
     return load_dataset("synthetic-coco79@700")
 
 
+@pytest.mark.slow
 def test_trace_is_that_of_the_model(data: Dataset) -> None:
     run = Run("synthetic-coco79@700", "second", "oasis-paper", 16, 1, (("alpha", 2.0),))
     trace = trace_run(run, data, 5)
@@ -119,6 +120,7 @@ def test_trace_is_that_of_the_model(data: Dataset) -> None:
         assert traced.map[trace.n_iter - 1] == pytest.approx(now, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_loss_of_the_trace_does_not_rise(data: Dataset) -> None:
     # every chunk has more samples than bits, so that each step is an exact minimiser
     run = Run("synthetic-coco79@700", "first", "oasis-paper", 16, 0)
@@ -152,6 +154,7 @@ def test_trace_survives_its_file_and_damage_is_told(tmp_path: Path) -> None:
             read_traces(tmp_path)
 
 
+@pytest.mark.slow
 def test_grid_keeps_traces_and_makes_damaged_ones_anew(tmp_path: Path) -> None:
     name = "synthetic-coco79@300"
     runs = Grid([name], ["third"], ["oasis-paper", "oasis-paper+alpha=1", "lemon"], [8], 2).runs()

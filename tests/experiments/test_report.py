@@ -295,6 +295,7 @@ def test_page_needs_nothing_from_outside(report: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+@pytest.mark.slow
 def test_drawings_are_valid_take_the_pages_ink_and_repeat() -> None:
     methods = ("oasis-paper", "fomh")
     results = Results.of([_summary("mirflickr", "second", method, 16, 0) for method in methods])
@@ -309,6 +310,7 @@ def test_drawings_are_valid_take_the_pages_ink_and_repeat() -> None:
     assert "chance" in first["by-round"].svg and "OASIS (paper)" in first["by-round"].svg
 
 
+@pytest.mark.slow
 def test_one_setting_with_one_length_is_enough_for_a_report(tmp_path: Path) -> None:
     summary = _summary("mirflickr", "first", "fomh", 16, 0)
     write_summary(tmp_path / "in" / "0.json", summary)
@@ -384,6 +386,7 @@ def test_report_writes_nothing_into_the_results(results: Path, report: Path) -> 
     assert {path.suffix for path in results.rglob("*") if path.is_file()} == {".json"}
 
 
+@pytest.mark.slow
 def test_benchmarks_are_told_beside_the_results(tmp_path: Path) -> None:
     results = tmp_path / "in"
     write_summary(results / "0.json", _summary("mirflickr", "first", "fomh", 16, 0))

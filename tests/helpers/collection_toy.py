@@ -21,18 +21,30 @@ def payloads(n, seed=0):
     ]
 
 
+def fill(c):
+    """Ingest three chunks, small and large; return the truth beside them."""
+    truth = Truth()
+    for number, (n, bare) in enumerate([(60, 0.1), (7, 0.0), (40, 0.5)]):
+        X, y = chunk(n, seed=number, bare=bare, classes=NAMES[: 4 + number])
+        ids = [f"{number}-{row}" if row % 3 else 1000 * number + row for row in range(n)]
+        facts = payloads(n, number)
+        c.ingest(X, y, ids, facts)
+        truth.ingest(X, y, ids, facts)
+    return truth
+
+
 @pytest.fixture
 def filled(folder):
-    """A collection of three chunks, small and large, beside the truth."""
-    truth = Truth()
+    """A collection of three chunks beside the truth."""
     with open_toy(folder / "c") as c:
-        for number, (n, bare) in enumerate([(60, 0.1), (7, 0.0), (40, 0.5)]):
-            X, y = chunk(n, seed=number, bare=bare, classes=NAMES[: 4 + number])
-            ids = [f"{number}-{row}" if row % 3 else 1000 * number + row for row in range(n)]
-            facts = payloads(n, number)
-            c.ingest(X, y, ids, facts)
-            truth.ingest(X, y, ids, facts)
-        yield c, truth
+        yield c, fill(c)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory):
+    """The same, made once for all tests of a file that change nothing in it."""
+    with open_toy(tmp_path_factory.mktemp("unchanged") / "c") as c:
+        yield c, fill(c)
 
 
 def first(truth, n, number):

@@ -170,6 +170,7 @@ def test_lines_that_are_too_long_are_rejected_and_skipped(
     assert rejects_of(results)[0].where == "x.csv:3"
 
 
+@pytest.mark.slow
 def test_reading_takes_memory_for_ids_only(folder: Path) -> None:
     n = 20_000
     with (folder / "x.jsonl").open("w") as file:

@@ -279,6 +279,7 @@ def numpy_distances(problem: Problem) -> np.ndarray:
     return np.array([(row != right).sum(axis=1) for row in left]).reshape(len(left), len(right))
 
 
+@pytest.mark.slow
 def test_expected_is_the_mean_over_shuffled_ties() -> None:
     problem = make_problem(3, 1, 4, 60, 5, 12)
     rng = np.random.default_rng(0)

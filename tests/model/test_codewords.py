@@ -76,6 +76,7 @@ def test_the_gradient_is_that_of_the_sum_over_pairs(n, c, seed):
     assert gradient[row - n_known, bit] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [6, 60, 1500])  # all label sets at once, and in batches
 def test_learning_lowers_the_loss(n, monkeypatch):
     L, c, r = draw(n, 12 if n > 6 else 6, share=0.15), 12 if n > 6 else 6, 16
@@ -121,6 +122,7 @@ def test_what_came_before_weighs_as_its_samples_did_but_three_chunks_at_most():
         }
 
 
+@pytest.mark.slow
 def test_a_new_class_keeps_away_from_classes_that_came_together_before():
     """What is known of pairs lowers the loss over label sets of which the chunk shows none."""
     before = draw(600, 8, share=0.25)

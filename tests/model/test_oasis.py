@@ -429,6 +429,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused(saved, key, change):
         OASIS.load(saved)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_truncated_or_rewritten_file_is_one_clear_error(data, tmp_path_factory):

@@ -71,6 +71,7 @@ def test_codes_handed_out_are_never_written_to_again(make):
     assert all(codes.tobytes() == before for codes, before in stored)
 
 
+@pytest.mark.slow
 def test_codes_of_a_round_do_not_depend_on_later_rounds(make):
     rounds = stream()
     whole = make()
@@ -82,6 +83,7 @@ def test_codes_of_a_round_do_not_depend_on_later_rounds(make):
         assert model.codes_.tobytes() == codes[stop - 1]
 
 
+@pytest.mark.slow
 def test_a_collection_keeps_every_code_byte_for_byte(make, folder):
     expected, reference = {}, make()
     for t, (X, y) in enumerate(stream()):

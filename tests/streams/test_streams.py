@@ -370,6 +370,7 @@ def test_arrival_without_moments_is_refused() -> None:
         rounds(data, runbook("any-first"), -1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COCO.exists(), reason="the coco40k file is not here")
 def test_coco79_rounds_on_the_real_data() -> None:
     data = load("coco79", COCO.parent)
