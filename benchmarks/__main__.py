@@ -23,6 +23,7 @@ QUICK = ("learning", "evaluation")
 SUITES = (
     *QUICK,
     "startup",
+    "features",
     "methods",
     "search",
     "collection",
