@@ -2,11 +2,13 @@
 
 Hashers as published: the online `FOMH`, `LEMON`, `THOR` and `IWOMH`; the batch methods `OMHDQ` and
 `SAPMH`, which are trained anew on everything seen. Hashers that use no labels: `RandomProjection`,
-`PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine` and `Probe`, the ceiling.
+`PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine`, `CompletedCosine`, which predicts
+the modalities that an item lacks, and `Probe`, the ceiling.
 """
 
 from __future__ import annotations
 
+from oasis.baselines.completed import CompletedCosine
 from oasis.baselines.controls import ITQ, PCASign, RandomProjection
 from oasis.baselines.fomh import FOMH
 from oasis.baselines.iw_omh import IWOMH
@@ -24,6 +26,7 @@ __all__ = [
     "OMHDQ",
     "SAPMH",
     "THOR",
+    "CompletedCosine",
     "FloatCosine",
     "PCASign",
     "Probe",

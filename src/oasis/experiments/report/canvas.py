@@ -42,6 +42,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "itq": {"color": "#CC79A7", "lw": 1.4, "marker": "D"},
     "itq-refit": {"color": "#CC79A7", "lw": 1.4, "ls": "--", "marker": "d"},
     "float-cosine": {"color": "#E69F00", "lw": 1.4, "ls": "-.", "marker": "*"},
+    "completed-cosine": {"color": "#E69F00", "lw": 1.4, "ls": ":", "marker": "X"},
     "probe": {"color": _INK, "lw": 1.4, "ls": "-.", "marker": "P"},
     CHANCE: {"color": _INK, "lw": 1.0, "ls": (0, (2, 2)), "alpha": 0.7},
 }

@@ -15,6 +15,7 @@ from oasis.baselines import (
     OMHDQ,
     SAPMH,
     THOR,
+    CompletedCosine,
     FloatCosine,
     PCASign,
     Probe,
@@ -31,7 +32,7 @@ from oasis.hashers.protocol import (
 )
 from oasis.model import OASIS, PublishedOASIS
 
-Ranker: TypeAlias = FloatCosine | Probe
+Ranker: TypeAlias = FloatCosine | CompletedCosine | Probe
 Value: TypeAlias = bool | int | float | str
 Kind: TypeAlias = Literal["online", "batch", "ranker"]
 
@@ -218,6 +219,13 @@ METHODS: dict[str, Method] = {
             kind="batch",
         ),
         Method("float-cosine", "float cosine", FloatCosine, _settable(FloatCosine), kind="ranker"),
+        Method(
+            "completed-cosine",
+            "float cosine, completed",
+            CompletedCosine,
+            _settable(CompletedCosine),
+            kind="ranker",
+        ),
         Method("probe", "probe (ceiling)", Probe, _settable(Probe), kind="ranker"),
     )
 }
