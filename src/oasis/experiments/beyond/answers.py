@@ -105,7 +105,7 @@ def stores_unlabelled(model: OnlineHasher) -> bool:
     In the rounds of published methods such a sample has a representation of zeros, and its code is
     mostly the random start of the round.
     """
-    return isinstance(model, OASIS) and getattr(model, "unlabelled", "encode") == "encode"
+    return isinstance(model, OASIS)
 
 
 def takes_content(model: Model) -> bool:
