@@ -1,15 +1,25 @@
-"""Search: `HammingIndex` against faiss `IndexBinaryFlat` over all items, in one run.
+"""Search: `HammingIndex` against faiss over all items, in one run.
 
-Codes have the duplicate structure of a stream of label sets: new sets appear at the rate of the 79
-most frequent COCO classes (1,972 sets at 5,000 items, 9,547 at 39,798) and beyond that by the power
-law through the same points; an item that is not new repeats the set of a random earlier item. Sets
-are drawn from 79 classes; a code is the sign of a random projection of its set. Seeds are fixed.
+Hamming search is compared with `IndexBinaryFlat`. Asymmetric search is compared with the same where
+codes repeat, and with `IndexPQFastScan` over the same codes, which is not exact, where all codes
+differ. Three kinds of codes:
 
-Run it with ``python -m benchmarks search`` (under three minutes, about 4 GB).
+- **label sets**: the duplicate structure of a stream of label sets. New sets appear at the rate of
+  the 79 most frequent COCO classes (1,972 sets at 5,000 items, 9,547 at 39,798) and beyond that by
+  the power law through the same points; an item that is not new repeats the set of a random earlier
+  item. Sets are drawn from 79 classes; a code is the sign of a random projection of its set.
+- **random**: codes that all differ.
+- **labels and content**: 64 bits of label sets, 64 random bits of content. The content half of a
+  query is scaled so that content scores have ``weight`` times the standard deviation of label
+  scores.
+
+Seeds are fixed. Run it with ``python -m benchmarks search`` (some five minutes on two idle cores,
+about 5 GB).
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import tempfile
 import time
@@ -38,8 +48,17 @@ _SETS = np.array([1.0, 1_972, 3_352, 5_744, 9_547])
 # what the numbers must reach
 _SPEEDUP = {1_000_000: 5.0, 10_000_000: 10.0}
 _RANDOM = 0.9
-_ASYMMETRIC = 1.0
-_MEMORY = {64: 2.0, 128: 1.7}
+_ASYMMETRIC = {64: 1.0, 128: 1.5}
+_FAST_SCAN = 0.8
+_CONTENT = 2.0
+_THREADS = 1.8
+_MEMORY = {64: 2.0, 128: 2.0}
+
+LABEL_BITS = 64
+WEIGHTS = (0.03, 0.1, 0.3, 1.0)
+_DEFAULT_WEIGHT = 0.1
+_SINGLES = 20
+"""Queries that are asked one by one: with groups their cost differs."""
 
 
 def n_sets(n_items: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -123,6 +142,17 @@ def chunk_cost(index: HammingIndex, codes: Codes) -> float:
     return float(np.median(costs))
 
 
+def fast_scan(codes: Codes) -> Any:
+    """Return faiss's `IndexPQFastScan` over codes: 16 sign patterns for every four bits."""
+    n_bits = 8 * codes.shape[1]
+    plain: Any = faiss.IndexPQ(n_bits, n_bits // 4, 4, faiss.METRIC_INNER_PRODUCT)
+    signs = unpack(np.arange(16, dtype=np.uint8)[:, None])[:, :4].astype(np.float32)
+    faiss.copy_array_to_vector(np.tile(signs, (n_bits // 4, 1)).ravel(), plain.pq.centroids)
+    plain.is_trained = True
+    plain.add_sa_codes(codes)
+    return faiss.IndexPQFastScan(plain)
+
+
 def measure(size: int, n_bits: int, kind: str) -> list[dict[str, Any]]:
     """Measure one set of codes; every ratio compares like with like within this call."""
     rng = np.random.default_rng([SEED, size, n_bits])
@@ -137,33 +167,33 @@ def measure(size: int, n_bits: int, kind: str) -> list[dict[str, Any]]:
 
     flat = faiss.IndexBinaryFlat(n_bits)
     flat.add(codes)
+    scan = fast_scan(codes) if kind == "random" else None
     index, per_item = build(codes, n_bits)
     fixed = {"size": size, "bits": n_bits, "codes": kind}
     rows: list[dict[str, Any]] = []
     speed_bar = _SPEEDUP[size] if kind == "label sets" else _RANDOM
-    asymmetric_bar = _ASYMMETRIC if kind == "label sets" else None
+    score_bar = _ASYMMETRIC[n_bits] if kind == "label sets" else _FAST_SCAN
     big = size > 2_000_000
+    # the packed copy of the codes is made by the first searches
+    index.search_asymmetric(projections, K)
+    alone: dict[str, float] = {}
     for batch, threads in ((1, 1), (100, 1), (100, 2)):
         faiss.omp_set_num_threads(threads)
-        calls = _calls(flat, index, queries[:batch], projections[:batch])
-        if big and kind == "random" and batch > 1:
-            del calls["asymmetric"]  # the ratio is that of one million, and it takes long
+        calls = _calls(flat, scan, index, queries[:batch], projections[:batch])
         trials = {1: (4, 5) if big else (20, 10), 100: (2, 1) if big else (5, 1)}[batch]
         with threadpool_limits(threads, user_api="blas"):
             seconds = dict(zip(calls, best_times(list(calls.values()), *trials), strict=True))
-        theirs = seconds.pop("faiss")
-        for name, ours in seconds.items():
-            rows.append(
-                fixed
-                | {
-                    "measure": f"{name}, batch {batch}, {threads} thread(s)",
-                    "value": batch / ours,
-                    "unit": "queries/s",
-                    "peer": batch / theirs,
-                    "ratio": theirs / ours,
-                    "bar": speed_bar if name == "search" else asymmetric_bar,
-                }
-            )
+        for name, peer, bar in (
+            ("search", "faiss", speed_bar),
+            ("asymmetric", "faiss" if scan is None else "fast scan", score_bar),
+        ):
+            measured = f"{name}, batch {batch}, {threads} thread(s)"
+            rows.append(fixed | _speed(measured, batch, seconds[name], seconds[peer], bar))
+            if threads == 1:
+                alone[name] = seconds[name]
+            else:
+                gain = f"{name}, batch {batch}, two threads against one"
+                rows.append(fixed | _speed(gain, batch, seconds[name], alone[name], _THREADS))
     faiss.omp_set_num_threads(1)
     more = codes[rng.integers(0, size, 50_000)]
     if kind == "random":
@@ -172,19 +202,99 @@ def measure(size: int, n_bits: int, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _calls(
-    flat: Any, index: HammingIndex, queries: Codes, projections: npt.NDArray[np.float32]
-) -> dict[str, Callable[[], object]]:
+def measure_content(size: int) -> list[dict[str, Any]]:
+    """Measure codes of label bits and content bits at several content weights."""
+    n_bits = 2 * LABEL_BITS
+    rng = np.random.default_rng([SEED, size, 1])
+    numbers = label_set_stream(size, rng)
+    labels = set_codes(int(numbers.max()) + 1, LABEL_BITS, rng)
+    content = rng.integers(0, 256, (size, LABEL_BITS // 8), dtype=np.uint8)
+    codes = np.concatenate([labels[numbers], content], axis=1)
+    near_labels = near(labels[numbers[rng.integers(0, size, 100)]], rng)
+    wanted = unpack(near_labels) * np.abs(rng.standard_normal((100, LABEL_BITS)))
+    sample = unpack(labels[numbers[rng.integers(0, size, 10_000)]]).astype(np.float64)
+    spread = (wanted @ sample.T).std(axis=1, keepdims=True) / LABEL_BITS**0.5
+
+    scan = fast_scan(codes)
+    index = HammingIndex(n_bits, LABEL_BITS)
+    begin = time.perf_counter()
+    for start in range(0, size, CHUNK):
+        index.add(codes[start : start + CHUNK], np.arange(start, min(size, start + CHUNK)))
+    per_item = (time.perf_counter() - begin) / size
+    fixed = {"size": size, "bits": n_bits, "codes": "labels and content"}
+    rows: list[dict[str, Any]] = []
+    big = size > 2_000_000
+    faiss.omp_set_num_threads(1)
+    for weight in WEIGHTS:
+        tail = weight * spread * rng.standard_normal((100, LABEL_BITS))
+        queries = np.concatenate([wanted, tail], axis=1).astype(np.float32)
+        bar = _CONTENT if weight == _DEFAULT_WEIGHT else None
+        index.search_asymmetric(queries, K)
+        singles = np.split(queries[:_SINGLES], _SINGLES)
+        with threadpool_limits(1, user_api="blas"):
+            pairs = [
+                best_times(
+                    [
+                        functools.partial(scan.search, one, K),
+                        functools.partial(index.search_asymmetric, one, K),
+                    ],
+                    *((2, 2) if big else (5, 4)),
+                )
+                for one in singles
+            ]
+            theirs, ours = np.sum(pairs, axis=0)
+            name = f"asymmetric, content weight {weight:g}, batch 1, 1 thread(s)"
+            rows.append(fixed | _speed(name, _SINGLES, ours, theirs, bar))
+            theirs, ours = best_times(
+                [
+                    functools.partial(scan.search, queries, K),
+                    functools.partial(index.search_asymmetric, queries, K),
+                ],
+                2 if big else 5,
+            )
+            name = f"asymmetric, content weight {weight:g}, batch 100, 1 thread(s)"
+            rows.append(fixed | _speed(name, 100, ours, theirs, bar))
+    more = np.concatenate(
+        [
+            labels[numbers[rng.integers(0, size, 50_000)]],
+            rng.integers(0, 256, (50_000, LABEL_BITS // 8), dtype=np.uint8),
+        ],
+        axis=1,
+    )
+    return rows + [fixed | row for row in _costs(index, n_bits, per_item, more)]
+
+
+def _speed(name: str, batch: int, ours: float, theirs: float, bar: float | None) -> dict[str, Any]:
     return {
+        "measure": name,
+        "value": batch / ours,
+        "unit": "queries/s",
+        "peer": batch / theirs,
+        "ratio": theirs / ours,
+        "bar": bar,
+    }
+
+
+def _calls(
+    flat: Any,
+    scan: Any,
+    index: HammingIndex,
+    queries: Codes,
+    projections: npt.NDArray[np.float32],
+) -> dict[str, Callable[[], object]]:
+    calls: dict[str, Callable[[], object]] = {
         "faiss": lambda: flat.search(queries, K),
         "search": lambda: index.search(queries, K),
         "asymmetric": lambda: index.search_asymmetric(projections, K),
     }
+    if scan is not None:
+        calls["fast scan"] = lambda: scan.search(projections, K)
+    return calls
 
 
 def _costs(index: HammingIndex, n_bits: int, per_item: float, more: Codes) -> list[dict[str, Any]]:
     n_items, n_codes, n_bytes = len(index), index.n_codes, index.nbytes
-    plain = n_items * (n_bits // 8 + 8)
+    plain = n_items * (n_bits // 8 + 8)  # codes and ids, once
     per_item_late = chunk_cost(index, more)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
@@ -212,13 +322,17 @@ def _costs(index: HammingIndex, n_bits: int, per_item: float, more: Codes) -> li
 
 
 def run(sizes: tuple[int, ...] = SIZES, widths: tuple[int, ...] = WIDTHS) -> list[Row]:
-    """Return one row for each measurement; ratios are to faiss ``IndexBinaryFlat``."""
+    """Return one row for each measurement; ratios are to faiss."""
     rows: list[Row] = []
     for size in sizes:
-        for n_bits in widths:
-            for kind in ("label sets", "random"):
-                what = f"{size:,} {kind}, {n_bits} bits"
-                measured = measure(size, n_bits, kind)
-                rows += [row_of(each, f"{each['measure']}, {what}") for each in measured]
-                gc.collect()
+        tasks = [
+            (f"{size:,} {kind}, {n_bits} bits", functools.partial(measure, size, n_bits, kind))
+            for n_bits in widths
+            for kind in ("label sets", "random")
+        ]
+        content = f"{size:,} labels and content, {2 * LABEL_BITS} bits"
+        tasks.append((content, functools.partial(measure_content, size)))
+        for what, task in tasks:
+            rows += [row_of(each, f"{each['measure']}, {what}") for each in task()]
+            gc.collect()
     return rows

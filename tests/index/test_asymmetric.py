@@ -11,7 +11,7 @@ from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, filled, random_codes, tied_codes
 from oasis.index.engine import best_codes, fast_scan
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.fast_scan import PackedCodes, pack_index, rounding
+from oasis.index.engine.fast_scan import PackedCodes, pack_index
 from oasis.index.engine.projections import Projections
 
 
@@ -74,7 +74,7 @@ def test_rounding_bounds_the_error_of_faiss(n_bits, shape):
         # codes with a sum of 0 steps, the lowest, are left out by faiss
         found = slots[row] >= 0
         error = np.abs(sums[row, found] - scores[row, slots[row, found]])
-        bound = rounding(projections)[row]
+        bound = projections.rounding[row]
         assert error.max() <= bound
         left_out = np.setdiff1d(np.arange(500), slots[row])
         lowest = -np.abs(projections.scaled[row]).sum()

@@ -443,14 +443,22 @@ def test_filters_are_exact_when_they_mislead():
     assert (index.search(query, 1010 + 20).ids[:, 1010:] == order).all()
 
 
-def test_memory_of_random_codes():
+def test_memory_of_codes_that_all_differ():
     rng = np.random.default_rng(17)
-    for n_bits, bar in ((64, 2.0), (128, 1.7)):
-        for ids in (np.arange(50_000), rng.permutation(200_000)[:50_000]):
-            index = HammingIndex(n_bits)
-            for part in np.array_split(np.arange(50_000), 20):
-                index.add(random_codes(rng, len(part), n_bits), ids[part])
-            assert index.nbytes <= bar * 50_000 * (n_bits // 8 + 8)
+    for n_bits in (64, 128):
+        index = HammingIndex(n_bits)
+        for part in np.array_split(np.arange(50_000), 20):
+            index.add(random_codes(rng, len(part), n_bits), part)
+        before = index.nbytes
+        assert before <= 50_000 * (n_bits // 8 + 13)
+        # the copy that asymmetric searches look up in
+        index.search_asymmetric(rng.standard_normal((9, n_bits)), 3)
+        assert 50_000 * (n_bits // 8) <= index.nbytes - before
+        assert index.nbytes <= 50_000 * (2 * n_bits // 8 + 16)
+        # four bytes more for the order of ids that do not ascend
+        other = HammingIndex(n_bits)
+        other.add(index.items()[0], rng.permutation(200_000)[:50_000])
+        assert other.nbytes <= 50_000 * (n_bits // 8 + 17)
 
 
 # --- files

@@ -15,6 +15,11 @@ from oasis.index.engine.keys import code_keys
 from oasis.index.engine.label_groups import LabelGroups
 
 
+@pytest.fixture(autouse=True)
+def groups_however_few_codes(monkeypatch):
+    monkeypatch.setattr(hamming, "_FEW_CODES", 0)
+
+
 def grouped(n_bits):
     """Return an index whose first half of the bits are label bits, as far as there are bytes."""
     return HammingIndex(n_bits, n_bits // 16 * 8)
@@ -238,6 +243,16 @@ def test_blocks_of_a_long_run_join(monkeypatch):
     cut = LabelGroups.of(run, index._snapshot.codes, 8)
     assert (cut.starts == whole.starts).all()
     assert (cut.heads == whole.heads).all()
+
+
+def test_few_codes_are_scanned_without_groups(monkeypatch, found_by_groups):
+    monkeypatch.setattr(hamming, "_FEW_CODES", 3001)
+    rng = np.random.default_rng(61)
+    codes, kinds = stream(rng, 3000, 20)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(3000))
+    assert_exact(index, codes, queries_near(rng, kinds, 5, 0.05), 30)
+    assert found_by_groups["asked"] == 0
 
 
 @pytest.mark.parametrize("label_bits", [-8, 4, 64, 72, True, 8.0, "8"])

@@ -37,6 +37,8 @@ from oasis.index.engine.top_items import Scan, TopItems
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
 _BLOCK_QUERIES = 1024
+_FEW_CODES = 1 << 19
+"""So few codes are scanned faster than their groups are chosen."""
 
 
 class Matches(NamedTuple):
@@ -316,7 +318,7 @@ def _best(
     view: DistinctCodes, projections: Projections, s: int
 ) -> tuple[npt.NDArray[np.float32], Ints]:
     """Return the best codes by their groups where that is proven, by a scan of all where not."""
-    if not view.groups:
+    if not view.groups or view.n_slots < _FEW_CODES:
         return best(view.codes, view.n_slots, view.packed, projections, s)
     scores, slots, proven = best_of_groups(view.codes, view.groups, projections, s)
     rest = np.flatnonzero(~proven)

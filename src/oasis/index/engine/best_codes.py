@@ -24,7 +24,7 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.codes import Codes, unpack
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.fast_scan import SEGMENT, PackedCodes, rounding
+from oasis.index.engine.fast_scan import SEGMENT, PackedCodes
 from oasis.index.engine.product_scan import by_product
 from oasis.index.engine.projections import Projections, Scores, Slots
 
@@ -81,7 +81,7 @@ def _n_candidates(projections: Projections, s: int, n_slots: int) -> int:
     best less e grows as ``exp(z e / sd)`` with ``z = sqrt(2 log(n / s))``; e is the rounding.
     """
     spread = np.sqrt(np.einsum("ij,ij->i", projections.scaled, projections.scaled))
-    error = rounding(projections) / np.maximum(spread, np.float32(1e-30))
+    error = projections.rounding / np.maximum(spread, np.float32(1e-30))
     typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
     z = math.sqrt(2 * math.log(max(2.0, n_slots / s)))
     return int(s * math.exp(min(2.0, 1.5 * z * typical))) + _SPARE
@@ -102,7 +102,7 @@ def scan(
     """
     q = len(projections)
     queries = np.ascontiguousarray(projections.scaled)
-    error = rounding(projections)
+    error = projections.rounding
     bound = np.full(q, -np.inf)
     found: list[tuple[Scores, Slots]] = []
     start = 0

@@ -4,8 +4,8 @@ A code of n_bits bits is n_bits / 4 nibbles. For a query, the score of a code is
 table entry per nibble: table m has the 16 inner products of four query values with four signs.
 faiss rounds all tables of a query to 8 bits with one common step, adds them up for 32 codes at a
 time in SIMD registers, and returns the codes with the largest sums. The rounding error of a sum has
-a bound that is known before the scan (`rounding`), so an exact search can tell whether a code that
-was not returned could still belong into the answer.
+a bound that is known before the scan (`Projections.rounding`), so an exact search can tell whether
+a code that was not returned could still belong into the answer.
 
 faiss needs the codes in an order of its own. This second copy is made here, in segments that never
 change; a search that finds codes without one packs a limited number of them first.
@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 
-from oasis.arrays import Array
 from oasis.codes import Codes
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.projections import NIBBLES, Projections
+from oasis.index.engine.projections import NIBBLES
 
 SEGMENT = 1 << 20
 """Codes of a full segment; packing them takes some 20 ms."""
@@ -33,9 +32,6 @@ MAX_BITS = 1024
 
 _SMALLEST = 1024
 """So few codes are not worth a segment of their own."""
-
-_BLUR = 2.0**-8
-"""Slack for float32 arithmetic in faiss's tables, in steps of the rounding; it takes under 2e-4."""
 
 
 class Segment(NamedTuple):
@@ -102,32 +98,6 @@ def pack_index(codes: Codes) -> Any:
     plain: Any = faiss.clone_index(_sign_index(8 * codes.shape[1]))
     plain.add_sa_codes(np.ascontiguousarray(codes))
     return faiss.IndexPQFastScan(plain)
-
-
-def rounding(projections: Projections) -> Array:
-    """Return the largest error of a sum of rounded table entries, for each query.
-
-    With tables t_m and one step ``h = max_m (max t_m - min t_m) / 255``, faiss keeps the integers
-    nearest to ``(t_m - min t_m) / h``. The error of a sum is at most ``h`` times the sum over m of
-    the largest distance of an entry from its integer. Codes that were not returned have a true
-    score of at most the worst returned sum plus this. The unit is that of ``scaled``.
-
-    >>> import numpy as np
-    >>> bool(rounding(Projections.of(np.ones((1, 8))))[0] < 2 * 0.51 * 8 / 255)
-    True
-    """
-    tables = projections.tables
-    half = tables.max(axis=2)  # tables are symmetric: the lowest entry is its negative
-    step = half.max(axis=1) * (2 / 255)
-    step[step == 0] = 1.0
-    steps = tables + half[:, :, None]
-    steps /= step[:, None, None]
-    steps -= np.rint(steps)
-    distance = np.maximum(steps.max(axis=2), -steps.min(axis=2)).sum(axis=1)
-    # the last term is for the float32 numbers that faiss returns
-    bound: Array = (distance + _BLUR * tables.shape[1]) * step + 2.0**-20 * half.sum(axis=1)
-    bound *= projections.scale
-    return bound
 
 
 @functools.lru_cache(maxsize=8)

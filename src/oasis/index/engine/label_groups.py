@@ -25,7 +25,7 @@ from oasis.codes import Codes, words
 from oasis.errors import FormatError
 from oasis.index.engine.best_codes import look_up
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.fast_scan import pack_index, rounding
+from oasis.index.engine.fast_scan import pack_index
 from oasis.index.engine.keys import SortedRun
 from oasis.index.engine.postings import ranges
 from oasis.index.engine.projections import Projections, Scores, Slots, sum_of_bytes
@@ -181,7 +181,7 @@ def _best_heads(
 ) -> tuple[list[tuple[Slots, Scores]], Array]:
     """Return the best groups of each run, and a bound on the label score of all the others."""
     queries = np.ascontiguousarray(labels.scaled)
-    error = rounding(labels) + labels.slack
+    error = labels.rounding + labels.slack
     outside = np.full(len(labels), -np.inf)
     found = []
     for group in groups:
@@ -300,7 +300,7 @@ class _GroupSearch:
 
     @functools.cached_property
     def _error(self) -> float:
-        return float(rounding(self._content_query)[0]) + 2 * self._slack
+        return float(self._content_query.rounding[0]) + 2 * self._slack
 
     def _label_scores(self, heads: list[tuple[Slots, Scores]]) -> tuple[Slots, Slots, Slots, Array]:
         """Return number, run, size and label score of groups, best first."""

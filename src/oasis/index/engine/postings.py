@@ -1,10 +1,12 @@
 """Lists of rows, one per distinct code: a frozen base in CSR form and lists that grow.
 
-``link[slot]`` says what a slot has beyond the base: 0 nothing, ``row + 1`` a single row, and
-``-1 - g`` the growing list ``g``. A growing list is a stretch of the pool with room for a power of
-two; when it is full it moves to a stretch twice as long at the pool's end. Start and length of a
-stretch share one int64, so a reader sees both or neither. Rows only ascend, so a reader that works
-on an older snapshot sees newer rows at the end of lists only, and drops them by their number.
+As long as every row brings a new code, slot i has the one row i, and the base grows by moving its
+end. After that, ``link[slot]`` says what a slot has beyond the base: 0 nothing, ``row + 1`` a
+single row, and ``-1 - g`` the growing list ``g``. A growing list is a stretch of the pool with room
+for a power of two; when it is full it moves to a stretch twice as long at the pool's end. Start and
+length of a stretch share one int64, so a reader sees both or neither. Rows only ascend, so a reader
+that works on an older snapshot sees newer rows at the end of lists only, and drops them by their
+number.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ class Postings:
         self.high = n_rows
         self._n_base_rows = n_rows
         self._checked = offsets is None
-        # zeros that nobody has touched take no memory
-        self._link = Buffer(np.zeros(n_slots, dtype=np.int32))
+        # None while slot i has the one row i throughout
+        self._link: Buffer | None = None if offsets is None else _no_links(n_slots)
         self._extent = Buffer(np.empty(0, dtype=np.int64))
         self._pool = Buffer(np.empty(0, dtype=np.int32))
         self._n_lists = 0
@@ -82,7 +84,8 @@ class Postings:
         base = 0
         if self.offsets is not None and self.base_rows is not None:
             base = self.offsets.nbytes + self.base_rows.nbytes
-        return base + 4 * n_slots + 8 * self._n_lists + 4 * self._n_pool
+        links = 0 if self._link is None else 4 * n_slots
+        return base + links + 8 * self._n_lists + 4 * self._n_pool
 
     def check_base(self) -> None:
         """Check the base lists once, before their first use: a damaged file must not mislead."""
@@ -101,11 +104,16 @@ class Postings:
 
     def links(self, slots: Ints) -> npt.NDArray[np.int32]:
         """Return what each slot has beyond the base, as the module describes it."""
-        links: npt.NDArray[np.int32] = self._link.take(slots)
+        link = self._link
+        if link is None:
+            return np.zeros(slots.shape, dtype=np.int32)
+        links: npt.NDArray[np.int32] = link.take(slots)
         return links
 
     def single_rows(self, slots: Ints, links: npt.NDArray[np.int32]) -> Ints | None:
         """Return the rows of slots that have one row each, or None where some has more."""
+        if self._link is None:
+            return slots
         if self.n_base == 0:
             return links.astype(np.int64) - 1 if links.min(initial=1) > 0 else None
         if self.offsets is not None or links.min(initial=0) < 0:
@@ -136,7 +144,7 @@ class Postings:
     def pieces(self, slots: Ints) -> Pieces:
         """Return where the rows of ``slots`` (one-dimensional) lie."""
         # the order of these reads matters to a reader beside a writer: link, extent, then the pool
-        link = self._link.take(slots).astype(np.int64)
+        link = self.links(slots).astype(np.int64)
         tail_start = -link
         tail_length = (link > 0).astype(np.int64)
         lists = np.flatnonzero(link < 0)
@@ -196,9 +204,19 @@ class Postings:
 
         Cost is in proportion to ``rows``, amortised. If it raises, every list is as it was.
         """
+        if self._link is None:
+            if len(rows) == len(slots) and bool((slots == rows).all()):
+                # every row has a new code, and the number of its slot: nothing to write down
+                self.high = end
+                self.n_base = end
+                return
+            # what an add that failed has left beyond the slots in use is not there
+            self.n_base = n_slots
+            self._link = _no_links(n_slots)
+        links = self._link
         known = slots < n_slots
         link = np.zeros(len(slots), dtype=np.int64)
-        link[known] = self._link.take(slots[known])
+        link[known] = links.take(slots[known])
         n_new = int((~known).sum())
         grown = link < 0
         old_extent = self._extent.take(-1 - link[grown])
@@ -228,7 +246,7 @@ class Postings:
         n_lists = self._n_lists + len(fresh)
         self._pool.reserve(n_pool)
         self._extent.reserve(n_lists)
-        self._link.reserve(n_slots + n_new)
+        links.reserve(n_slots + n_new)
 
         targets = ranges(start[listed] + old_length[listed], counts[listed])
         values = rows if len(listed) == len(slots) else rows[np.repeat(~alone, counts)]
@@ -240,11 +258,16 @@ class Postings:
             self._pool.put(ranges(start[moves], copied), moved)
             self._pool.put(targets, values)
             self._extent.put(-1 - new_link[listed], extent)
-            self._link.put(slots, new_link)
+            links.put(slots, new_link)
         except BaseException:
             self._extent.put(-1 - link[grown], old_extent)
-            self._link.put(slots[known], link[known])
+            links.put(slots[known], link[known])
             raise
+
+
+def _no_links(n_slots: int) -> Buffer:
+    """Return links that say nothing; zeros that nobody has touched take no memory."""
+    return Buffer(np.zeros(n_slots, dtype=np.int32))
 
 
 def ranges(start: Ints, lengths: Ints) -> Ints:
