@@ -101,6 +101,7 @@ def test_other_sizes_are_other_results(tmp_path: Path) -> None:
     assert all("made from another sizes" in each.notice for each in other)
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     one = inquire(plan("itq"), tmp_path / "one")
     two = inquire(plan("itq"), tmp_path / "two", jobs=2)
@@ -245,6 +246,7 @@ def test_reasons_of_empty_cells_are_told_once() -> None:
     assert table.rows == (("toy, own", "ITQ", "word", "does not answer names"),)
 
 
+@pytest.mark.slow
 def test_results_become_pages_and_a_section_of_the_report(tmp_path: Path) -> None:
     out = tmp_path / "results"
     inquire(plan("oasis", "itq", "float-cosine"), out)

@@ -411,7 +411,9 @@ def test_arrays_and_pil_images_are_pictures() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     with Image.open(io.BytesIO(encoded(drawing(), exif=exif))) as turned:
-        assert np.array_equal(read_pixels(turned), np.rot90(truth, -1))
+        # turning comes before scaling, whose two passes round in another order
+        difference = read_pixels(turned).astype(int) - np.rot90(truth, -1)
+        assert np.abs(difference).max() <= 1
         assert (turned.size, turned.getexif()[0x0112]) == ((320, 240), 6)  # left as it was
     for wrong in (
         array.astype(float),

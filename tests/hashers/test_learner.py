@@ -303,6 +303,7 @@ class One(Counter):
         return Total(widths, ("sky",), chunk.n_samples), codes
 
 
+@pytest.mark.slow
 def test_one_array_is_the_modality_features():
     pd = pytest.importorskip("pandas")
     array = np.eye(8, dtype=np.float32)[:3]

@@ -38,6 +38,8 @@ def test_parquet_vectors_are_those_written(
     rng = np.random.default_rng(seed)
     truth = (rng.normal(size=(n, 5)) * 50).astype(kind)
     there = rng.random(n) < 0.8
+    if form == "fixed" and int(pa.__version__.partition(".")[0]) < 25:
+        there[:] = True  # pyarrow could not write null among lists of fixed size
     path = tmp_path_factory.mktemp("vectors") / "e.parquet"
     rows = [row if has else None for row, has in zip(truth, there, strict=True)]
     image = column(rows, form, pa.from_numpy_dtype(np.dtype(kind)), 5)

@@ -474,3 +474,12 @@ def test_pack_of_the_sign_is_the_query_code():
 def test_default_label_space_has_words():
     model = OASIS(16, random_state=0).partial_fit(*toy.chunk(60))
     assert model.project_words(["zebra crossing"]).shape == (1, 16)
+
+
+def test_a_subclass_does_not_replace_the_class_of_saved_models(tmp_path):
+    OASIS(16, labels="orthogonal", random_state=0).partial_fit(*toy.chunk(20)).save(tmp_path / "m")
+
+    class Mine(OASIS):
+        """Changes nothing."""
+
+    assert type(OASIS.load(tmp_path / "m")) is OASIS

@@ -110,6 +110,7 @@ def test_a_collection_keeps_every_code_byte_for_byte(make, folder):
 # -- 2: an update sees the new chunk's features only ---------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [(), ("text",)])
 @pytest.mark.parametrize("n", [60, 3])  # small chunks are kept apart from the sums for a while
 def test_features_may_be_destroyed_once_learned(make, n, sparse):

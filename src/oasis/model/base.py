@@ -88,7 +88,8 @@ class Model(Learner[S]):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Model.kinds[cls.kind] = cls
+        if "kind" in vars(cls):  # a subclass without a name of its own does not replace its base
+            Model.kinds[cls.kind] = cls
 
     @abstractmethod
     def start(self, widths: Mapping[str, int]) -> S:
