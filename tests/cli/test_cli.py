@@ -429,7 +429,7 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
         (("ingest", "C", "I", "--bits", "32"), "64 bits"),
         (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
-        (("ingest", "N", "I", "--owned", "65"), "an integer from 0 to n_bits, 64"),
+        (("ingest", "N", "I", "--owned", "65"), "owned must be an integer from 0 to 48"),
         (("ingest", "N", "I", "--bits", "7"), "a positive multiple of 8"),
         (("ingest", "C", "I", "--image-extractor", "none"), "the one recorded made"),
         (("ingest", "I", "I"), "is a file"),

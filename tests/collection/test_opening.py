@@ -77,8 +77,8 @@ def test_what_a_collection_was_made_with_is_kept(folder):
     open_toy(folder / "c").close()
     with pytest.raises(InputError, match="16 bits"):
         Collection.open(folder / "c", 64)
-    with pytest.raises(InputError, match="alpha"):
-        Collection.open(folder / "c", model=toy_model(alpha=3.0))
+    with pytest.raises(InputError, match="delta"):
+        Collection.open(folder / "c", model=toy_model(delta=3.0))
     with pytest.raises(InputError, match="label space"):
         Collection.open(folder / "c", model=toy_model(n_classes=9))
     with pytest.raises(CollectionError, match="new collection only"):
