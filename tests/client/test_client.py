@@ -1,10 +1,12 @@
 """The client answers what the collection answers, and fails as it fails."""
 
+import io
 import threading
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from PIL import Image
 from service_data import fill, item, picture, vectors
 from serving import serving
 
@@ -56,7 +58,8 @@ def test_searches_are_the_collections(pair, mode):
     X, _ = vectors(5)
     sparse = {**X, "text": sp.csr_array(X["text"])}
     wide = {name: matrix.astype(np.float64) for name, matrix in X.items()}
-    for queries in (X, sparse, wide, {"text": X["text"]}, {"image": X["image"].tolist()}):
+    half = {name: matrix.astype(np.float16) for name, matrix in X.items()}
+    for queries in (X, sparse, wide, half, {"text": X["text"]}, {"image": X["image"].tolist()}):
         assert len(same(pair, lambda c, q=queries: c.search(q, 7, mode))) == 5
     where = {"year": {"gte": 2010}, "$labels": {"has": "sea"}}
     found = same(pair, lambda c: c.search(X, 4, mode, where, 2))
@@ -73,6 +76,26 @@ def test_pictures_of_a_path_are_sent_as_files(pair, tmp_path):
     path.write_bytes(picture("sea", 5))
     assert same(pair, lambda c: c.search_items([Item("q", image=path)], 2))
     assert same(pair, lambda c: c.search_items([{"image": str(path)}], 2))
+
+
+def test_pictures_may_be_pil_images_and_arrays(pair):
+    with Image.open(io.BytesIO(picture("sea", 5))) as image:
+        truth = same(pair, lambda c: c.search_items([{"image": picture("sea", 5)}], 2))
+        assert same(pair, lambda c: c.search_items([{"image": image}], 2)) == truth
+        rgb = image.convert("RGB")
+    for form in (rgb, np.asarray(rgb), rgb.convert("CMYK"), rgb.convert("F")):
+        assert same(pair, lambda c, form=form: c.search_items([{"image": form}], 2))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    rgb.save(file, "JPEG", exif=exif)
+    with Image.open(file) as turned:
+        assert same(pair, lambda c: c.search_items([{"image": turned}], 2))
+    client, _ = pair
+    with pytest.raises(InputError, match="a path, bytes, a PIL image or an array, got int"):
+        client.search_items([{"image": 5}])
+    with pytest.raises(InputError, match=r"array of shape \(2, 2, 7\)"):
+        client.search_items([{"image": np.zeros((2, 2, 7), np.uint8)}])
 
 
 def test_looks_are_the_collections(pair):

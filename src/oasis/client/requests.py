@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,8 @@ from oasis.errors import DataError, InputError
 
 JSON = "application/json"
 TENSORS = "application/x-safetensors"
+
+_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 
 
 def question(
@@ -101,9 +104,31 @@ def _content(picture: Any) -> bytes:
             return Path(picture).read_bytes()
         except OSError as error:
             raise DataError(f"the picture {picture} cannot be read: {error.strerror}") from error
-    if not isinstance(picture, (bytes, bytearray, memoryview)):
-        raise InputError(f"a picture is a path or bytes, got {type(picture).__name__}")
-    return bytes(picture)
+    if isinstance(picture, (bytes, bytearray, memoryview)):
+        return bytes(picture)
+    if hasattr(picture, "__array_interface__") and hasattr(picture, "shape"):
+        picture = _image(picture)
+    if hasattr(picture, "getexif") and hasattr(picture, "save"):
+        # whoever has such a picture has Pillow
+        file = io.BytesIO()
+        kind = "PNG" if picture.mode in _PNG_MODES else "TIFF"
+        picture.save(file, kind, exif=picture.getexif())
+        return file.getvalue()
+    raise InputError(
+        f"a picture is a path, bytes, a PIL image or an array, got {type(picture).__name__}"
+    )
+
+
+def _image(array: Any) -> Any:
+    from PIL import Image
+
+    try:
+        return Image.fromarray(array)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the picture is an array of shape {array.shape} and type {array.dtype}, expected "
+            "(height, width, 3) uint8"
+        ) from error
 
 
 def _base64(content: bytes) -> str:
