@@ -262,7 +262,7 @@ def test_the_learner_never_meets_the_truth(toy):
 
 
 def test_only_methods_whose_codes_stand_take_part(toy):
-    assert applies(scenario_named("unseen-words"), "oasis+n_iter=2")
+    assert applies(scenario_named("unseen-words"), "oasis+delta=2")
     with pytest.raises(InputError, match="does not answer names"):
         carry_out(toy, scenario_named("unseen-words"), "lemon", 16)
     with pytest.raises(InputError, match="cannot take part"):

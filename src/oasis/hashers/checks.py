@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -60,7 +60,7 @@ def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
 
 def example_chunk(
     n: int,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     *,
     classes: tuple[str, ...] = CLASS_NAMES[:6],
     widths: Mapping[str, int] = WIDTHS,
@@ -72,6 +72,7 @@ def example_chunk(
 
     Parameters
     ----------
+    seed : one number or several
     classes : some of `CLASS_NAMES`; a sample has one to three of them
     sparse : modalities that come as CSR
     bare : share of samples without labels
@@ -80,7 +81,7 @@ def example_chunk(
     >>> {name: values.shape for name, values in X.items()}, len(y)
     ({'image': (3, 20), 'text': (3, 14)}, 3)
     """
-    rng = np.random.default_rng([3, seed])
+    rng = np.random.default_rng([3, *np.atleast_1d(seed).tolist()])
     label_sets: list[list[str]] = []
     for _ in range(n):
         if rng.random() < bare:
