@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +40,13 @@ def run() -> list[Row]:
             "oasis search --like": (*oasis, "search", str(path), "--like", "7"),
             "oasis search --word": (*oasis, "search", str(path), "--word", "red"),
         }
+        # compiled modules are kept, as after an installation, and the first run writes them
+        environment = os.environ | {"PYTHONPYCACHEPREFIX": str(Path(folder) / "compiled")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         best = dict.fromkeys(commands, float("inf"))
-        for _ in range(REPEATS):
+        for _ in range(1 + REPEATS):
             for name, command in commands.items():
-                best[name] = min(best[name], cpu_seconds(command))
+                best[name] = min(best[name], cpu_seconds(command, environment))
     unit = best["import numpy, faiss"]
     return [
         row(name, seconds, seconds / unit, f"bar {BARS[name]:g} s" if name in BARS else "")
@@ -51,9 +54,9 @@ def run() -> list[Row]:
     ]
 
 
-def cpu_seconds(command: Sequence[str]) -> float:
+def cpu_seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
     """Return the CPU time of a command that must succeed, user and system."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
