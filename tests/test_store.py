@@ -1,10 +1,20 @@
 """A file is replaced whole or not at all."""
 
+import threading
 import zlib
 
+import numpy as np
 import pytest
 
-from oasis.store import append, checksum, replacing
+from oasis.errors import FormatError, MissingFileError
+from oasis.store import (
+    append,
+    checksum,
+    read_arrays,
+    recorded_checksum,
+    replacing,
+    write_arrays,
+)
 
 
 def test_replacing_puts_the_new_file_in_place(tmp_path):
@@ -48,3 +58,78 @@ def test_checksum_is_length_and_crc_of_the_content(tmp_path):
     content = bytes(range(256)) * 9000
     path.write_bytes(content)
     assert checksum(path) == (len(content), zlib.crc32(content))
+
+
+def test_a_temporary_file_does_not_follow_a_link(tmp_path, monkeypatch):
+    victim, path = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("precious")
+    names = iter(["taken", "free"])
+    monkeypatch.setattr("secrets.token_hex", lambda _: next(names))
+    (tmp_path / ".file.taken.tmp").symlink_to(victim)
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+    assert victim.read_text() == "precious" and path.read_text() == "new"
+
+
+def test_two_threads_that_save_to_one_path_do_not_meet(tmp_path):
+    path, both = tmp_path / "file", threading.Barrier(2, timeout=30)
+    failures = []
+
+    def save(letter):
+        try:
+            with replacing(path) as temporary:
+                temporary.write_text(letter * 1000)
+                both.wait()
+        except Exception as error:  # noqa: BLE001 - reported below
+            failures.append(error)
+
+    threads = [threading.Thread(target=save, args=(letter,)) for letter in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert path.read_text() in ("a" * 1000, "b" * 1000)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+ARRAYS = {"a": np.arange(12.0).reshape(3, 4), "b/c": np.empty(0, np.int64), "é": np.ones(3, bool)}
+
+
+def accept(metadata):
+    assert metadata == {"kind": "test", "text": "ä"}
+
+
+def test_arrays_come_back_as_they_were(tmp_path):
+    path = tmp_path / "arrays"
+    write_arrays(path, ARRAYS | {"t": np.arange(6).reshape(2, 3).T}, {"kind": "test", "text": "ä"})
+    metadata, arrays = read_arrays(path, accept)
+    assert metadata == {"kind": "test", "text": "ä"}
+    assert arrays.keys() == ARRAYS.keys() | {"t"}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+    n_bytes, crc = recorded_checksum(path)
+    assert n_bytes == path.stat().st_size
+    write_arrays(path, ARRAYS, {"kind": "test", "text": "ä"})
+    assert recorded_checksum(path)[1] != crc
+
+
+def test_any_changed_byte_of_arrays_is_noticed(tmp_path):
+    path = tmp_path / "arrays"
+    write_arrays(path, ARRAYS, {"kind": "test", "text": "ä"})
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    for at in range(len(whole)):
+        if 8 <= at < 8 + length and chr(whole[at]) in " ":
+            continue  # padding of the header
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(FormatError):
+            read_arrays(path, lambda _: None)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(FormatError):
+        read_arrays(path, accept)
+    path.unlink()
+    with pytest.raises(MissingFileError):
+        read_arrays(path, accept)
+    with pytest.raises(MissingFileError):
+        recorded_checksum(path)

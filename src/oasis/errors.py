@@ -11,7 +11,8 @@
     ├── NotFittedError (ValueError, AttributeError)   the model has learned nothing yet
     ├── DataError                       a data file is missing, or does not hold what it should
     ├── FormatError (ValueError)        a file of ours is foreign, damaged or truncated
-    │   └── NewerVersionError           ... or was written by a newer oasis
+    │   ├── NewerVersionError           ... or was written by a newer oasis
+    │   └── MissingFileError (FileNotFoundError)   ... or is not there
     ├── CollectionError                 a directory is no collection, or this one cannot be used so
     │   ├── LockedError                 another process (or object) is writing to it
     │   └── StorageError                the disk refused: full, read-only, failing
@@ -74,6 +75,10 @@ class FormatError(OasisError, ValueError):
 
 class NewerVersionError(FormatError):
     """A file was written by a newer version of oasis."""
+
+
+class MissingFileError(FormatError, FileNotFoundError):
+    """A model, index or collection file of ours is not there; what opens one raises this."""
 
 
 class CollectionError(OasisError):

@@ -1,4 +1,7 @@
-"""Durable bytes: files that are there whole or not at all. Knows no model.
+"""Durable bytes: files that are there whole or not at all, and tell when they are damaged.
+
+Knows no model. `replacing` and `append` write durably, `write_arrays` and `read_arrays` are the one
+container for named arrays: a safetensors file whose metadata holds a checksum of all of it.
 
 Everything that changes a file goes through `disk`, one object with one method per operation, so
 that tests can let any single operation fail, or cut the power after it.
@@ -6,11 +9,21 @@ that tests can let any single operation fail, or cut the power after it.
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+import safetensors.numpy
+
+from oasis.errors import FormatError, MissingFileError, OasisError, StorageError
 
 _BLOCK = 1 << 20
 
@@ -55,12 +68,11 @@ disk = Disk()
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; on success its file takes the place of ``path``, durably.
 
-    The temporary file is flushed to disk before it is renamed, and the directory after it. When
-    the block raises, the temporary file is removed and ``path`` is left as it was.
+    The temporary file is new, with a random name, so that neither two threads nor a link that
+    somebody has put there can meet. It is flushed to disk before it is renamed, and the directory
+    after it. When the block raises, it is removed and ``path`` is left as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.touch()
-    mode = temporary.stat().st_mode
+    temporary, mode = _temporary(path)
     try:
         yield temporary
         temporary.chmod(mode)  # some libraries write files that nobody else may read
@@ -70,6 +82,21 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         # not through `disk`: it undoes what failed, and after a success there is nothing to do
         temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> tuple[Path, int]:
+    """Create a file beside ``path`` that nobody else has; return it and the mode it got."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, 0o666)
+        except FileExistsError:
+            continue
+        try:
+            return temporary, os.fstat(descriptor).st_mode
+        finally:
+            os.close(descriptor)
 
 
 def append(path: Path, offset: int, data: bytes) -> None:
@@ -95,3 +122,84 @@ def checksum(path: Path) -> tuple[int, int]:
         while block := file.read(_BLOCK):
             length, value = length + len(block), zlib.crc32(block, value)
     return length, value
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """Write arrays and metadata to one safetensors file, atomically, with their checksum.
+
+    Raises
+    ------
+    StorageError
+        The disk refused.
+    """
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    sealed = {**metadata, _SEAL: _seal(contiguous, metadata)}
+    with replacing(path) as temporary:
+        try:
+            safetensors.numpy.save_file(contiguous, temporary, sealed)
+        except safetensors.SafetensorError as error:  # its way to say that a write failed
+            raise StorageError(f"{path} cannot be written: {error}; nothing was changed") from error
+
+
+def read_arrays(
+    path: Path, accept: Callable[[Mapping[str, str]], None]
+) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
+    """Return the metadata and the arrays of a file that `write_arrays` wrote, checksum verified.
+
+    ``accept`` is called with the metadata before anything else is read, and raises where the file
+    is of another kind or version. The arrays are copies in memory.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        It is no such file, truncated or damaged.
+    """
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = dict(file.metadata() or {})
+            seal = metadata.pop(_SEAL, None)
+            accept(metadata)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OasisError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"there is no file at {path}") from error
+    except (OSError, ValueError, TypeError, safetensors.SafetensorError) as error:
+        raise FormatError(f"{path} is not a safetensors file, or is truncated: {error}") from error
+    if seal != _seal(arrays, metadata):
+        raise FormatError(f"{path} is damaged: its checksum does not match its content")
+    return metadata, arrays
+
+
+def recorded_checksum(path: Path) -> tuple[int, int]:
+    """Return the length of a file that `write_arrays` wrote, and the checksum that stands in it.
+
+    Cost: its header. Whether the content matches is for `read_arrays` to say.
+    """
+    try:
+        n_bytes = path.stat().st_size
+        with safetensors.safe_open(path, framework="numpy") as file:
+            seal = (file.metadata() or {}).get(_SEAL, "")
+        return n_bytes, int(seal, 16)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"there is no file at {path}") from error
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise FormatError(f"{path} is not a file of ours, or is truncated: {error}") from error
+
+
+_SEAL = "crc32"
+
+
+def _seal(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> str:
+    """Return the crc32 of metadata, names, types, shapes and content, as hexadecimal text."""
+    value = zlib.crc32(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        value = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), value)
+        if array.size:
+            value = zlib.crc32(array.reshape(-1).view(np.uint8).data, value)
+    return f"{value:08x}"

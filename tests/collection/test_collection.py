@@ -403,7 +403,7 @@ def test_stats_count(unchanged):
     c, truth = unchanged
     stats = c.stats()
     assert stats.n_items == stats.n_seen == len(truth.items) == len(c)
-    assert (stats.n_rounds, stats.n_bits, stats.commits) == (3, 16, 3)
+    assert (stats.n_rounds, stats.n_bits, stats.commits) == (3, 16, 4)
     assert stats.modalities == {"image": 20, "text": 14}
     assert stats.n_classes == len(c.classes()) == len(truth.model.classes_)
     assert all(stats.bytes[kind] > 0 for kind in ("catalog", "model"))

@@ -37,7 +37,11 @@ def assert_is(c, truth):
 
 
 def file_sizes(c):
-    return {p.name: p.stat().st_size for p in c.path.iterdir() if "sqlite" not in p.name}
+    return {
+        p.name: p.stat().st_size
+        for p in c.path.iterdir()
+        if "sqlite" not in p.name and p.name != "writer.lock"
+    }
 
 
 def abandon(c):
@@ -165,8 +169,11 @@ class FaultyDisk(Disk):
         return True
 
     def write(self, path, offset, data):
+        # the note that a commit is there comes after it
+        note = data.split() if path.name == "writer.lock" else [0, 0, 1]
         if self.operation(
-            lambda: super(FaultyDisk, self).write(path, offset, data[: len(data) // 2])
+            lambda: super(FaultyDisk, self).write(path, offset, data[: len(data) // 2]),
+            after_commit=note[1] == note[2],
         ):
             super().write(path, offset, data)
 

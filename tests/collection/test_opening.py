@@ -136,9 +136,11 @@ def flip(path, at):
 
 def test_check_finds_damage(folder):
     with open_toy(folder / "c") as c:
-        c.ingest(*chunk(60, seed=0), payload=payloads(60))
+        pictures = [b"picture"] + [None] * 59
+        c.ingest(*chunk(60, seed=0), payload=payloads(60), thumbnails=pictures)
         c.checkpoint()
         c.ingest(*chunk(3, seed=1))
+        c.delete([7])
         assert c.check() == []
         for kind, at in (("model", -3), ("journal", 40), ("index", 520)):
             (path,) = c.path.glob(f"{kind}-*")
@@ -160,12 +162,41 @@ def test_check_finds_damage(folder):
             ("UPDATE items SET id = 'other' WHERE key = 3", "checksums"),
             ("DELETE FROM items WHERE key = 3", "head says"),
             ("UPDATE classes SET n = n + 1 WHERE number = 1", "count says"),
-            ("UPDATE head SET journal_entries = 7", "entries"),
+            ("UPDATE head SET journal_entries = 7", "its head does not match"),
+            ("UPDATE head SET n_seen = n_seen + 1", "its head does not match"),
+            ("UPDATE items SET code = 7 WHERE key = 3", "checksums"),
+            ("UPDATE items SET code = 'text' WHERE key = 3", "checksums"),
+            ("UPDATE items SET payload = '{' WHERE key = 3", "checksums"),
+            ("UPDATE items SET labels = '0,x' WHERE key = 3", "checksums"),
+            ("UPDATE classes SET name = 'other' WHERE number = 1", "in classes"),
+            ("UPDATE classes SET round = 7 WHERE number = 1", "in classes"),
+            (
+                "UPDATE classes SET name = CASE number WHEN 0 THEN (SELECT name || '!' FROM "
+                "classes WHERE number = 1) ELSE (SELECT name || '?' FROM classes WHERE number = 0) "
+                "END WHERE number < 2",
+                "in classes",
+            ),
+            ("DELETE FROM classes WHERE number = 1", "classes has"),
+            ("UPDATE postings SET offsets = x'01000000' WHERE class = 1", "in postings"),
+            ("DELETE FROM postings WHERE class = 1", "postings lack"),
+            ("UPDATE rounds SET n = n + 1", "in rounds"),
+            ("DELETE FROM rounds WHERE number = 1", "1 rounds"),
+            ("UPDATE thumbnails SET picture = x'00' WHERE key = 1", "in thumbnails"),
+            ("DELETE FROM thumbnails WHERE key = 1", "thumbnails has 0 rows"),
+            ("UPDATE deleted SET key = key + 1", "in deleted"),
+            ("UPDATE meta SET value = 'x' WHERE name = 'labels'", "in meta"),
+            ("DELETE FROM meta WHERE name = 'labels'", "meta has"),
+            ("UPDATE tallies SET n = n + 1 WHERE name = 'items'", "items has"),
         ):
             c._catalog._writer.execute("BEGIN")
             c._catalog._writer.execute(statement)
             # seen by a connection of its own transaction alone, and undone after
-            found = findings(c._snapshot, c._catalog, c._catalog._writer, c.path, writes=True)
+            found = [
+                each.text
+                for each in findings(
+                    c._snapshot, c._catalog, c._catalog._writer, c.path, writes=True
+                )
+            ]
             assert any(word in each for each in found), (statement, found)
             c._catalog._writer.execute("ROLLBACK")
         assert c.check() == []
@@ -222,6 +253,12 @@ def test_the_index_file_is_used_and_can_be_done_without(folder, monkeypatch, dam
         assert c.check() == []
 
 
+def begin_a_commit(c):
+    """Leave the lock file as a writer does that has begun a commit and died."""
+    begun = c._snapshot.head.commits + 1
+    (c.path / "writer.lock").write_text(f"{1:<20}\n{begun:<20}\n{begun - 1:<20}\n")
+
+
 def test_an_entry_that_a_crash_left_half_written_is_cut_off(folder):
     c = open_toy(folder / "c")
     c.ingest(*chunk(40))
@@ -231,6 +268,7 @@ def test_an_entry_that_a_crash_left_half_written_is_cut_off(folder):
     (journal,) = c.path.glob("journal-*")
     whole = journal.read_bytes()
     journal.write_bytes(whole + b"features of a chunk that was never committed")
+    begin_a_commit(c)
     with Collection.open(c.path) as c:
         assert journal.read_bytes() == whole
         assert c.check() == []
@@ -242,6 +280,7 @@ def test_what_a_crash_left_behind_is_swept(folder):
     for name in ("model-77.safetensors", "journal-78.bin", "index-79.hamming", ".model-5.x.1.tmp"):
         (c.path / name).write_bytes(b"x")
     (c.path / "notes.txt").write_text("not ours")
+    begin_a_commit(c)
     with Collection.open(c.path) as c:
         assert c.check() == []
         c.ingest(*chunk(40, seed=1))

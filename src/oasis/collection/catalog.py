@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ from oasis.collection.commits import (
     SCHEMA,
     Head,
     Keys,
+    delete_rows,
+    insert_rows,
+    row_crc,
 )
 from oasis.collection.records import ClassInfo, Id, Round
 from oasis.errors import (
@@ -48,10 +52,12 @@ class Catalog:
     ----------
     directory : Path
     writable : bool
-        Whether `write` may be used; a blank file is given its tables.
+        Whether `write` may be used; a file that is missing is made, without tables (see `create`).
 
     Attributes
     ----------
+    is_blank : bool
+        Whether it has no tables yet.
     in_doubt : bool
         Whether a commit has failed in such a way that it may be there nevertheless, or one that is
         there is not known to memory. Nothing may be written then, until all is opened anew.
@@ -65,6 +71,8 @@ class Catalog:
         self._guard = threading.Lock()
         self._closed = False
         self._writer: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+        self.is_blank = False
         self.in_doubt = False
         try:
             with translated(self.path):
@@ -78,7 +86,6 @@ class Catalog:
     def _start(self, directory: Path) -> None:
         if self._writable:
             self._writer = self._connect()
-            self._prepare(self._writer)
         elif self.path.is_file():
             self._query = self._readable_query(directory)
         else:
@@ -130,28 +137,37 @@ class Catalog:
             return "mode=ro&immutable=1"
         return "mode=ro"
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if version or tables:
-            return  # `_check_format` says whether it is one of ours
+    @contextmanager
+    def create(self) -> Iterator[sqlite3.Connection]:
+        """Give a blank file its tables, in one transaction with what the block writes.
+
+        The block has to write a head, and whatever else a new collection begins with.
+        """
+        connection = self._connection_to_write()
         # the choice of the journal is kept in the file itself
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA.split(";"):
-            if statement.strip():
-                connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-        self._put_head(Head())
-        connection.execute("COMMIT")
+        with translated(self.path):
+            connection.execute("PRAGMA journal_mode = WAL")
+        with self.write():
+            for statement in SCHEMA.split(";"):
+                if statement.strip():
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            yield connection
+        self.is_blank = False
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables and not application:
-            raise CollectionError(f"the collection at {self.path.parent} is only just being made")
+        if not tables and not application and not version:
+            if not self._writable:
+                raise CollectionError(
+                    f"the collection at {self.path.parent} is only just being made, or its catalog "
+                    "was emptied"
+                )
+            self.is_blank = True
+            return
         if application != APPLICATION_ID:
             raise FormatError(f"{self.path} is an SQLite file, but not of a collection")
         if version > FORMAT_VERSION:
@@ -159,10 +175,16 @@ class Catalog:
                 f"{self.path} has format version {version}, this oasis reads up to "
                 f"{FORMAT_VERSION}; upgrade with: pip install --upgrade oasis-hash"
             )
+        if version < FORMAT_VERSION:
+            raise FormatError(
+                f"{self.path} has format version {version}, from before the first release; this "
+                f"oasis reads version {FORMAT_VERSION} alone: ingest the items anew"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection on which everything read belongs to one commit."""
+        self.check_process()
         with self._guard:
             if self._closed:
                 raise CollectionError("this collection is closed")
@@ -187,14 +209,24 @@ class Catalog:
         connection.close()
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """Yield the writing connection inside a transaction; what raises leaves nothing behind."""
-        connection = self._writer
-        if connection is None:
-            raise CollectionError("this collection is open for reading only, or closed")
+    def write(self, expected: Head | None = None) -> Iterator[sqlite3.Connection]:
+        """Yield the writing connection inside a transaction; what raises leaves nothing behind.
+
+        Raises
+        ------
+        CollectionError
+            The head is not the one ``expected``: somebody else has written.
+        """
+        connection = self._connection_to_write()
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
+                if expected is not None and (found := self.head(connection)) != expected:
+                    raise CollectionError(
+                        f"{self.path} was changed by another writer: it shows commit "
+                        f"{found.commits}, expected {expected.commits}; close the collection and "
+                        "open it again"
+                    )
                 yield connection
             except BaseException:
                 if connection.in_transaction:  # a full disk has ended it already
@@ -211,6 +243,20 @@ class Catalog:
                 raise
             self.in_doubt = False
 
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child, whose connections are those of its parent."""
+        if os.getpid() != self._pid:
+            raise CollectionError(
+                f"the collection at {self.path.parent} was opened by process {self._pid}, before "
+                "it forked this one; open it again in this process"
+            )
+
+    def _connection_to_write(self) -> sqlite3.Connection:
+        self.check_process()
+        if self._writer is None:
+            raise CollectionError("this collection is open for reading only, or closed")
+        return self._writer
+
     def close(self) -> None:
         """Close every connection; the last one of all processes folds the WAL into the file."""
         with self._guard:
@@ -225,22 +271,37 @@ class Catalog:
     # -- what is read --------------------------------------------------------------------------
 
     def head(self, connection: sqlite3.Connection) -> Head:
-        row = connection.execute(f"SELECT {HEAD_COLUMNS} FROM head").fetchone()  # noqa: S608
+        row = connection.execute(f"SELECT {HEAD_COLUMNS}, crc FROM head").fetchone()  # noqa: S608
         if row is None:
             raise FormatError(f"{self.path} is damaged: its head is missing")
-        return Head(*row)
+        if row_crc(*row[:-1]) != row[-1]:
+            raise FormatError(f"{self.path} is damaged: its head does not match its checksum")
+        return Head(*row[:-1])
 
     def meta(self, connection: sqlite3.Connection, name: str) -> Any:
         """Return a fact by name, or None."""
-        row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
+        row = connection.execute("SELECT value, crc FROM meta WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        if row_crc(name, row[0]) != row[1]:
+            raise FormatError(f"{self.path} is damaged: its {name} does not match its checksum")
+        return row[0]
 
     def class_names(self, connection: sqlite3.Connection, start: int = 0) -> list[str]:
         """Return the names of the classes from number ``start`` on."""
         rows = connection.execute(
-            "SELECT name FROM classes WHERE number >= ? ORDER BY number", (start,)
+            "SELECT number, name, round, crc FROM classes WHERE number >= ? ORDER BY number",
+            (start,),
         )
-        return [row[0] for row in rows]
+        names: list[str] = []
+        for number, name, at, crc in rows:
+            if row_crc(number, name, at) != crc or number != start + len(names):
+                raise FormatError(
+                    f"{self.path} is damaged: the class with number {number} does not match its "
+                    "checksum, or one before it is missing"
+                )
+            names.append(name)
+        return names
 
     def classes(self, connection: sqlite3.Connection) -> list[ClassInfo]:
         rows = connection.execute("SELECT name, n, round FROM classes ORDER BY number")
@@ -289,6 +350,8 @@ class Catalog:
         )
         while rows := cursor.fetchmany(_BLOCK):
             keys = np.array([key for key, _ in rows], dtype=np.int64)
+            if not all(isinstance(code, bytes) for _, code in rows):
+                raise FormatError(f"{self.path} is damaged: a code is no blob")
             packed = b"".join(code for _, code in rows)
             if len(packed) != len(rows) * n_bits // 8:
                 raise FormatError(f"{self.path} is damaged: a code has not {n_bits} bits")
@@ -313,26 +376,22 @@ class Catalog:
 
     # -- what is written, inside `write` -------------------------------------------------------
 
-    def _put_head(self, head: Head) -> None:
-        if self._writer is None:
-            raise CollectionError("this collection is open for reading only, or closed")
-        values = astuple(head)
-        marks = ",".join("?" * len(values))
-        self._writer.execute(
-            f"INSERT OR REPLACE INTO head (one, {HEAD_COLUMNS}) VALUES (1, {marks})",  # noqa: S608
-            values,
-        )
-
-    def put_head(self, old: Head, new: Head) -> None:
+    def put_head(self, old: Head | None, new: Head) -> None:
         """Replace the head; once an index file covers deletions, they need not be kept."""
-        self._put_head(new)
-        if self._writer is not None and new.index_commits != old.index_commits:
-            self._writer.execute("DELETE FROM deleted WHERE commits <= ?", (new.index_commits,))
+        connection = self._connection_to_write()
+        values = astuple(new)
+        marks = ",".join("?" * (len(values) + 1))
+        connection.execute(
+            f"INSERT OR REPLACE INTO head (one, {HEAD_COLUMNS}, crc) VALUES (1, {marks})",  # noqa: S608
+            (*values, row_crc(*values)),
+        )
+        if old is not None and new.index_commits != old.index_commits:
+            delete_rows(connection, "deleted", "commits <= ?", [(new.index_commits,)])
 
     def put_meta(self, name: str, value: Any) -> None:
-        if self._writer is None:
-            raise CollectionError("this collection is open for reading only, or closed")
-        self._writer.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+        connection = self._connection_to_write()
+        delete_rows(connection, "meta", "name = ?", [(name,)])
+        insert_rows(connection, "meta", [(name, value)])
 
 
 @contextmanager
@@ -352,7 +411,9 @@ def translated(path: Path) -> Iterator[None]:
 
 def _translate(path: Path, error: sqlite3.DatabaseError) -> OasisError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    # a text that is no UTF-8 and a payload that is no JSON come without a code of their own
+    unreadable = "decode to UTF-8" in str(error) or "malformed JSON" in str(error)
+    if unreadable or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return FormatError(f"{path} is damaged, or no catalog of a collection: {error}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LockedError(f"{path} is locked by another program: {error}")

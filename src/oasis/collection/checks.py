@@ -1,24 +1,47 @@
-"""Looking for damage: everything that a collection holds, against everything that it says."""
+"""Looking for damage: everything that a collection holds, against everything that it says.
+
+What is found is a `Finding`: words, and whether `repair` can put it right. Copies can be made anew
+from the items' rows: the index, the postings of classes and the counts of their items, and files
+that no commit names can go. What cannot be made anew is what came from outside: the items, their
+thumbnails and classes, the rounds, the model and its journal; for these there are backups.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Head, label_numbers, row_crc
+from oasis.collection.commits import (
+    CHECKED_COLUMNS,
+    ITEM_COLUMNS,
+    Head,
+    ItemRow,
+    insert_rows,
+    label_numbers,
+    row_crc,
+)
 from oasis.collection.files import Files, read_entries
 from oasis.collection.snapshot import Snapshot
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
-from oasis.store import checksum
+from oasis.store import recorded_checksum
 
 _SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, in words; ``can_repair`` says whether `repair` makes it anew."""
+
+    text: str
+    can_repair: bool = False
 
 
 def findings(
@@ -28,110 +51,215 @@ def findings(
     directory: Path,
     *,
     writes: bool,
-) -> list[str]:
-    """Return what is wrong, in words; an empty list means that everything was read and is sound.
+) -> list[Finding]:
+    """Return what is wrong; an empty list means that everything was read and is sound.
 
     ``snapshot`` must show the commit that the connection sees; if not, that alone is found. Files
     that no commit names are findings for a writer alone, as a reader may see one being written.
     Cost: one pass over all files.
     """
     try:
-        found = [f"catalog: {row[0]}" for row in connection.execute("PRAGMA integrity_check")]
-        if found == ["catalog: ok"]:
-            found = []
+        found = [
+            Finding(f"catalog: {row[0]}")
+            for row in connection.execute("PRAGMA integrity_check")
+            if row[0] != "ok"
+        ]
         head = catalog.head(connection)
         if head.commits != snapshot.head.commits:
-            return [f"commit {snapshot.head.commits} was looked at, {head.commits} is there"]
+            text = f"commit {snapshot.head.commits} was looked at, {head.commits} is there"
+            return [Finding(text)]
+        found += _tables(connection, head)
         found += _items(catalog, connection, head, snapshot)
     except (sqlite3.DatabaseError, OasisError) as error:
         # what SQLite cannot read, it cannot be asked about either
-        return [f"catalog: {error}"]
+        return [Finding(f"catalog: {error}")]
     found += _model(directory, head)
     found += _index(directory, head, snapshot)
     if writes:
-        found += [f"{name}: no commit names it" for name in Files(directory).left_over(head)]
+        found += [
+            Finding(f"{name}: no commit names it", can_repair=True)
+            for name in Files(directory).left_over(head)
+        ]
     return found
+
+
+def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
+    """Compare every row with its crc, and every table with its tally."""
+    tallies = {
+        name: (n, crc) for name, n, crc in connection.execute("SELECT name, n, crc FROM tallies")
+    }
+    for table, columns in CHECKED_COLUMNS.items():
+        # postings are a copy of what items say; an index made anew needs no list of deletions
+        can_repair = table in ("postings", "deleted")
+        bad, n, total = 0, 0, 0
+        for *row, crc in connection.execute(f"SELECT {columns}, crc FROM {table}"):  # noqa: S608
+            n += 1
+            total += crc if isinstance(crc, int) else 0
+            bad += row_crc(*row) != crc
+        if bad and table != "items":  # these are named by their keys
+            rows = "row does" if bad == 1 else f"{bad} rows do"
+            text = f"catalog: {rows} not match the checksum in {table}"
+            yield Finding(text, can_repair)
+        elif (n, total) != tallies.get(table, (0, 0)) and not bad:
+            expected = tallies.get(table, (0, 0))[0]
+            text = f"catalog: {table} has {n} rows, {expected} were written, or other ones"
+            yield Finding(text, can_repair)
+        if table == "rounds" and n != head.n_rounds:
+            yield Finding(f"catalog: there are {n} rounds, its head says {head.n_rounds}")
 
 
 def _items(
     catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Snapshot
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     members: Counter[int] = Counter()
     bad: list[int] = []
     foreign: list[int] = []
     keys, codes = [], []
-    rows = connection.execute(
-        "SELECT key, id, round, code, labels, payload, crc FROM items ORDER BY key"
-    )
-    for key, item, number, code, labels, payload, crc in rows:
-        if row_crc(key, item, number, code, labels, payload) != crc:
-            bad.append(key)
+    numbers: list[int] = []
+    owners: list[int] = []
+    for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
+        row = ItemRow(*values)
+        if not row.is_sound:
+            bad.append(row.key)
             continue
-        members.update(label_numbers(labels))
-        if len(code) * 8 != snapshot.replica.n_bits or not 0 < key < head.next_key:
-            foreign.append(key)
+        own = label_numbers(row.labels)
+        members.update(own)
+        numbers += own
+        owners += [row.key] * len(own)
+        if len(row.code) * 8 != snapshot.replica.n_bits or not 0 < row.key < head.next_key:
+            foreign.append(row.key)
             continue
-        keys.append(key)
-        codes.append(code)
+        keys.append(row.key)
+        codes.append(row.code)
     if bad:
-        yield f"catalog: {_some(bad)} do not match their checksums"
+        yield Finding(f"catalog: {_some(bad)} do not match their checksums")
     if foreign:
-        yield f"catalog: {_some(foreign)} have a code or key that cannot be"
+        yield Finding(f"catalog: {_some(foreign)} have a code or key that cannot be")
     n = len(keys) + len(bad) + len(foreign)
     if n != head.n_items:
-        yield f"catalog: there are {n} items, its head says {head.n_items}"
+        yield Finding(f"catalog: there are {n} items, its head says {head.n_items}")
     stored = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(
         -1, snapshot.replica.n_bits // 8
     )
     deleted = catalog.deleted(connection, 0, head.next_key)
-    yield from snapshot.replica.findings(
+    for text in snapshot.replica.findings(
         np.array(keys, dtype=np.int64), stored, deleted, head.next_key
-    )
+    ):
+        yield Finding(text, can_repair=True)
     yield from _classes(connection, members, exact=not bad)
+    yield from _postings(connection, numbers, owners)
 
 
 def _classes(
     connection: sqlite3.Connection, members: Counter[int], *, exact: bool
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     known: dict[int, int] = {}
     for number, name, n in connection.execute("SELECT number, name, n FROM classes"):
         known[number] = n
         if exact and members[number] != n:
-            yield f"catalog: class {name!r} has {members[number]} items, its count says {n}"
+            text = f"catalog: class {name!r} has {members[number]} items, its count says {n}"
+            yield Finding(text, can_repair=True)
     if unknown := sorted(set(members) - set(known)):
-        yield f"catalog: items have classes without names: {unknown[:_SHOWN]}"
+        yield Finding(f"catalog: items have classes without names: {unknown[:_SHOWN]}")
 
 
-def _model(directory: Path, head: Head) -> Iterator[str]:
+def _postings(
+    connection: sqlite3.Connection, numbers: list[int], owners: list[int]
+) -> Iterator[Finding]:
+    """Compare postings with what the items say; they may also list items deleted since."""
+    parts = [_pairs([], [])]
+    for number, first, offsets in connection.execute(
+        "SELECT class, first_key, offsets FROM postings"
+    ):
+        if isinstance(offsets, bytes) and len(offsets) % 4 == 0:
+            rows = first + np.frombuffer(offsets, dtype="<u4").astype(np.int64)
+            parts.append(_pairs(np.full(len(rows), number), rows))
+    listed, wanted = np.concatenate(parts), _pairs(numbers, owners)
+    if lacking := len(np.setdiff1d(wanted, listed)):
+        text = f"catalog: postings lack {lacking} entries that items have"
+        yield Finding(text, can_repair=True)
+    alive = np.unique(wanted["key"])
+    of_items = listed[np.isin(listed["key"], alive)]
+    if extra := len(np.setdiff1d(of_items, wanted)):
+        text = f"catalog: postings have {extra} entries that items do not have"
+        yield Finding(text, can_repair=True)
+
+
+def _pairs(numbers: object, keys: object) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Return classes and keys as one array of pairs."""
+    classes = np.asarray(numbers, dtype=np.int64)
+    made = np.empty(len(classes), dtype=[("class", "<i8"), ("key", "<i8")])
+    made["class"], made["key"] = classes, np.asarray(keys, dtype=np.int64)
+    return made
+
+
+def _model(directory: Path, head: Head) -> Iterator[Finding]:
     if head.model:
         path = directory / head.model_name
         try:
-            if checksum(path) != (head.model_bytes, head.model_crc):
-                yield f"{path.name}: its length or checksum does not match the catalog"
-            else:
-                OASIS.load(path)
+            if recorded_checksum(path) != (head.model_bytes, head.model_crc):
+                yield Finding(f"{path.name}: it is not the file that the catalog names")
+            OASIS.load(path)
         except (OSError, OasisError) as error:
-            yield f"{path.name}: {error}"
+            yield Finding(f"{path.name}: {error}")
     if head.journal:
         path = directory / head.journal_name
         try:
             n = len(read_entries(path, 0, head.journal_bytes))
             if n != head.journal_entries:
-                yield f"{path.name}: it has {n} entries, the catalog says {head.journal_entries}"
+                text = f"it has {n} entries, the catalog says {head.journal_entries}"
+                yield Finding(f"{path.name}: {text}")
         except (OSError, OasisError) as error:
-            yield f"{path.name}: {error}"
+            yield Finding(f"{path.name}: {error}")
 
 
-def _index(directory: Path, head: Head, snapshot: Snapshot) -> Iterator[str]:
+def _index(directory: Path, head: Head, snapshot: Snapshot) -> Iterator[Finding]:
     if not head.index:
         return
     path = directory / head.index_name
     try:
         index = HammingIndex.open(path, verify=True)
         if index.n_bits != snapshot.replica.n_bits:
-            yield f"{path.name}: its codes have {index.n_bits} bits, not {snapshot.replica.n_bits}"
+            text = f"its codes have {index.n_bits} bits, not {snapshot.replica.n_bits}"
+            yield Finding(f"{path.name}: {text}", can_repair=True)
     except (OSError, OasisError) as error:
-        yield f"{path.name}: {error} (it is made anew from the catalog)"
+        text = f"{path.name}: {error} (it is made anew from the catalog)"
+        yield Finding(text, can_repair=True)
+
+
+def rebuild_copies(connection: sqlite3.Connection) -> None:
+    """Make postings and counts of classes anew from the items, and forget deletions.
+
+    Inside a transaction that also says that there is no index file. Raises `FormatError` where a
+    row of an item is damaged itself.
+    """
+    for table in ("postings", "deleted"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        connection.execute("DELETE FROM tallies WHERE name = ?", (table,))
+    connection.execute("UPDATE classes SET n = 0")
+    counts: Counter[int] = Counter()
+    first_key, members, at = 0, dict[int, list[int]](), 0
+    chunks: list[tuple[int, dict[int, list[int]]]] = []
+    for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
+        row = ItemRow(*values).check()
+        if row.round != at:
+            first_key, members, at = row.key, {}, row.round
+            chunks.append((first_key, members))
+        for number in label_numbers(row.labels):
+            members.setdefault(number, []).append(row.key - first_key)
+            counts[number] += 1
+    insert_rows(
+        connection,
+        "postings",
+        (
+            (number, first, np.array(offsets, dtype="<u4").tobytes())
+            for first, held in chunks
+            for number, offsets in held.items()
+        ),
+    )
+    connection.executemany(
+        "UPDATE classes SET n = ? WHERE number = ?", ((n, number) for number, n in counts.items())
+    )
 
 
 def _some(keys: list[int]) -> str:

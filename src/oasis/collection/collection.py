@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
-from oasis.collection.checks import findings
-from oasis.collection.files import LOCK_NAME, Files, WriterLock
+from oasis.collection.checks import Finding, findings
+from oasis.collection.commits import Head
+from oasis.collection.files import (
+    LOCK_NAME,
+    Files,
+    WriterLock,
+    check_progress,
+    read_progress,
+)
 from oasis.collection.intake import check_sequence, extract_items
 from oasis.collection.queries import ATTEMPTS, Queries
 from oasis.collection.records import Id, Rejected, check_id
-from oasis.collection.replica import LOCAL, check_address, recorded_address, settle
-from oasis.collection.setup import Setup
+from oasis.collection.replica import check_address, recorded_address, settle
+from oasis.collection.setup import (
+    Setup,
+    feature_widths,
+    has_learned,
+    label_space,
+    with_labels,
+)
+from oasis.collection.where import AllowLists
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.features.extractor import Extractor
@@ -27,6 +44,7 @@ from oasis.hashers.protocol import (
 )
 from oasis.items import Fields, Item, Reject, read_items, read_table, vector_widths
 from oasis.model import OASIS
+from oasis.store import recorded_checksum
 
 _CLOSING_SHARE = 64
 
@@ -70,9 +88,8 @@ class Collection(Queries):
         self._writer: Writer | None = None
         try:
             if lock is not None:
-                self._writer = Writer(
-                    catalog, Files(directory), setup, words, self._snapshot.replica
-                )
+                files = Files(directory, lock)
+                self._writer = Writer(catalog, files, setup, words, self._snapshot.replica)
             self._settle_extractor()
         except BaseException:
             self._snapshot.replica.close()
@@ -104,7 +121,8 @@ class Collection(Queries):
             left out, and another one is refused.
         model : OASIS, optional
             What a new collection learns with; ``OASIS(n_bits)`` if not given. It may have learned
-            already. Of a collection that exists it must have the same parameters.
+            already, and is stored with the first commit. Of a collection that exists it must have
+            the same parameters and have learned nothing, or be the one that it began with.
         extractor : Extractor, optional
             What makes features of raw items. It is recorded, and another one is refused.
         words : path-like, optional
@@ -168,35 +186,39 @@ class Collection(Queries):
         words: Any,
         address: str | None,
     ) -> Self:
+        files = Files(directory, lock)
+        if catalog.is_blank:
+            files.recover(Head())
+            _create(catalog, files, _checked(model, n_bits))
+            model = None  # it is the one recorded now
+        progress = read_progress(directory / LOCK_NAME)
         with catalog.reading() as connection:
+            head = catalog.head(connection)
             setup = Setup.read(catalog, connection)
             recorded = recorded_address(catalog, connection)
-        if setup is not None:
+        if model is None or not _is_stored(model, directory, head):
             setup.check_same(model, n_bits)
-            if address is not None and lock is not None:
-                settle(catalog, setup.n_bits, address)
-            elif address not in (None, recorded):
+        if lock is None:
+            check_progress(directory, head.commits, progress)
+            if address not in (None, recorded):
                 raise InputError(
                     f"the codes of this collection are searched at {recorded!r}, got index="
                     f"{address!r}; a reader cannot move them, leave it out"
                 )
-            return cls(directory, catalog, setup, lock, extractor, words)
-        if lock is None:
-            raise CollectionError(f"the collection at {directory} is only just being made")
-        model = _checked(model, n_bits)
-        setup = Setup.of(model)
-        settle(catalog, setup.n_bits, LOCAL if address is None else address)
-        with catalog.write():
-            setup.write(catalog)
-        store.disk.sync(directory)
-        store.disk.sync(directory.absolute().parent)
-        made = cls(directory, catalog, setup, lock, extractor, words)
-        if getattr(model, "state_", None) is not None and made._writer is not None:
-            made._snapshot = made._writer.adopt(made._snapshot, model)
-        return made
+        else:
+            files.recover(head)
+            if address is not None:
+                settle(catalog, setup.n_bits, address)
+        return cls(directory, catalog, setup, lock, extractor, words)
 
     def close(self) -> None:
-        """Make a checkpoint (see `checkpoint`) and close; a second call does nothing."""
+        """Make a checkpoint (see `checkpoint`) and close; a second call does nothing.
+
+        In a forked child nothing is written: the collection is its parent's.
+        """
+        if os.getpid() != self._pid:
+            self._closed = True
+            return
         with self._changing:
             if self._closed:
                 return
@@ -216,6 +238,9 @@ class Collection(Queries):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise CollectionError("a collection cannot be sent to another process; open it there")
 
     def __repr__(self) -> str:
         head = self._snapshot.head
@@ -405,16 +430,42 @@ class Collection(Queries):
                 raise NotFittedError(
                     "this collection has learned nothing yet; give the vectors with its model"
                 )
-            self._snapshot.model.state_.labels.add(vectors)
-            self._snapshot = writer.adopt(self._snapshot, self._snapshot.model)
+            model = self._snapshot.model
+            # a space of its own: nothing is changed before the commit
+            more = with_labels(model, label_space(model).with_words(vectors))
+            self._snapshot = writer.adopt(self._snapshot, more)
 
     # -- checking ------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """Read everything and return what is wrong with it, in words; an empty list: it is sound.
 
-        Cost: one pass over all files. A writer waits for it.
+        Every row is compared with its checksum, every table with its tally, model, journal and
+        index with theirs, postings and counts with the items. Cost: one pass over all files. A
+        writer waits for it.
         """
+        return [finding.text for finding in self._checked_findings()]
+
+    def repair(self) -> list[str]:
+        """Make anew what damage can be undone, and return what is wrong still, in words.
+
+        The index, the postings and the counts of classes are made from the items' rows; files that
+        no commit names are removed. Items, thumbnails, class names, rounds, the model and its
+        journal came from outside: only a backup has them.
+        """
+        self._check_writable()
+        found = self._checked_findings()
+        if any(finding.can_repair for finding in found):
+            with self._writing() as writer:
+                writer.repair(self._snapshot)
+                before, self._snapshot = self._snapshot, self._look(None)
+                if self._snapshot.replica is not before.replica:
+                    before.replica.close()
+                self._allow_lists = AllowLists(self._catalog)
+            self.checkpoint()
+        return self.check()
+
+    def _checked_findings(self) -> list[Finding]:
         with self._changing:
             self._check_open()
             found = self._findings()
@@ -425,7 +476,7 @@ class Collection(Queries):
                 found = self._findings()
             return found
 
-    def _findings(self) -> list[str]:
+    def _findings(self) -> list[Finding]:
         if self._follows:
             self._follow()
         with self._catalog.reading() as connection:
@@ -469,7 +520,7 @@ class Collection(Queries):
             self._extractor.check_same(recorded)
         elif (
             self._snapshot.model is not None
-            and (widths := self._snapshot.model.state_.widths) != self._extractor.n_features
+            and (widths := feature_widths(self._snapshot.model)) != self._extractor.n_features
         ):
             raise InputError(
                 f"this collection has features {widths}, this extractor makes "
@@ -510,6 +561,34 @@ def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
     if n_bits is not None and n_bits != started.n_bits:
         raise InputError(f"n_bits={n_bits}, but the model has n_bits={started.n_bits}")
     return started
+
+
+def _create(catalog: Catalog, files: Files, model: OASIS) -> None:
+    """Make a new collection, with all that its model has learned already, in one commit."""
+    files.begin(Head())
+    setup, head = Setup.of(model), Head(commits=1)
+    if has_learned(model):
+        head = files.write_model(replace(head, n_seen=model.n_seen_), model)
+    with catalog.create():
+        catalog.put_head(None, head)
+        setup.write(catalog)
+    store.disk.sync(files.directory)
+    store.disk.sync(files.directory.absolute().parent)
+    files.finish(head)
+
+
+def _is_stored(model: OASIS, directory: Path, head: Head) -> bool:
+    """Return whether a collection begins with just what this model has learned.
+
+    So a creation that was cut short can be repeated as it was.
+    """
+    if head.n_rounds or not head.model or not has_learned(model):
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / head.model_name
+        model.save(path)
+        found = recorded_checksum(path)
+    return found == (head.model_bytes, head.model_crc)
 
 
 def _make_directory(directory: Path) -> None:

@@ -1,7 +1,9 @@
 """What a commit is: the tables, the head row, a learned chunk, and the statements that write it.
 
-Format version 1. ``items`` holds one row per item that is not deleted; its key only grows and is
-never used again. ``crc`` covers the whole row. ``labels`` are numbers of classes, as text with
+Format version 2. Every row has a ``crc`` of its other columns (but a class's count, which is
+counted again), and ``tallies`` holds for every table the number of rows and the sum of their crcs:
+so a changed, lost or added row is found. ``items`` holds one row per item that is not deleted; its
+key only grows and is never used again. ``labels`` are numbers of classes, as text with
 commas. ``postings`` lists, per class and chunk, the items that had the class on arrival: offsets
 from ``first_key``, little-endian uint32. ``deleted`` keeps keys that readers and the index file
 still have to forget.
@@ -9,10 +11,12 @@ still have to forget.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +24,24 @@ import numpy.typing as npt
 from oasis.codes import Codes
 from oasis.collection.intake import Intake
 from oasis.collection.records import Id, Quality
+from oasis.errors import FormatError
 
 Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE head (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     commits INTEGER NOT NULL, next_key INTEGER NOT NULL, n_items INTEGER NOT NULL,
     n_seen INTEGER NOT NULL, n_rounds INTEGER NOT NULL,
     model INTEGER NOT NULL, model_bytes INTEGER NOT NULL, model_crc INTEGER NOT NULL,
     journal INTEGER NOT NULL, journal_bytes INTEGER NOT NULL, journal_entries INTEGER NOT NULL,
-    "index" INTEGER NOT NULL, index_commits INTEGER NOT NULL, index_key INTEGER NOT NULL
+    "index" INTEGER NOT NULL, index_commits INTEGER NOT NULL, index_key INTEGER NOT NULL,
+    crc INTEGER NOT NULL
 );
 CREATE TABLE items (
     key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, round INTEGER NOT NULL, code BLOB NOT NULL,
@@ -43,19 +49,22 @@ CREATE TABLE items (
 );
 CREATE TABLE classes (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n INTEGER NOT NULL,
-    round INTEGER NOT NULL
+    round INTEGER NOT NULL, crc INTEGER NOT NULL
 );
 CREATE TABLE postings (
     class INTEGER NOT NULL, first_key INTEGER NOT NULL, offsets BLOB NOT NULL,
-    PRIMARY KEY (class, first_key)
+    crc INTEGER NOT NULL, PRIMARY KEY (class, first_key)
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, n INTEGER NOT NULL,
     n_labelled INTEGER NOT NULL, "precision" REAL, chance REAL, seconds REAL NOT NULL,
-    bytes INTEGER NOT NULL
+    bytes INTEGER NOT NULL, crc INTEGER NOT NULL
 );
-CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL);
-CREATE TABLE deleted (key INTEGER PRIMARY KEY, commits INTEGER NOT NULL);
+CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE deleted (
+    key INTEGER PRIMARY KEY, commits INTEGER NOT NULL, crc INTEGER NOT NULL
+);
+CREATE TABLE tallies (name TEXT PRIMARY KEY, n INTEGER NOT NULL, crc INTEGER NOT NULL);
 """
 
 
@@ -104,6 +113,11 @@ class Head:
         return f"index-{self.index}.hamming"
 
     @property
+    def generation(self) -> int:
+        """The largest number of a file that this commit names; smaller ones were replaced."""
+        return max(self.model, self.journal, self.index)
+
+    @property
     def file_names(self) -> set[str]:
         """The files beside the catalog that this commit needs."""
         return {
@@ -129,16 +143,131 @@ def without_index_file(head: Head, commits: int, last_key: int) -> Head:
 HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
-def row_crc(
-    key: int, item: Id, number: int, code: bytes, labels: str | None, payload: str | None
-) -> int:
-    """Return the signed crc32 of everything in an item's row; 4 bytes where SQLite keeps it.
+CHECKED_COLUMNS = {
+    "items": "key, id, round, code, labels, payload",
+    "classes": "number, name, round",
+    "postings": "class, first_key, offsets",
+    "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
+    "thumbnails": "key, picture",
+    "deleted": "key, commits",
+    "meta": "name, value",
+}
+"""Tables whose rows are tallied, and the columns that ``crc`` covers."""
 
-    >>> row_crc(1, "a", 1, b"", None, None) == row_crc(1, "b", 1, b"", None, None)
-    False
+
+def row_crc(*values: Any) -> int:
+    """Return the signed crc32 of the values of a row; 4 bytes where SQLite keeps it.
+
+    >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
+    (False, False)
     """
-    text = repr((key, item, number, labels, payload)).encode()
-    return zlib.crc32(code, zlib.crc32(text)) - (1 << 31)
+    blobs = [value for value in values if isinstance(value, bytes)]
+    text = repr([len(value) if isinstance(value, bytes) else value for value in values])
+    crc = zlib.crc32(text.encode(errors="surrogatepass"), len(blobs))
+    for blob in blobs:
+        crc = zlib.crc32(blob, crc)
+    return crc - (1 << 31)
+
+
+class ItemRow(NamedTuple):
+    """An item's row in the catalog, as `ITEM_COLUMNS` selects it."""
+
+    key: int
+    id: Id
+    round: int
+    code: bytes
+    labels: str | None
+    payload: str | None
+    crc: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the row is as it was written."""
+        return row_crc(*self[:-1]) == self.crc
+
+    def check(self) -> ItemRow:
+        """Return the row, or raise `FormatError` where it is not as it was written."""
+        if not self.is_sound:
+            raise FormatError(
+                f"the item with key {self.key} is damaged: its row does not match its checksum; "
+                "'oasis check' lists all damage"
+            )
+        return self
+
+    def decoded_payload(self) -> dict[str, Any]:
+        return decoded_payload(self.payload)
+
+    def label_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of its classes; ``names`` are those of all classes, by number."""
+        try:
+            return tuple(names[number] for number in label_numbers(self.labels))
+        except (IndexError, ValueError) as error:
+            raise FormatError(
+                f"the item with key {self.key} is damaged: it has classes {self.labels!r}, of "
+                f"{len(names)} that have names"
+            ) from error
+
+
+ITEM_COLUMNS = CHECKED_COLUMNS["items"] + ", crc"
+
+
+def decoded_payload(text: str | None) -> dict[str, Any]:
+    """Return the payload of a row, or raise `FormatError` where it cannot be read."""
+    try:
+        payload: dict[str, Any] = json.loads(text) if text else {}
+    except (TypeError, ValueError) as error:
+        raise FormatError(
+            f"a payload in the catalog is damaged: {error}; 'oasis check' lists all damage"
+        ) from error
+    return payload
+
+
+def tally(connection: sqlite3.Connection, table: str, n: int, crc: int) -> None:
+    """Count rows that come (n > 0) or go (n < 0), and the sum of their crcs."""
+    connection.execute(
+        "INSERT INTO tallies VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET n = n + excluded.n, crc = crc + excluded.crc",
+        (table, n, crc),
+    )
+
+
+def insert_rows(
+    connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """Insert rows, given by their checked columns, with their crcs; and tally them."""
+    n = total = 0
+
+    def with_crc() -> Iterator[tuple[Any, ...]]:
+        nonlocal n, total
+        for row in rows:
+            crc = row_crc(*row)
+            n, total = n + 1, total + crc
+            yield (*row, crc)
+
+    columns = CHECKED_COLUMNS[table]
+    marks = ",".join("?" * (columns.count(",") + 2))
+    connection.executemany(
+        f"INSERT INTO {table} ({columns}, crc) VALUES ({marks})",  # noqa: S608
+        with_crc(),
+    )
+    tally(connection, table, n, total)
+
+
+def delete_rows(
+    connection: sqlite3.Connection, table: str, condition: str, values: Sequence[tuple[Any, ...]]
+) -> None:
+    """Delete the rows that meet a condition, for each of the values; and tally them."""
+    rows = total = 0
+    for each in values:
+        n, crc = connection.execute(
+            f"SELECT count(*), coalesce(sum(crc), 0) FROM {table} WHERE {condition}",  # noqa: S608
+            each,
+        ).fetchone()
+        if n:
+            connection.execute(f"DELETE FROM {table} WHERE {condition}", each)  # noqa: S608
+            rows, total = rows + n, total + crc
+    if rows:
+        tally(connection, table, -rows, -total)
 
 
 def label_text(numbers: list[int]) -> str | None:
@@ -199,34 +328,41 @@ def insert_chunk(
     packed = chunk.codes.tobytes()
     codes = [packed[at : at + width] for at in range(0, len(packed), width)]
     intake, keys = chunk.intake, range(chunk.first_key, chunk.first_key + len(labels))
-    connection.executemany(
-        "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)",
+    insert_rows(
+        connection,
+        "items",
         (
-            (key, item, chunk.number, code, text, payload, crc)
+            (key, item, chunk.number, code, text, payload)
             for key, item, code, text, payload in zip(
                 keys, intake.ids, codes, labels, intake.payloads, strict=True
             )
-            for crc in (row_crc(key, item, chunk.number, code, text, payload),)
         ),
     )
     new = list(numbers)[len(classes) :]
     connection.executemany(
-        "INSERT INTO classes VALUES (?, ?, 0, ?)",
-        ((numbers[name], name, chunk.number) for name in new),
+        "INSERT INTO classes VALUES (?, ?, 0, ?, ?)",
+        (
+            (numbers[name], name, chunk.number, row_crc(numbers[name], name, chunk.number))
+            for name in new
+        ),
     )
+    crcs = sum(row_crc(numbers[name], name, chunk.number) for name in new)
+    tally(connection, "classes", len(new), crcs)
     connection.executemany(
         "UPDATE classes SET n = n + ? WHERE number = ?",
         ((len(rows), number) for number, rows in members.items()),
     )
-    connection.executemany(
-        "INSERT INTO postings VALUES (?, ?, ?)",
+    insert_rows(
+        connection,
+        "postings",
         (
             (number, chunk.first_key, np.array(rows, dtype="<u4").tobytes())
             for number, rows in members.items()
         ),
     )
-    connection.executemany(
-        "INSERT INTO thumbnails VALUES (?, ?)",
+    insert_rows(
+        connection,
+        "thumbnails",
         (
             (key, picture)
             for key, picture in zip(keys, intake.thumbnails, strict=True)
@@ -247,10 +383,8 @@ def insert_round(
     """Insert what is kept of the round itself."""
     precision, chance = (None, None) if quality is None else quality
     n_labelled = sum(bool(names) for names in chunk.labels)
-    connection.execute(
-        "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (chunk.number, time, len(chunk.labels), n_labelled, precision, chance, seconds, n_bytes),
-    )
+    row = (chunk.number, time, len(chunk.labels), n_labelled, precision, chance, seconds, n_bytes)
+    insert_rows(connection, "rounds", [row])
 
 
 def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) -> None:
@@ -261,9 +395,9 @@ def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) 
         for number in label_numbers(text):
             lost[number] = lost.get(number, 0) + 1
     one_each = [(key,) for key in keys]
-    connection.executemany("DELETE FROM items WHERE key = ?", one_each)
-    connection.executemany("DELETE FROM thumbnails WHERE key = ?", one_each)
-    connection.executemany("INSERT INTO deleted VALUES (?, ?)", ((key, commits) for key in keys))
+    delete_rows(connection, "items", "key = ?", one_each)
+    delete_rows(connection, "thumbnails", "key = ?", one_each)
+    insert_rows(connection, "deleted", ((key, commits) for key in keys))
     connection.executemany(
         "UPDATE classes SET n = n - ? WHERE number = ?",
         ((n, number) for number, n in lost.items()),

@@ -21,7 +21,6 @@ of threads); elsewhere it agrees to rounding. Stored codes do not depend on it.
 from __future__ import annotations
 
 import contextlib
-import copy
 import fcntl
 import json
 import os
@@ -31,69 +30,156 @@ import time
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
-import safetensors
 import safetensors.numpy
 
 from oasis import store
 from oasis.arrays import Matrix, is_sparse
 from oasis.collection.commits import Head
-from oasis.errors import FormatError, LockedError, OasisError, StorageError
+from oasis.collection.setup import label_space, with_labels
+from oasis.errors import CollectionError, FormatError, LockedError, OasisError
 from oasis.index import HammingIndex
-from oasis.labels import LabelSpace
 from oasis.model import OASIS
 
 _PAUSE = 0.02
 
 
+class Progress(NamedTuple):
+    """How far writers have come: the numbers of the last commits begun, and finished.
+
+    A commit is noted here as begun, durably, before any of its files is written, and as finished
+    after it. So a catalog that is older than this, because its -wal file was not copied with it or
+    because it was emptied, is known from one whose last change a crash has cut short.
+    """
+
+    begun: int
+    finished: int
+
+
 class WriterLock:
     """A lock on a file that the kernel lets go when its holder dies, however it dies.
 
-    The file itself stays: it holds the number of the process that locked it last, for messages
-    alone. Two locks exclude each other within one process too.
+    The file itself stays. It holds the number of the process that locked it last, for messages
+    alone, and the `Progress`. Two locks exclude each other within one process too. A lock belongs
+    to the process that took it: a forked child closes its copy.
 
     Parameters
     ----------
     path : Path
-        Created where it is missing.
+        Created where it is missing; a link is not followed.
     timeout : float
         Seconds to wait for another writer to finish; 0 tries once.
+
+    Attributes
+    ----------
+    progress : Progress or None
+        None where the file is new, or what it held cannot be read.
     """
 
     def __init__(self, path: Path, timeout: float = 0.0) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._path, self._pid = path, os.getpid()
         deadline = time.monotonic() + timeout
+        self._descriptor = -1
         try:
             while not self._try():
                 if time.monotonic() >= deadline:
-                    holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+                    holder = path.read_bytes()[:20].decode(errors="replace").strip()
                     raise LockedError(
                         f"{path.parent} is being written by another writer (process "
                         f"{holder or 'unknown'}); wait for it with timeout=seconds, or open it "
                         "with readonly=True"
                     )
                 time.sleep(_PAUSE)
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            self.progress = read_progress(path)
+            self._note(durable=False)
         except BaseException:
-            os.close(self._descriptor)
+            self.release()
             raise
+        _LOCKS.add(self)
 
     def _try(self) -> bool:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, 0o666)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.release()
             return False
-        return True
+        if self._is_there():
+            return True
+        self.release()  # somebody has removed the file meanwhile
+        return False
+
+    def _is_there(self) -> bool:
+        try:
+            found = self._path.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self._descriptor))
+
+    def check(self) -> None:
+        """Raise unless this process, and nobody else, may write."""
+        if os.getpid() != self._pid or self._descriptor < 0:
+            raise CollectionError(
+                f"process {self._pid} opened {self._path.parent} for writing, before it forked "
+                "this one; open it again in this process"
+            )
+        if not self._is_there():
+            raise CollectionError(
+                f"{self._path} was removed or replaced under the writer, so another one may have "
+                "begun; nothing was changed: close the collection and open it again"
+            )
+
+    def begin(self, commit: int) -> None:
+        """Note, durably, that a commit is begun."""
+        self.check()
+        self.progress = Progress(commit, self.progress.finished if self.progress else 0)
+        self._note(durable=True)
+
+    def finish(self, commit: int) -> None:
+        """Note that a commit is there; should that not come to the disk, nothing is lost."""
+        self.progress = Progress(commit, commit)
+        with contextlib.suppress(OSError):
+            self._note(durable=False)
+
+    def _note(self, *, durable: bool) -> None:
+        begun, finished = self.progress or (-1, -1)
+        record = f"{self._pid:<20}\n{begun:<20}\n{finished:<20}\n"
+        store.disk.write(self._path, 0, record.encode())
+        if durable:
+            store.disk.sync(self._path)
 
     def release(self) -> None:
-        """Let the next writer in; a second call does nothing."""
+        """Let the next writer in; a second call does nothing, nor does one in a forked child."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+_LOCKS: WeakSet[WriterLock] = WeakSet()
+
+
+def _close_copies() -> None:
+    """Close the descriptors that a fork has copied, or the child would go on holding the locks."""
+    for lock in list(_LOCKS):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+def read_progress(path: Path) -> Progress | None:
+    """Return what a lock file says of the commits begun and finished; None if it says nothing."""
+    try:
+        lines = path.read_bytes().decode("ascii").split("\n")
+        begun, finished = int(lines[1]), int(lines[2])
+    except (OSError, ValueError, IndexError):
+        return None
+    return Progress(begun, finished) if len(lines) == 4 and finished >= 0 else None
 
 
 _HEADER = struct.Struct("<8sQI")
@@ -115,7 +201,7 @@ class Entry:
     ) -> Entry:
         """Return the entry of a chunk that led from one model to another."""
         known = len(before.classes_)
-        rows = after.state_.labels.state()[1]["rows"][known:]
+        rows = label_space(after).word_vectors[known:]
         return cls(X, labels, after.classes_[known:], rows)
 
     def replay(self, model: OASIS) -> OASIS:
@@ -123,11 +209,10 @@ class Entry:
 
         New classes get the vectors they had on arrival: no source of words is asked.
         """
-        learned = copy.copy(model)
+        labels = label_space(model)
         if self.new_classes:
-            labels = _with_classes(model.state_.labels, self.new_classes, self.new_rows)
-            learned.state_ = replace(model.state_, labels=labels)
-        return learned.partial_fit(self.X, self.labels)
+            labels = labels.with_classes(self.new_classes, self.new_rows)
+        return with_labels(model, labels).partial_fit(self.X, self.labels)
 
     def to_bytes(self) -> bytes:
         """Return the entry as it stands in the file."""
@@ -208,14 +293,6 @@ def replay(model: OASIS, path: Path, start: int, stop: int) -> OASIS:
     return model
 
 
-def _with_classes(
-    space: LabelSpace, names: tuple[str, ...], rows: npt.NDArray[np.float64]
-) -> LabelSpace:
-    facts, arrays = space.state()
-    facts = facts | {"names": [*facts["names"], *names]}
-    return LabelSpace.from_state(facts, arrays | {"rows": np.vstack([arrays["rows"], rows])})
-
-
 LOCK_NAME = "writer.lock"
 
 _GENERATION = re.compile(r"(?:model|journal|index)-(\d+)\.\w+")
@@ -229,20 +306,17 @@ class Files:
     fate is unknown, finds what it named.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lock: WriterLock | None = None) -> None:
         self.directory = directory
-        matches = (_GENERATION.fullmatch(path.name) for path in directory.iterdir())
-        self._last = max((int(match[1]) for match in matches if match), default=0)
+        self._lock = lock
+        self._last = 0
 
     def write_model(self, head: Head, model: OASIS) -> Head:
         """Write the whole model; the head that names it needs no journal."""
         new = replace(head, model=self._next(), journal=0, journal_bytes=0, journal_entries=0)
         path = self.directory / new.model_name
-        try:
-            model.save(path)
-        except safetensors.SafetensorError as error:  # its way to say that a write failed
-            raise StorageError(f"{path} cannot be written: {error}; nothing was changed") from error
-        n_bytes, crc = store.checksum(path)
+        model.save(path)
+        n_bytes, crc = store.recorded_checksum(path)
         return replace(new, model_bytes=n_bytes, model_crc=crc)
 
     def append_entry(self, head: Head, entry: Entry) -> Head:
@@ -267,9 +341,45 @@ class Files:
         index.save(self.directory / new.index_name)
         return new
 
+    def begin(self, head: Head) -> None:
+        """Note that the commit after ``head`` is begun; raise unless this process may write."""
+        if self._lock is not None:
+            self._lock.begin(head.commits + 1)
+
+    def finish(self, head: Head) -> None:
+        """Note that the commit of ``head`` is there."""
+        if self._lock is not None:
+            self._lock.finish(head.commits)
+
+    def recover(self, head: Head) -> None:
+        """Remove what a crash has left, after making sure that it was a crash.
+
+        Raises
+        ------
+        FormatError
+            The catalog is older than the files beside it; nothing is removed.
+        """
+        progress = None if self._lock is None else self._lock.progress
+        check_progress(self.directory, head.commits, progress)
+        if progress is None or progress.begun != head.commits + 1:
+            newer = [name for name in self.left_over(head) if _number(name) > head.generation]
+            journal = self.directory / head.journal_name
+            if head.journal and journal.is_file() and journal.stat().st_size > head.journal_bytes:
+                newer.append(journal.name)
+            if newer:
+                raise FormatError(
+                    f"{self.directory} holds {newer[0]}, which is newer than commit {head.commits} "
+                    "of its catalog: the catalog is an older copy, or was copied without its -wal "
+                    "file. Nothing was removed. Put the right catalog back, or restore a backup; "
+                    f"only if there is none, move {newer[0]} away"
+                )
+        self.sweep(head)
+
     def tidy(self, head: Head) -> None:
         """Sweep if that can be done; where it cannot, the next commit or opening tries again."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, CollectionError):
+            if self._lock is not None:
+                self._lock.check()
             self.sweep(head)
 
     def sweep(self, head: Head) -> None:
@@ -302,5 +412,23 @@ class Files:
         return kinds
 
     def _next(self) -> int:
-        self._last += 1
+        taken = (_number(path.name) for path in self.directory.iterdir())
+        self._last = max(self._last, *taken, 0) + 1
         return self._last
+
+
+def _number(name: str) -> int:
+    """Return the generation of a file; 0 for one that is no generation."""
+    match = _GENERATION.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def check_progress(directory: Path, commits: int, progress: Progress | None) -> None:
+    """Raise where the catalog, which shows so many commits, is older than the writers' progress."""
+    if progress is not None and (progress.finished > commits or progress.begun > commits + 1):
+        raise FormatError(
+            f"{directory} is damaged: its catalog shows commit {commits}, but commit "
+            f"{max(progress)} was made. The catalog was emptied, or copied without its -wal file, "
+            "or an older one was put in its place. Nothing was changed. Put the right one back, or "
+            f"restore a backup; to go on with commit {commits}, remove {LOCK_NAME}"
+        )

@@ -74,6 +74,9 @@ class Replica(Protocol):
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Make it hold what is committed, after whatever has ended the last writer."""
 
+    def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
+        """Compare all keys and codes with the catalog, and make them the same."""
+
     def follow(
         self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
     ) -> None:
@@ -159,26 +162,13 @@ class LocalReplica:
 
         Cost: the items that the index file does not have; the file itself is mapped.
         """
-        index, last = HammingIndex(n_bits), 0
         if head.index:
             try:
-                index = HammingIndex.open(directory / head.index_name)
-                if index.n_bits != n_bits:
-                    raise FormatError(f"its codes have {index.n_bits} bits, expected {n_bits}")
-                index.remove(catalog.deleted(connection, head.index_commits, head.index_key))
-                last = head.index_key
-            except (FormatError, InputError, FileNotFoundError) as error:
-                # it is a copy of what the catalog holds, so it can be done without
+                # the file is a copy of what the catalog holds, so it can be done without
+                return cls(_indexed(catalog, connection, directory / head.index_name, head, n_bits))
+            except (FormatError, InputError) as error:
                 _LOG.warning("%s is passed over: %s", head.index_name, error)
-                index, last = HammingIndex(n_bits), 0
-        for keys, codes in catalog.codes(connection, last, n_bits):
-            index.add(codes, keys)
-        if len(index) != head.n_items:
-            raise FormatError(
-                f"{catalog.path} is damaged: it has {len(index)} items, its head says "
-                f"{head.n_items}"
-            )
-        return cls(index)
+        return cls(_indexed(catalog, connection, None, head, n_bits))
 
     def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
         """Search all that memory has; beyond the caller's commit that is what came since."""
@@ -192,6 +182,9 @@ class LocalReplica:
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Nothing to do: it was made from what is committed."""
+
+    def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
+        """Nothing to do: without an index file it is made from the items' rows on loading."""
 
     def follow(
         self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
@@ -230,6 +223,25 @@ class LocalReplica:
 
     def close(self) -> None:
         """Nothing to do: memory goes with its last user."""
+
+
+def _indexed(
+    catalog: Catalog, connection: sqlite3.Connection, path: Path | None, head: Head, n_bits: int
+) -> HammingIndex:
+    """Return the codes that the connection sees: of the index file, if any, and of later rows."""
+    index, last = HammingIndex(n_bits), 0
+    if path is not None:
+        index, last = HammingIndex.open(path), head.index_key
+        if index.n_bits != n_bits:
+            raise FormatError(f"its codes have {index.n_bits} bits, expected {n_bits}")
+        index.remove(catalog.deleted(connection, head.index_commits, last))
+    for keys, codes in catalog.codes(connection, last, n_bits):
+        index.add(codes, keys)
+    if len(index) != head.n_items:
+        raise FormatError(
+            f"{catalog.path} is damaged: it has {len(index)} items, its head says {head.n_items}"
+        )
+    return index
 
 
 _ADDRESS = "index"
@@ -299,7 +311,7 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
         head.commits + 1,
         0 if address == LOCAL else head.next_key - 1,
     )
-    with catalog.write():
+    with catalog.write(head):
         catalog.put_meta(_ADDRESS, address)
         catalog.put_head(head, new)
 

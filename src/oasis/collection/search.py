@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -12,11 +11,11 @@ import numpy.typing as npt
 
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Keys, label_numbers
+from oasis.collection.commits import ITEM_COLUMNS, ItemRow, Keys
 from oasis.collection.records import Hit, Mode
 from oasis.collection.snapshot import Snapshot
 from oasis.collection.where import AllowLists, Filter
-from oasis.errors import CollectionError, InputError, TooLargeError
+from oasis.errors import CollectionError, FormatError, InputError, TooLargeError
 
 MAX_HITS = 1_000_000
 """Most hits, skipped ones included, that one query may ask for."""
@@ -66,13 +65,6 @@ class Question(NamedTuple):
             raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
         parsed = None if where is None or where == {} else Filter.of(where)
         return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
-
-
-class _Row(NamedTuple):
-    id: Any
-    payload: str | None
-    labels: str | None
-    code: bytes
 
 
 class _Found(NamedTuple):
@@ -128,7 +120,7 @@ def answer(
     ]
 
 
-_Chosen: TypeAlias = tuple[_Found, dict[int, _Row], list[list[int]]]
+_Chosen: TypeAlias = tuple[_Found, dict[int, ItemRow], list[list[int]]]
 """Answers of the index, rows by key, and per query the positions of its hits among the answers."""
 
 
@@ -226,7 +218,9 @@ def _filtered(
         passing = {
             key
             for key, row in rows.items()
-            if where.matches(_payload(row), _labels(snapshot, row) if where.labels else ())
+            if where.matches(
+                row.decoded_payload(), row.label_names(snapshot.classes) if where.labels else ()
+            )
         }
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]
         if all(len(hits) >= wanted for hits in lists):
@@ -242,18 +236,18 @@ def _fetch(
     keys: npt.NDArray[np.int64],
     payload: bool,
     max_bytes: int | None,
-) -> dict[int, _Row] | None:
+) -> dict[int, ItemRow] | None:
     """Return the rows of the keys that are items of the snapshot's commit, and still there.
 
     None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
     have been searched with the code of a chunk that failed, and belong to another one by now.
     """
-    columns = f"key, id, {'payload' if payload else 'NULL'}, labels, code"
+    columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
     wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < snapshot.head.next_key)]).tolist()
-    found: dict[int, _Row] = {}
+    found: dict[int, ItemRow] = {}
     n_bytes = 0
-    for key, *values in catalog.rows(connection, columns, wanted):
-        row = found[key] = _Row(*values)
+    for values in catalog.rows(connection, columns, wanted):
+        row = found[values[0]] = ItemRow(*values)
         n_bytes += len(row.payload or "")
         if max_bytes is not None and n_bytes > max_bytes:
             return None
@@ -267,15 +261,11 @@ def _too_much(max_bytes: int | None) -> TooLargeError:
     )
 
 
-def _payload(row: _Row) -> dict[str, Any]:
-    payload: dict[str, Any] = json.loads(row.payload) if row.payload else {}
-    return payload
-
-
-def _labels(snapshot: Snapshot, row: _Row) -> tuple[str, ...]:
-    return tuple(snapshot.classes[number] for number in label_numbers(row.labels))
-
-
-def _hit(snapshot: Snapshot, row: _Row, score: float, query: int, payload: bool) -> Hit:
+def _hit(snapshot: Snapshot, row: ItemRow, score: float, query: int, payload: bool) -> Hit:
+    if payload:
+        row.check()
+    elif not isinstance(row.code, bytes):  # without its payload a row cannot be compared
+        raise FormatError(f"the item with key {row.key} is damaged: its code is no blob")
     distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
-    return Hit(row.id, score, distance, _payload(row) if payload else {}, _labels(snapshot, row))
+    labels = row.label_names(snapshot.classes)
+    return Hit(row.id, score, distance, row.decoded_payload() if payload else {}, labels)

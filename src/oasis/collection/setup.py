@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sqlite3
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,11 +79,9 @@ class Setup:
         catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
 
     @classmethod
-    def read(cls, catalog: Catalog, connection: sqlite3.Connection) -> Setup | None:
-        """Return what is recorded; None where a crash came before the record."""
+    def read(cls, catalog: Catalog, connection: sqlite3.Connection) -> Setup:
+        """Return what is recorded."""
         parameters = catalog.meta(connection, "parameters")
-        if parameters is None:
-            return None
         try:
             arrays = safetensors.numpy.load(catalog.meta(connection, "label_arrays"))
             labels = json.loads(catalog.meta(connection, "labels"))
@@ -101,7 +100,7 @@ class Setup:
             )
         if model is None:
             return
-        if getattr(model, "state_", None) is not None:
+        if has_learned(model):
             raise CollectionError(
                 "a model that has learned can start a new collection only; leave it out to go on "
                 "with the one that is stored"
@@ -128,3 +127,40 @@ class Setup:
         for name in sorted(self.arrays):
             value = zlib.crc32(np.ascontiguousarray(self.arrays[name]).tobytes(), value)
         return value
+
+
+# -- what is asked of a model that has learned -----------------------------------------------------
+
+
+def has_learned(model: OASIS) -> bool:
+    return getattr(model, "state_", None) is not None
+
+
+def feature_widths(model: OASIS | None) -> dict[str, int] | None:
+    """Return modality name -> number of features; None while nothing is learned."""
+    return None if model is None else dict(model.state_.widths)
+
+
+def label_space(model: OASIS) -> LabelSpace:
+    """Return the classes and their vectors."""
+    return model.state_.labels
+
+
+def with_labels(model: OASIS, labels: LabelSpace) -> OASIS:
+    """Return a model that has learned the same, with another label space."""
+    made = copy.copy(model)
+    made.state_ = replace(model.state_, labels=labels)
+    return made
+
+
+def with_seen(model: OASIS, n_seen: int) -> OASIS:
+    """Return the model with this count of samples, as some are coded but not learned from."""
+    counted = copy.copy(model)
+    counted.state_ = replace(model.state_, n_seen=n_seen)
+    return counted
+
+
+def prepared(model: OASIS) -> OASIS:
+    """Return the model with its hash function made, or the first search would make it."""
+    model.hash_function()
+    return model

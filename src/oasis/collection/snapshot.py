@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import sqlite3
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from oasis.collection.catalog import Catalog
 from oasis.collection.commits import Head
 from oasis.collection.files import replay
 from oasis.collection.replica import Replica, open_replica
+from oasis.collection.setup import with_seen
 from oasis.errors import FormatError
 from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS
-from oasis.store import checksum
+from oasis.store import recorded_checksum
 
 
 class VanishedError(FormatError):
@@ -99,22 +99,15 @@ def follow(
     return Snapshot(head, model, snapshot.replica, snapshot.classes)
 
 
-def with_seen(model: OASIS, n_seen: int) -> OASIS:
-    """Return the model with this count of samples, as some are coded but not learned from."""
-    counted = copy.copy(model)
-    counted.state_ = replace(model.state_, n_seen=n_seen)
-    return counted
-
-
 def _load_model(directory: Path, head: Head, words: Any) -> OASIS:
     path = directory / head.model_name
     try:
-        found = checksum(path)
+        if recorded_checksum(path) != (head.model_bytes, head.model_crc):
+            raise FormatError(f"{path} is not the file that the catalog names, or is damaged")
+        model = OASIS.load(path, words)
     except FileNotFoundError as error:
         raise VanishedError(f"{path} is missing") from error
-    if found != (head.model_bytes, head.model_crc):
-        raise FormatError(f"{path} is damaged: its length or checksum does not match the catalog")
-    return _replayed(OASIS.load(path, words), directory, head, 0)
+    return _replayed(model, directory, head, 0)
 
 
 def _replayed(model: OASIS, directory: Path, head: Head, start: int) -> OASIS:

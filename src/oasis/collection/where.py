@@ -33,8 +33,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Keys
-from oasis.errors import InputError
+from oasis.collection.commits import Keys, decoded_payload
+from oasis.collection.records import utf8
+from oasis.errors import FormatError, InputError
 
 LABELS = "$labels"
 """The field that stands for an item's labels."""
@@ -176,6 +177,7 @@ def _scalar(name: str, value: Any) -> Scalar:
 def _label(condition: Any) -> str:
     match condition:
         case {"has": str(name), **rest} if not rest:
+            utf8(name, "the class of a filter")
             return name
     raise InputError(
         f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}}, got {condition!r}"
@@ -309,10 +311,17 @@ class _Verdicts(dict[str | None, bool]):
         self._condition = condition
 
     def __missing__(self, text: str) -> bool:
-        verdict = self._condition.holds(json.loads(text))
+        verdict = self._condition.holds(_decoded(text))
         if len(self) < _VERDICTS:
             self[text] = verdict
         return verdict
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"a payload in the catalog is damaged: {error}") from error
 
 
 def _judged(
@@ -320,7 +329,7 @@ def _judged(
 ) -> Keys:
     """Return the keys of the rows whose payload meets every condition."""
     where = Filter(fields, ())
-    passed = [key for key, text in rows if text and where.matches(json.loads(text), ())]
+    passed = [key for key, text in rows if text and where.matches(decoded_payload(text), ())]
     return np.array(passed, dtype=np.int64)
 
 

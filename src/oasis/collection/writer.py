@@ -18,14 +18,22 @@ from typing import Any
 import numpy as np
 
 from oasis.collection.catalog import Catalog, translated
-from oasis.collection.commits import Head, NewChunk, delete_items, insert_chunk, insert_round
+from oasis.collection.checks import rebuild_copies
+from oasis.collection.commits import (
+    Head,
+    NewChunk,
+    delete_items,
+    insert_chunk,
+    insert_round,
+    without_index_file,
+)
 from oasis.collection.files import Entry, Files
 from oasis.collection.intake import check_intake
 from oasis.collection.quality import QualityMeter
-from oasis.collection.records import Id
+from oasis.collection.records import Id, utf8
 from oasis.collection.replica import Replica
-from oasis.collection.setup import Setup
-from oasis.collection.snapshot import Snapshot, with_seen
+from oasis.collection.setup import Setup, feature_widths, prepared, with_seen
+from oasis.collection.snapshot import Snapshot
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
     Chunk,
@@ -71,16 +79,15 @@ class Writer:
             n_deleted = connection.execute("SELECT count(*) FROM deleted").fetchone()[0]
             replica.repair(catalog, connection, head)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
-        files.sweep(head)
 
     def adopt(self, snapshot: Snapshot, model: OASIS) -> Snapshot:
-        """Make a model that has learned elsewhere, or learned new words, the one to go on with."""
-        head = replace(snapshot.head, commits=snapshot.head.commits + 1, n_seen=model.n_seen_)
+        """Make a model that knows more words the one to go on with."""
+        head = replace(snapshot.head, commits=snapshot.head.commits + 1)
         with self._changing(snapshot) as change:
             change.head = self._files.write_model(head, model)
-            with self._catalog.write():
+            with self._catalog.write(snapshot.head):
                 self._catalog.put_head(snapshot.head, change.head)
-            return self._publish(snapshot, change.head, copy.copy(model))
+            return self._publish(snapshot, change.head, model)
 
     def ingest(
         self,
@@ -93,8 +100,10 @@ class Writer:
     ) -> Snapshot:
         """Learn a chunk and store its items."""
         began, head = time.perf_counter(), snapshot.head
-        chunk = check_chunk(X, y, None if snapshot.model is None else snapshot.model.state_.widths)
+        chunk = check_chunk(X, y, feature_widths(snapshot.model))
         intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails)
+        for name in {name for names in chunk.labels for name in names}:
+            utf8(name, f"the class name {name!r}")
         self._refuse_known(intake.ids)
         quality = self._meter.measure(snapshot, chunk.X, chunk.labels)
         model = (
@@ -115,7 +124,7 @@ class Writer:
             )
             self._write_files(snapshot, change, chunk, model)
             snapshot.replica.before_commit(self._catalog, head, new_chunk)
-            with self._catalog.write() as connection:
+            with self._catalog.write(head) as connection:
                 new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
                 seconds = time.perf_counter() - began
                 n_bytes = _bytes_written(head, change.head)
@@ -139,7 +148,7 @@ class Writer:
         head = snapshot.head
         with self._changing(snapshot) as change:
             change.head = replace(head, commits=head.commits + 1, n_items=head.n_items - len(keys))
-            with self._catalog.write() as connection:
+            with self._catalog.write(head) as connection:
                 delete_items(connection, keys, change.head.commits)
                 self._catalog.put_head(head, change.head)
             snapshot.replica.forget(np.array(keys, dtype=np.int64))
@@ -161,11 +170,31 @@ class Writer:
                 change.head = snapshot.replica.checkpoint(
                     self._catalog, self._files, change.head, head
                 )
-            with self._catalog.write():
+            with self._catalog.write(head):
                 self._catalog.put_head(head, change.head)
             if change.head.index_commits > head.index_commits:
                 self._changed = 0
             return self._publish(snapshot, change.head, snapshot.model)
+
+    def repair(self, snapshot: Snapshot) -> None:
+        """Make anew what can be made from the items' rows; the snapshot is to be loaded again.
+
+        Postings, counts of classes, the list of deletions and the index; files that no commit
+        names go.
+        """
+        head = snapshot.head
+        with self._changing(snapshot) as change:
+            if not snapshot.replica.is_local:
+                with self._catalog.reading() as connection:
+                    snapshot.replica.reconcile(self._catalog, connection)
+            commits = head.commits + 1
+            last_key = 0 if snapshot.replica.is_local else head.next_key - 1
+            change.head = without_index_file(replace(head, commits=commits), commits, last_key)
+            with self._catalog.write(head) as connection:
+                rebuild_copies(connection)
+                self._catalog.put_head(head, change.head)
+            self._changed = change.head.next_key
+            self._publish(snapshot, change.head, snapshot.model)
 
     def record(self, name: str, value: str) -> None:
         """Keep a fact about the collection."""
@@ -218,10 +247,10 @@ class Writer:
             return True
 
     def _publish(self, snapshot: Snapshot, head: Head, model: OASIS | None) -> Snapshot:
-        if model is not None:
-            # made once a state, and here, or the first search after the commit would do it
-            model.hash_function()
-        new = Snapshot(head, model, snapshot.replica, snapshot.classes)
+        new = Snapshot(
+            head, None if model is None else prepared(model), snapshot.replica, snapshot.classes
+        )
+        self._files.finish(head)
         self._files.tidy(head)
         return new
 
@@ -231,6 +260,7 @@ class Writer:
         change, changed = _Change(snapshot.head), self._changed
         try:
             with translated(self._files.directory):
+                self._files.begin(snapshot.head)
                 yield change
         except BaseException:
             if self._committed(snapshot):

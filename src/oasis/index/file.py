@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.errors import FormatError, NewerVersionError
+from oasis.errors import FormatError, MissingFileError, NewerVersionError
 from oasis.index.engine.compact import CompactIndex
 from oasis.store import replacing
 
@@ -91,7 +91,11 @@ def save(compact: CompactIndex, path: Path) -> None:
 def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
     """Map a file and return its arrays; see `HammingIndex.open`."""
     path = Path(path)
-    with path.open("rb") as source:
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError as error:
+        raise MissingFileError(f"there is no index file at {path}") from error
+    with opened as source:
         size = os.fstat(source.fileno()).st_size
         if size < HEADER:
             raise FormatError(

@@ -137,6 +137,12 @@ class GivenWords(WordSource):
             new[name] = checked
         self._vectors.update(new)
 
+    def __copy__(self) -> GivenWords:
+        """Return a source of its own with the same vectors."""
+        made = GivenWords({})
+        made._vectors = dict(self._vectors)
+        return made
+
     def vectors(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         words = {name: (name,) if name in self._vectors else split_name(name) for name in names}
         way_out = "add its vector with LabelSpace.add"

@@ -14,7 +14,8 @@ rounds is extended for new classes by zero columns at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -330,6 +331,43 @@ class LabelSpace:
                 f"this label space {what}; vectors can be added only to one made from a mapping"
             )
         self._source.add(vectors)
+
+    def with_words(self, vectors: Mapping[str, Any]) -> LabelSpace:
+        """Return a space that has more given vectors, see `add`; this one is not changed.
+
+        >>> space = LabelSpace({"sky": [1.0, 0.0]})
+        >>> space.with_words({"sea": [0.6, 0.8]})
+        <LabelSpace words=<2 given vectors> axes=0.0, 0 classes>
+        >>> space
+        <LabelSpace words=<1 given vectors> axes=0.0, 0 classes>
+        """
+        source = copy.copy(self._source)
+        space = LabelSpace._made(source, self.axes, self.names, self._rows)
+        space.add(vectors)
+        return space
+
+    @property
+    def word_vectors(self) -> npt.NDArray[np.float64]:
+        """The word vectors of the classes, as they arrived, (c, width)."""
+        return self._rows
+
+    def with_classes(self, names: Sequence[str], rows: npt.NDArray[np.float64]) -> LabelSpace:
+        """Return the space grown by classes whose word vectors are given; no source is asked.
+
+        >>> space = LabelSpace({"sky": [1.0, 0.0]}).with_classes(["sea"], np.array([[0.6, 0.8]]))
+        >>> space.names, space.word_vectors
+        (('sea',), array([[0.6, 0.8]]))
+        """
+        width = self._rows.shape[1] if self.names or self._source is None else rows.shape[1]
+        if set(names) & set(self.names) or len(set(names)) < len(names):
+            raise InputError(f"of the classes {list(names)} some are known already or named twice")
+        if rows.shape != (len(names), width):
+            raise InputError(
+                f"the vectors of {len(names)} classes have shape {rows.shape}, expected "
+                f"{(len(names), width)}"
+            )
+        grown = np.vstack([self._rows.reshape(len(self.names), width), rows])
+        return LabelSpace._made(self._source, self.axes, (*self.names, *names), grown)
 
     def state(self) -> State:
         """Return what `from_state` needs: JSON-able facts, and arrays by name.

@@ -1,7 +1,7 @@
 """The file of a model: safetensors with a JSON header. Knows no model.
 
 The metadata has ``format`` "oasis-model", ``version``, and ``model``, a JSON object with all that
-is no array.
+is no array; and a checksum of all of it (`oasis.store.write_arrays`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
-import safetensors
-import safetensors.numpy
 
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
-from oasis.store import replacing
+from oasis.store import read_arrays, write_arrays
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
@@ -74,21 +71,23 @@ class ModelFile:
 def write_model(path: Path, header: Mapping[str, Any], arrays: Arrays) -> None:
     """Write a model to one file, atomically."""
     metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "model": json.dumps(dict(header))}
-    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-    with replacing(path) as temporary:
-        safetensors.numpy.save_file(contiguous, temporary, metadata)
+    write_arrays(path, arrays, metadata)
 
 
 def read_model(path: Path) -> ModelFile:
     """Return the content of a file that `write_model` wrote."""
+    metadata, arrays = read_arrays(path, lambda found: _check_format(path, found))
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise FormatError(f"there is no model file at {path}") from error
-    except (OSError, safetensors.SafetensorError) as error:
-        raise FormatError(f"{path} is not a model file, or is truncated: {error}") from error
+        header = json.loads(metadata["model"])
+    except (KeyError, ValueError) as error:
+        raise FormatError(f"{path} is damaged: its header cannot be read") from error
+    if not isinstance(header, dict):
+        raise FormatError(f"{path} is damaged: its header is a {type(header).__name__}")
+    return ModelFile(path, header, arrays)
+
+
+def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
+    """Refuse a file of another kind or version; before its arrays are read."""
     if metadata.get("format") != FORMAT:
         raise FormatError(f"{path} is a safetensors file, but not one that OASIS.save wrote")
     version = metadata.get("version", "")
@@ -104,10 +103,3 @@ def read_model(path: Path) -> ModelFile:
             f"{path} has format version {version}, from before the first release; this oasis "
             f"reads version {FORMAT_VERSION} alone: learn the model anew"
         )
-    try:
-        header = json.loads(metadata["model"])
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"{path} is damaged: its header cannot be read") from error
-    if not isinstance(header, dict):
-        raise FormatError(f"{path} is damaged: its header is a {type(header).__name__}")
-    return ModelFile(path, header, arrays)
