@@ -225,6 +225,31 @@ def test_a_method_that_encodes_labels_wins_the_label_table_and_loses_this_one() 
     assert group.beyond(itq) == pytest.approx(share)
 
 
+def test_a_method_that_was_not_asked_everything_has_no_place_beyond() -> None:
+    outcomes = [
+        each
+        for each in made_up()
+        if (each.inquiry.method, each.inquiry.kind) != ("lemon", "never-labelled")
+    ]
+    (group,) = groups_of(outcomes)
+    lemon = next(line for line in group.lines if line.variant == "lemon")
+    assert group.beyond(lemon) is None
+    assert ("LEMON", "*0.900", "1", "", "") in glance_table(group).rows
+
+
+def test_what_a_method_cannot_answer_counts_nothing_beyond() -> None:
+    empty = Answer(None, None, {"map": 0.1}, "no")
+    outcomes = [
+        replace(each, answers={"default": {"never-labelled": empty}})
+        if (each.inquiry.method, each.inquiry.kind) == ("itq", "never-labelled")
+        else each
+        for each in made_up()
+    ]
+    (group,) = groups_of(outcomes)
+    itq = next(line for line in group.lines if line.variant == "itq")
+    assert group.beyond(itq) == pytest.approx((0.3 / 0.6 + 0.3 / 0.6 + 0) / 3)
+
+
 def test_never_labelled_is_given_as_a_share_of_float_cosine_on_the_same_draws() -> None:
     (group,) = groups_of(made_up())
     table = measure_table(group, "asymmetric")

@@ -141,7 +141,7 @@ class Group:
         """Return how far a method comes from chance to float cosine, beyond the labels.
 
         The mean over measures of ``(x - chance) / (cosine - chance)`` by asymmetric scores. A
-        question that a method has no answer to counts 0.
+        question that a method has no answer to counts 0; None where it was not asked all.
         """
         cosine = self.cosine()
         if cosine is None:
@@ -153,6 +153,8 @@ class Group:
             chance, best = cosine.chance(measure), cosine.mean(measure, "asymmetric")
             if chance is None or best is None or best <= chance:
                 continue
+            if all(each.inquiry.kind != measure.kind for each in line.outcomes):
+                return None
             value = line.mean(measure, "asymmetric")
             shares.append(0.0 if value is None else (value - chance) / (best - chance))
         return fmean(shares) if shares else None
