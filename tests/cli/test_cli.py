@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -466,6 +467,27 @@ def test_help_has_an_example(oasis, command):
     code, out, _ = oasis(command, "-h")
     assert code == 0
     assert f"Example: oasis {command}" in out
+
+
+def test_check_repair_backup_and_restore(filled, tmp_path, oasis):
+    assert oasis("check", filled)[:2] == (0, "60 items: everything was read and is sound\n")
+    assert oasis("backup", filled, tmp_path / "copy")[0] == 0
+    with sqlite3.connect(filled / "catalog.sqlite") as database:
+        database.execute("DELETE FROM postings WHERE class = 1")
+    database.close()
+    code, out, _ = oasis("check", filled, "--json")
+    assert code == 1 and "postings lack" in " ".join(json.loads(out)["findings"])
+    assert oasis("check", filled, "--repair")[0] == 0
+    assert oasis("check", filled)[0] == 0
+    code, _, err = oasis("restore", tmp_path / "copy", filled)
+    assert code == 1 and "not empty" in err
+    assert oasis("restore", tmp_path / "copy", tmp_path / "back")[0] == 0
+    with Collection.open(tmp_path / "back", readonly=True) as opened:
+        assert len(opened) == 60
+    for command in (("check", "--repair"), ("check",)):
+        code, _, err = oasis(*command, tmp_path / "absent")
+        assert code == 1 and "no collection" in err
+    assert not (tmp_path / "absent").exists()
 
 
 def test_reference_is_current():

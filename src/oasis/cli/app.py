@@ -13,6 +13,7 @@ import typer
 
 import oasis
 from oasis.cli.beyond_command import beyond
+from oasis.cli.check_command import backup, check, restore
 from oasis.cli.demo_command import demo
 from oasis.cli.export_command import export
 from oasis.cli.info_command import info
@@ -37,6 +38,9 @@ app.command("ingest")(ingest)
 app.command("search")(search)
 app.command("info")(info)
 app.command("export")(export)
+app.command("check")(check)
+app.command("backup")(backup)
+app.command("restore")(restore)
 app.command("serve")(serve)
 app.command("reproduce")(reproduce)
 app.command("report")(report)

@@ -40,7 +40,8 @@ where       which items pass a filter
 intake      checks of ids, payloads and thumbnails; features of raw items
 setup       what a collection was made with
 quality     precision@10 beside chance, before a chunk is learned
-checks      looking for damage
+checks      looking for damage, and what repair makes anew
+backup      a consistent copy beside a writer, and back
 feeding     items of a data file into a collection: batches, resuming, rejects
 exporting   codes, ids, labels and payloads for other tools
 conditions  filters and ids as people write them; `contact_sheet` draws hits

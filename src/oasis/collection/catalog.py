@@ -143,7 +143,7 @@ class Catalog:
 
         The block has to write a head, and whatever else a new collection begins with.
         """
-        connection = self._connection_to_write()
+        connection = self.connection_to_write()
         # the choice of the journal is kept in the file itself
         with translated(self.path):
             connection.execute("PRAGMA journal_mode = WAL")
@@ -217,7 +217,7 @@ class Catalog:
         CollectionError
             The head is not the one ``expected``: somebody else has written.
         """
-        connection = self._connection_to_write()
+        connection = self.connection_to_write()
         with translated(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -251,7 +251,8 @@ class Catalog:
                 "it forked this one; open it again in this process"
             )
 
-    def _connection_to_write(self) -> sqlite3.Connection:
+    def connection_to_write(self) -> sqlite3.Connection:
+        """Return the connection that writes, to be used inside `write`."""
         self.check_process()
         if self._writer is None:
             raise CollectionError("this collection is open for reading only, or closed")
@@ -378,7 +379,7 @@ class Catalog:
 
     def put_head(self, old: Head | None, new: Head) -> None:
         """Replace the head; once an index file covers deletions, they need not be kept."""
-        connection = self._connection_to_write()
+        connection = self.connection_to_write()
         values = astuple(new)
         marks = ",".join("?" * (len(values) + 1))
         connection.execute(
@@ -389,7 +390,7 @@ class Catalog:
             delete_rows(connection, "deleted", "commits <= ?", [(new.index_commits,)])
 
     def put_meta(self, name: str, value: Any) -> None:
-        connection = self._connection_to_write()
+        connection = self.connection_to_write()
         delete_rows(connection, "meta", "name = ?", [(name,)])
         insert_rows(connection, "meta", [(name, value)])
 

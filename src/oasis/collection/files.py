@@ -148,8 +148,7 @@ class WriterLock:
 
     def _note(self, *, durable: bool) -> None:
         begun, finished = self.progress or (-1, -1)
-        record = f"{self._pid:<20}\n{begun:<20}\n{finished:<20}\n"
-        store.disk.write(self._path, 0, record.encode())
+        store.disk.write(self._path, 0, lock_record(self._pid, begun, finished))
         if durable:
             store.disk.sync(self._path)
 
@@ -170,6 +169,11 @@ def _close_copies() -> None:
 
 
 os.register_at_fork(after_in_child=_close_copies)
+
+
+def lock_record(pid: int, begun: int, finished: int) -> bytes:
+    """Return what stands in a lock file; `read_progress` reads it."""
+    return f"{pid:<20}\n{begun:<20}\n{finished:<20}\n".encode()
 
 
 def read_progress(path: Path) -> Progress | None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from oasis.codes import Codes
 from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Head, Keys, NewChunk, without_index_file
+from oasis.collection.commits import Head, Keys, NewChunk, delete_rows, without_index_file
 from oasis.collection.files import Files
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import HammingIndex, Matches, ScoredMatches
@@ -255,6 +255,13 @@ def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
     """Return where the codes are searched; collections older than the choice are local."""
     found = catalog.meta(connection, _ADDRESS)
     return LOCAL if found is None else str(found)
+
+
+def forget_address(catalog: Catalog) -> None:
+    """Record that codes are searched in memory, and nothing of other places; in a transaction."""
+    connection = catalog.connection_to_write()
+    delete_rows(connection, "meta", "name = ?", [(_FILLED,), (_OWNER,)])
+    catalog.put_meta(_ADDRESS, LOCAL)
 
 
 def open_replica(

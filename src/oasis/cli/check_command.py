@@ -1,0 +1,79 @@
+"""``oasis check``, ``oasis backup`` and ``oasis restore``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oasis.cli.console import people, print_json
+from oasis.cli.options import AsJson, Existing
+
+
+def check(
+    collection: Existing,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Make anew what can be made from the items: the index, the postings and counts of "
+            "classes; remove files that no commit names.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read everything in a collection and say what is damaged.
+
+    The exit code is 1 where damage is found, or is left after --repair. Items, thumbnails, class
+    names, rounds and the model cannot be made anew: restore a backup.
+
+    Example: oasis check photos.oasis --repair
+    """
+    from oasis.cli.opening import open_to_read
+    from oasis.collection import Collection
+
+    with open_to_read(collection) as opened:  # nothing is made where there is no collection
+        found, n_items = [] if repair else opened.check(), len(opened)
+    if repair:
+        with Collection.open(collection) as opened:
+            found = opened.repair()
+    if as_json:
+        print_json({"n_items": n_items, "findings": found})
+    elif found:
+        for each in found:
+            typer.echo(each)
+    else:
+        people().print(f"{n_items:,} items: everything was read and is sound")
+    if found:
+        raise typer.Exit(1)
+
+
+def backup(
+    collection: Existing,
+    target: Annotated[Path, typer.Argument(help="A directory that does not exist, or is empty.")],
+) -> None:
+    """Copy a collection while it may be written to: one commit, whole and durable.
+
+    The copy is a collection of its own; open it like any other, or put it back by oasis restore.
+
+    Example: oasis backup photos.oasis /backups/photos-monday.oasis
+    """
+    from oasis.collection.backup import backup as copy
+
+    n = copy(collection, target)
+    people().print(f"{n:,} items copied to {target}")
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(help="A directory that oasis backup has made.")],
+    target: Annotated[Path, typer.Argument(help="A directory that does not exist, or is empty.")],
+) -> None:
+    """Check a backup and copy it to where the collection is to be.
+
+    Example: oasis restore /backups/photos-monday.oasis photos.oasis
+    """
+    from oasis.collection.backup import restore as put_back
+
+    n = put_back(source, target)
+    people().print(f"{n:,} items restored to {target}")
