@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from oasis.arrays import has_row, inner_products
 from oasis.baselines import ITQ, FloatCosine, PCASign, Probe, RandomProjection
 from oasis.baselines.shared.components import Centred, principal_axes
-from oasis.baselines.shared.draws import (
-    random_rotation,
-)
+from oasis.baselines.shared.signs import random_rotation
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, NotFittedError
 from oasis.model.hash_functions import (

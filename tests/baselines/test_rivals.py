@@ -13,15 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.baselines import FOMH, IWOMH, OMHDQ, SAPMH, THOR
-from oasis.baselines.shared.gram import (
-    GramSums,
-)
-from oasis.baselines.shared.psd import PSDFactor
-from oasis.baselines.shared.similarity import (
-    similarity_between,
-    similarity_squared,
-    similarity_times,
-)
+from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
+from oasis.baselines.shared.gram_sums import GramSums
+from oasis.baselines.shared.solvers import PSDFactor
 from oasis.errors import InputError
 from oasis.model.ridge import MAX_FEATURES
 
@@ -121,7 +115,7 @@ def test_a_modality_that_is_too_wide_is_refused(make):
         (SAPMH(8, max_iter=0), "max_iter must be a positive integer, got 0"),
         (SAPMH(8, theta=0), "theta must be a finite number, positive, got 0"),
         (SAPMH(8, rho=float("nan")), "rho must be a finite number"),
-        (SAPMH(8, w_weight="mu_2"), "w_weight must be 'rho' or 'mu', got 'mu_2'"),
+        (SAPMH(8, w_weight="mu_2"), "w_weight must be 'mu' or 'rho', got 'mu_2'"),
         (SAPMH(8, mu_features=None), "mu_features must be 'own' or 'first', got None"),
         (THOR(0, VECTORS), "got 0"),
         (THOR(8, VECTORS, gamma=0), "gamma must be a finite number, positive, got 0"),

@@ -9,14 +9,9 @@ from baseline_makers import N_BITS, omhdq, sapmh
 
 from oasis.baselines import OMHDQ, SAPMH
 from oasis.baselines.omh_dq import DynamicQueries
-from oasis.baselines.sapmh import NUSWIDE, Training, Weights
-from oasis.baselines.shared.batch import (
-    KernelRows,
-    Seen,
-)
-from oasis.baselines.shared.kernel import (
-    AnchorKernel,
-)
+from oasis.baselines.sapmh import NUSWIDE, SAPMHTraining, SAPMHWeights
+from oasis.baselines.shared.batch import KernelRows, Seen
+from oasis.baselines.shared.kernel import AnchorKernel
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, NotFittedError
 from oasis.hashers.chunk import (
@@ -87,8 +82,10 @@ def test_omhdq_weighs_a_modality_by_its_error_as_published_or_by_its_inverse(wei
     "options",
     [
         {"max_iter": 2},
-        {"max_iter": 2, "w_weight": "mu", "theta": 0.1},
-        {"max_iter": 2, "mu_features": "first"},
+        {"max_iter": 2, "w_weight": "rho", "theta": 0.1},
+        {"max_iter": 2, "mu_features": "first"},  # the program, in both respects
+        {"max_iter": 2, "mu_features": "first", "theta": 0.1, "rho": 0.01},
+        {"max_iter": 9, "w_weight": "rho", "theta": 1e-2, "rho": 1e-3, "lam": 1.0},
         {"max_iter": 9, "theta": 1e-2, "rho": 1e-3, "lam": 1.0},
         {"max_iter": 9, "sigma": {"image": 7.0, "text": 4.0}, "lam": 10.0},
     ],
@@ -123,7 +120,7 @@ def test_sapmh_stops_when_the_objective_no_longer_falls():
     assert np.array_equal(model.state_.encoder.W, short.state_.encoder.W)
 
 
-@pytest.mark.parametrize("weights", [Weights(1e-4, 1e-6, 100.0), Weights(0.1, 0.01, 1.0)])
+@pytest.mark.parametrize("weights", [SAPMHWeights(1e-4, 1e-6, 100.0), SAPMHWeights(0.1, 0.01, 1.0)])
 def test_the_h_u_and_w_steps_of_sapmh_do_not_raise_its_objective(weights):
     X, y = toy.chunk(60, bare=0.1)
     rng = np.random.default_rng(0)
@@ -135,7 +132,7 @@ def test_the_h_u_and_w_steps_of_sapmh_do_not_raise_its_objective(weights):
     }
     L = literal_rivals.label_matrix(y, toy.NAMES)
     S = literal_rivals.similarity(L)
-    training = Training(rows, sp.csr_array(L), weights, (6, 8), "rho", rng)
+    training = SAPMHTraining(rows, sp.csr_array(L), weights, (6, 8), "rho", rng)
 
     def slow():
         return literal_rivals.objective(
@@ -307,13 +304,30 @@ def test_kernel_rows_equal_dense_products_over_several_blocks():
 
 def test_published_widths_and_parameters():
     X, y = toy.chunk(20)
-    kernels = OMHDQ(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
-    assert kernels["image"].sigma == 60 and kernels["text"].sigma == 80
-    assert kernels["image"].n_features == 21
     with pytest.raises(InputError, match="no kernel width for modality 'sound'"):
         OMHDQ(8).partial_fit({"sound": X["image"]}, y)
-    kernels = SAPMH(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
+    with pytest.warns(UserWarning, match="kernel width (60|80) of modality '(image|text)' is far"):
+        kernels = OMHDQ(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
+    assert kernels["image"].sigma == 60 and kernels["text"].sigma == 80
+    assert kernels["image"].n_features == 21
+    with pytest.warns(UserWarning, match="hardly differ between samples; pass sigma='mean'"):
+        kernels = SAPMH(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
     assert kernels["image"].sigma == 100 and kernels["image"].n_features == 20
-    nuswide = SAPMH(8, random_state=0, **NUSWIDE).partial_fit(X, y)
+    with pytest.warns(UserWarning, match="kernel width 88"):
+        nuswide = SAPMH(8, random_state=0, **NUSWIDE).partial_fit(X, y)
     assert nuswide.state_.encoder.kernels["text"].sigma == 88
     assert nuswide.state_.encoder.W.shape == (500, 8)
+
+
+def test_a_width_is_warned_of_when_it_is_far_from_the_mean_distance_and_only_then():
+    X = np.random.default_rng(0).standard_normal((60, 16))
+    rows = np.arange(10)
+    root = AnchorKernel.at(X, rows, "mean", bias=True).sigma
+    near = AnchorKernel.at(X, rows, 4.9 * root, bias=True, name="image").features(X)
+    AnchorKernel.at(X, rows, root / 4.9, bias=True, name="image")  # warnings are errors here
+    with pytest.warns(UserWarning, match="modality 'image' .* hardly differ"):
+        far = AnchorKernel.at(X, rows, 20 * root, bias=True, name="image").features(X)
+    assert far[:, :-1].min() > 0.99 > near[:, :-1].min()
+    with pytest.warns(UserWarning, match="are nearly zero"):
+        tiny = AnchorKernel.at(X, rows, root / 10, bias=True, name="image").features(X)
+    assert np.median(tiny[:, :-1]) < 1e-6

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oasis.baselines import IWOMH, THOR
 from oasis.baselines.iw_omh import class_codes
-from oasis.baselines.shared.sylvester import solve_sylvester
+from oasis.baselines.shared.solvers import solve_sylvester
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, UnknownWordError
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from oasis.datasets import Dataset, check, icons, load, mat, names, npz
 from oasis.datasets.dataset import (
-    indicator,
+    label_indicator,
 )
-from oasis.datasets.mat import MIRFLICKR, NUSWIDE, Layout
+from oasis.datasets.mat import MIRFLICKR, NUSWIDE, MatLayout
 from oasis.errors import DataError, InputError, MissingExtraError
 from oasis.features.gradients import gradients
 
@@ -59,9 +59,9 @@ def test_dataset_labels_are_the_names_of_the_columns() -> None:
         L = data.L if rows is None else data.L[np.array(rows, dtype=int)]
         expected = [tuple(n for n, on in zip(data.classes, row, strict=True) if on) for row in L]
         assert data.labels(rows) == expected
-    assert np.array_equal(indicator(data.labels(), data.classes), data.L)
+    assert np.array_equal(label_indicator(data.labels(), data.classes), data.L)
     with pytest.raises(InputError, match="sample 0 has the label 'cat', which is no class"):
-        indicator([["cat"]], data.classes)
+        label_indicator([["cat"]], data.classes)
 
 
 def test_dataset_without_a_class_loses_the_samples_it_leaves_unlabelled() -> None:
@@ -248,7 +248,9 @@ def test_npz_refuses_to_write_a_name_of_the_layout(tmp_path: Path) -> None:
 SMALL = replace(MIRFLICKR, image_features=6, text_features=7, n_samples=8)
 
 
-def variables(layout: Layout, n_train: int = 5, n_test: int = 3, seed: int = 0) -> dict[str, Any]:
+def variables(
+    layout: MatLayout, n_train: int = 5, n_test: int = 3, seed: int = 0
+) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     content = {}
     for part, n in (("tr", n_train), ("te", n_test)):
@@ -318,7 +320,7 @@ def test_mat_merges_train_and_test(tmp_path: Path, version: str, kind: str) -> N
 
 @pytest.mark.parametrize(("loader", "layout"), [(mat.mirflickr, MIRFLICKR), (mat.nuswide, NUSWIDE)])
 def test_mat_loaders_take_the_paper_widths(
-    tmp_path: Path, version: str, loader: Any, layout: Layout
+    tmp_path: Path, version: str, loader: Any, layout: MatLayout
 ) -> None:
     content = variables(layout, 4, 2)
     save(tmp_path / layout.file, content, version)
@@ -338,7 +340,7 @@ def test_mat_reads_big_variables_in_blocks(tmp_path: Path, monkeypatch: pytest.M
     assert np.array_equal(data.L, np.concatenate([content["L_tr"], content["L_te"]]))
 
 
-def vectors(layout: Layout) -> dict[str, Any]:
+def vectors(layout: MatLayout) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     return {
         layout.names_variable: np.array([name.ljust(10) for name in layout.classes]),
@@ -475,7 +477,7 @@ def test_check_shows_every_difference_at_once(tmp_path: Path, version: str) -> N
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the authors' label vectors are not here")
 @pytest.mark.parametrize("layout", [MIRFLICKR, NUSWIDE])
-def test_published_label_vectors_are_as_expected(layout: Layout) -> None:
+def test_published_label_vectors_are_as_expected(layout: MatLayout) -> None:
     path = SHARED / layout.vectors_file
     found = mat.label_vectors(path, layout)
     assert tuple(found) == layout.classes

@@ -121,7 +121,8 @@ def test_grid_leaves_whole_files_and_is_kept_the_second_time(
     assert sum(isinstance(each, RoundDone) for each in seen) == 4 * n_rounds
     files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     keys = [run.key for run in runs]
-    assert files == {f"raw/{key}.npz" for key in keys} | {f"summaries/{key}.json" for key in keys}
+    kinds = ("raw/{}.npz", "summaries/{}.json", "queries/{}.npz")
+    assert files == {kind.format(key) for kind in kinds for key in keys}
     assert [each.run for each in read_summaries(tmp_path)] == sorted(
         runs, key=lambda run: f"{run.key}.json"
     )

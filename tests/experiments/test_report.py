@@ -18,6 +18,7 @@ from oasis.experiments.measure.paper import published_map, published_seconds
 from oasis.experiments.measure.summaries import (
     ClassMeasures,
     Curve,
+    LookupMeasures,
     QueryMeasures,
     RoundMeasures,
     Summary,
@@ -30,7 +31,8 @@ from oasis.experiments.report.canvas import spread_out
 from oasis.experiments.report.figures import draw
 from oasis.experiments.report.report import write_report
 from oasis.experiments.report.studies import class_averages, draw_studies
-from oasis.experiments.report.tables import Table, bytes_table
+from oasis.experiments.report.table import Table
+from oasis.experiments.report.tables import bytes_table
 from oasis.experiments.run.definition import Run
 from oasis.experiments.run.methods import METHODS
 from oasis.streams import runbook
@@ -115,6 +117,7 @@ def _summary(
                 "fixed": fixed,
                 **times,
             },
+            "model_bytes": 1_250_000,
             "machine": {"processor": "abacus", "cores": 2, "system": "", "threads": 1},
             "versions": {"python": "3", "oasis": "0", "numpy": "2", "scipy": "1"},
         },
@@ -125,6 +128,7 @@ def _summary(
         () if shared else tuple(row[-1] - now[i] for i, row in enumerate(history)),
         () if is_ranker else classes,
         None if is_ranker else curve,
+        None if is_ranker else LookupMeasures(100, now[-1], 0.5, 0.25, 0.75, 150, 0),
     )
 
 
@@ -184,6 +188,8 @@ def report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tables/precision-recall.csv",
         "tables/sensitivity.csv",
         "tables/convergence.csv",
+        "tables/search.csv",
+        "tables/mirflickr-at-a-glance.tex",
     ],
 )
 def test_tables_are_the_golden_ones(report: Path, name: str) -> None:
@@ -286,7 +292,7 @@ def test_page_needs_nothing_from_outside(report: Path) -> None:
     text = (report / "report.html").read_text()
     page = _Page()
     page.feed(text)
-    assert page.tags.count("svg") == 14 and page.tags.count("table") == 20
+    assert page.tags.count("svg") == 14 and page.tags.count("table") == 22
     assert "script" not in page.tags and "link" not in page.tags and "img" not in page.tags
     assert all(link.startswith("#") for link in page.links)
     assert {link[1:] for link in page.links} <= set(page.ids)

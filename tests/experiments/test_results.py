@@ -99,7 +99,7 @@ def test_batch_rival_is_measured_thrice_and_is_what_every_chunk_would_make(toy: 
         for i, earlier in enumerate(stream[: t + 1]):
             expected = model.encode(data.take(earlier.queries))
             assert (raw.rounds[kept].query_codes[i] == expected).all()
-    summary = measure(raw, "")
+    summary, _ = measure(raw, "")
     assert [each.n_classes for each in summary.rounds][-1] == len(CLASSES)
     assert [len(row) for row in summary.history] == [1, 2, 3]
     for t, measured in enumerate(summary.rounds):
@@ -181,7 +181,7 @@ def test_raw_result_survives_its_file(toy: str, tmp_path: Path) -> None:
             for a, b in zip(one.ranked, other.ranked, strict=True):
                 assert np.array_equal(a.expected, b.expected)
         assert all(map(np.array_equal, raw.last_projections, again.last_projections))
-        assert measure(again, "").rounds == measure(raw, "").rounds
+        assert measure(again, "")[0].rounds == measure(raw, "")[0].rounds
 
 
 # --- measures ----------------------------------------------------------------------------------
@@ -251,7 +251,8 @@ def _small_result() -> RawResult:
 
 def test_measures_are_those_of_brute_force() -> None:
     raw = _small_result()
-    summary = measure(raw, "sum")
+    summary, scores = measure(raw, "sum")
+    assert scores.rows.tolist() == [0, 1, 2, 0, 1] and scores.sets.tolist() == [0, 0, 0, 2, 2]
     history = {}
     for t, measured in enumerate(summary.rounds):
         base = raw.base_codes(t)
@@ -285,6 +286,7 @@ def test_measures_are_those_of_brute_force() -> None:
                 assert found.stable == pytest.approx(np.mean(stable))
             else:
                 assert found.stable is None
+    assert scores.expected == pytest.approx([*values["expected"][0], *values["expected"][2]])
     # round 2 has no queries: rounds 1 and 3 remain
     assert summary.history[0] == pytest.approx((history[0, 0],))
     assert summary.history[1] == pytest.approx((history[2, 0], history[2, 2]))
@@ -292,9 +294,32 @@ def test_measures_are_those_of_brute_force() -> None:
     assert summary.mean_forgetting == pytest.approx(history[0, 0] - history[2, 0])
 
 
+def test_search_results_and_codes_of_the_last_round_are_those_of_brute_force() -> None:
+    raw = _small_result()
+    found = measure(raw, "")[0].lookup
+    assert found is not None and found.k == 13
+    base = raw.base_codes(2)
+    codes = np.concatenate(raw.rounds[-1].query_codes)
+    labels = np.concatenate([each.labels for each in raw.query_sets])
+    distances = hamming(codes, base)
+    similar = (labels @ raw.train_labels.T) > 0
+    within = distances <= 2
+    precision = [
+        similar[q][within[q]].mean() if within[q].any() else 0.0 for q in range(len(codes))
+    ]
+    assert found.precision_at_2 == pytest.approx(np.mean(precision))
+    whole = [_brute_average_precision(distances[q], similar[q], "expected") for q in range(5)]
+    assert found.map_at_k == pytest.approx(np.mean(whole))  # k is the whole base
+    assert found.n_distinct == len({int(code) for code in base[:, 0]})
+    assert found.n_constant == 5  # codes are below 8
+    last = distances.max(axis=1, keepdims=True)
+    assert found.tied == pytest.approx(((distances == last).sum(axis=1) > 1).mean())
+    assert 0 < found.ndcg_at_k <= 1
+
+
 def test_classes_and_radii_of_the_last_round_are_those_of_brute_force() -> None:
     raw = _small_result()
-    summary = measure(raw, "")
+    summary, _ = measure(raw, "")
     codes = np.concatenate(raw.rounds[-1].query_codes)
     labels = np.concatenate([each.labels for each in raw.query_sets])
     base = raw.base_codes(2)
@@ -346,7 +371,7 @@ def test_summary_of_an_older_version_is_read_and_measured_again(toy: str, tmp_pa
 
 
 def test_rounds_that_share_queries_forget_nothing(toy: str) -> None:
-    summary = measure(carry_out(Run(toy, "first", "lemon", 16, 0), load_dataset(toy)), "")
+    summary, _ = measure(carry_out(Run(toy, "first", "lemon", 16, 0), load_dataset(toy)), "")
     assert summary.forgetting == () and summary.mean_forgetting is None
     for each in summary.rounds:
         assert each.old is None
@@ -357,7 +382,7 @@ def test_rounds_that_share_queries_forget_nothing(toy: str) -> None:
 
 
 def test_probe_is_measured_from_its_ranking(toy: str) -> None:
-    summary = measure(carry_out(Run(toy, "third", "probe", None, 0), load_dataset(toy)), "")
+    summary, _ = measure(carry_out(Run(toy, "third", "probe", None, 0), load_dataset(toy)), "")
     assert summary.last.all is not None
     assert summary.last.all.expected > 2 * summary.last.all.chance
     assert summary.last.all.asymmetric is None

@@ -151,7 +151,7 @@ class LiteralSAPMH(LiteralBatch):
 
     def __init__(self, *args, **options):
         defaults = {"k": 128, "theta": 1e-4, "rho": 1e-6, "lam": 100.0, "max_iter": 99}
-        defaults |= {"w_weight": "rho", "mu_features": "own"}
+        defaults |= {"w_weight": "mu", "mu_features": "own"}
         super().__init__(*args, **defaults | options)
 
     def train(self, phi, L):
@@ -170,10 +170,11 @@ class LiteralSAPMH(LiteralBatch):
             }
 
         def w_step():
+            # the program has mu of the last view here, where the derivation has rho
             weight = rho if self.w_weight == "rho" else mu["text"]
             return (
                 np.linalg.inv(H.T @ H)
-                @ (theta * H.T @ B + weight * H.T @ S @ B)
+                @ (theta * H.T @ B + rho * H.T @ S @ B)
                 @ np.linalg.inv(theta * np.eye(r) + weight * B.T @ B)
             )
 

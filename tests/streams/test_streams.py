@@ -12,10 +12,19 @@ from hypothesis import strategies as st
 
 from oasis.datasets import Dataset, icons, load
 from oasis.datasets.dataset import (
-    indicator,
+    label_indicator,
 )
 from oasis.errors import DataError, InputError
-from oasis.streams import Round, Runbook, balanced, class_order, rounds, runbook, runbooks
+from oasis.streams import (
+    Round,
+    Runbook,
+    balanced,
+    class_order,
+    numbered_runbook,
+    rounds,
+    runbook,
+    runbooks,
+)
 
 SHARED = Path(os.environ.get("OASIS_SHARED", Path(__file__).parents[2] / ".." / "shared"))
 COCO = SHARED / "data" / "coco40k" / "coco40k.npz"
@@ -53,7 +62,9 @@ def icon_labels() -> Dataset:
     classes = tuple(sorted({name for icon in found for name in icon.categories}))
     releases = sorted({icon.release for icon in found}, key=icons.release_order)
     arrival = np.array([releases.index(icon.release) for icon in found])
-    return bare("icons", indicator([icon.categories for icon in found], classes), classes, arrival)
+    return bare(
+        "icons", label_indicator([icon.categories for icon in found], classes), classes, arrival
+    )
 
 
 def stand_in(name: str) -> Dataset:
@@ -390,3 +401,22 @@ def test_coco79_rounds_on_the_real_data() -> None:
     harmonic = (1 / np.arange(1, N + 1)).sum()
     chance = np.where(R > 0, (harmonic + (R - 1) / (N - 1) * (N - harmonic)) / N, 0).mean()
     assert chance == pytest.approx(0.07, abs=0.005)
+
+
+def test_runbooks_by_numbers_have_so_many_rounds_and_new_classes() -> None:
+    data = load("synthetic-coco79", n_samples=600, lazy=True)
+    chunks = rounds(data, numbered_runbook(7), seed=0)
+    assert len(chunks) == 7 and len(chunks[0].queries) == 60
+    growing = rounds(data, numbered_runbook(4, 10), seed=0)
+    known: set[str] = set()
+    order = class_order(data, "frequency")
+    for each in growing:
+        known |= {data.classes[j] for j in order[(each.number - 1) * 10 : each.number * 10]}
+        assert set().union(*data.labels(each.train)) <= known
+    assert max(each.number for each in growing) == 4 and len(known) == 40
+    apart = rounds(data, numbered_runbook(None, 20, apart=True), seed=0)
+    for each in apart:
+        group = {data.classes[j] for j in order[(each.number - 1) * 20 : each.number * 20]}
+        assert set().union(*data.labels(each.train)) <= group
+    with pytest.raises(InputError, match="give a number of rounds"):
+        numbered_runbook()

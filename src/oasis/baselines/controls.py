@@ -18,11 +18,8 @@ import scipy.sparse as sp
 from oasis.arrays import Array, Matrix, generator_at, unit_rows
 from oasis.baselines.shared.classes import grown
 from oasis.baselines.shared.components import Centred, principal_axes
-from oasis.baselines.shared.draws import (
-    first_state,
-    random_rotation,
-)
-from oasis.baselines.shared.parameters import check_count, check_unchanged
+from oasis.baselines.shared.parameters import check_count, check_unchanged, first_state
+from oasis.baselines.shared.signs import random_rotation
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import (
@@ -40,7 +37,7 @@ Features: TypeAlias = dict[str, Matrix]
 
 
 @dataclass(frozen=True)
-class State:
+class ControlState:
     """The hash function and, for a batch method only, everything seen: features and codes."""
 
     hash_function: LinearMap
@@ -55,7 +52,7 @@ class State:
         return self.hash_function.widths
 
 
-class Control(Learner[State]):
+class Control(Learner[ControlState]):
     """A hasher that is fitted once, on the first chunk, and then frozen.
 
     Labels are checked and their names kept, as by every hasher; codes do not depend on them.
@@ -72,8 +69,8 @@ class Control(Learner[State]):
     def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
         """Return the hash function for features whose rows have unit length."""
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
-        state = old or State(self._fitted(chunk.X), self.n_bits, (), 0)
+    def _learn(self, old: ControlState | None, chunk: Chunk) -> tuple[ControlState, Codes]:
+        state = old or ControlState(self._fitted(chunk.X), self.n_bits, (), 0)
         classes, n_seen = grown(state.classes, chunk.labels), state.n_seen + chunk.n_samples
         codes = pack(state.hash_function.project(chunk.X))
         return replace(state, classes=classes, n_seen=n_seen), codes
@@ -82,7 +79,7 @@ class Control(Learner[State]):
         units = {name: unit_rows(matrix) for name, matrix in X.items()}
         return self._fit(units, generator_at(first_state(self.random_state)))
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: ControlState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         if state is not None:
             check_unchanged("n_bits", n_bits, state.n_bits)
@@ -215,7 +212,7 @@ class ITQ(Control):
             raise AttributeError("all_codes_ is there with refit=True only: frozen codes stand")
         return codes
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+    def _learn(self, old: ControlState | None, chunk: Chunk) -> tuple[ControlState, Codes]:
         if not self.refit:
             return super()._learn(old, chunk)
         X = chunk.X
@@ -226,7 +223,7 @@ class ITQ(Control):
         hash_function = self._fitted(seen)
         codes = pack(hash_function.project(seen))
         classes = grown(old.classes if old else (), chunk.labels)
-        state = State(hash_function, self.n_bits, classes, len(codes), seen, codes)
+        state = ControlState(hash_function, self.n_bits, classes, len(codes), seen, codes)
         return state, codes[-chunk.n_samples :].copy()
 
     def _fit(self, X: Features, rng: np.random.Generator) -> LinearMap:
@@ -240,7 +237,7 @@ class ITQ(Control):
             R = right.T @ left.T
         return _centred_map(data, directions @ R)
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: ControlState | None) -> None:
         super()._check_parameters(state)
         check_count("n_iter", self.n_iter)
         if not isinstance(self.refit, (bool, np.bool_)):

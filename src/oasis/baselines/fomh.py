@@ -12,25 +12,22 @@ import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve
 
 from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
-from oasis.baselines.shared.batch import (
-    signs,
+from oasis.baselines.shared.classes import (
+    check_announced,
+    grown,
+    indicator_of,
+    refuse_unannounced,
+    similarity_times,
 )
-from oasis.baselines.shared.classes import check_announced, grown, indicator, refuse_unannounced
-from oasis.baselines.shared.draws import (
+from oasis.baselines.shared.kernel import AnchorKernel, Width, check_widths
+from oasis.baselines.shared.parameters import (
+    check_count,
+    check_unchanged,
+    check_weight,
     first_state,
-    random_signs,
 )
-from oasis.baselines.shared.gram import (
-    ridge_factor,
-)
-from oasis.baselines.shared.kernel import (
-    AnchorKernel,
-    Width,
-    check_widths,
-)
-from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
-from oasis.baselines.shared.residuals import residuals
-from oasis.baselines.shared.similarity import similarity_times
+from oasis.baselines.shared.signs import random_signs, residuals, signs
+from oasis.baselines.shared.solvers import ridge_factor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.hashers.chunk import (
     Chunk,
@@ -42,14 +39,14 @@ from oasis.hashers.learner import (
 )
 
 PUBLISHED_WIDTHS = {"image": 140.0, "text": 60.0}
-"""The authors' kernel widths; they fit standardised features."""
+"""The authors' kernel widths, for features whose distances are about as large."""
 
 _ENCODING_PASSES = 5
 _ENCODING_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Regression:
+class FOMHRegression:
     """The hash function of one modality, and the sums it is solved from.
 
     Attributes
@@ -68,7 +65,7 @@ class Regression:
     mu: float
 
     @classmethod
-    def zero(cls, kernel: AnchorKernel, n_bits: int, mu: float) -> Regression:
+    def zero(cls, kernel: AnchorKernel, n_bits: int, mu: float) -> FOMHRegression:
         """Return the regression that has seen nothing."""
         p = kernel.n_features
         nothing = np.zeros((p, n_bits))
@@ -76,7 +73,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Variables:
+class FOMHVariables:
     """What a chunk of the same size goes on from: codes, multipliers and the relaxed codes, (n, r).
 
     ``Gm`` are the multipliers of the constraint ``B = Z``.
@@ -88,7 +85,7 @@ class Variables:
     D: Array
 
     @classmethod
-    def random(cls, n_samples: int, n_bits: int, rng: np.random.Generator) -> Variables:
+    def random(cls, n_samples: int, n_bits: int, rng: np.random.Generator) -> FOMHVariables:
         """Draw B, Z and D, in that order."""
         shape = (n_samples, n_bits)
         B, Z = random_signs(rng, shape), random_signs(rng, shape)
@@ -96,11 +93,11 @@ class Variables:
 
 
 @dataclass(frozen=True)
-class State:
+class FOMHState:
     """All that FOMH has learned; it grows with the size of a chunk, not with the stream."""
 
-    regressions: dict[str, Regression]
-    variables: Variables
+    regressions: dict[str, FOMHRegression]
+    variables: FOMHVariables
     classes: tuple[str, ...]
     n_seen: int
     generator: GeneratorState
@@ -110,7 +107,7 @@ class State:
         return {name: each.kernel.width for name, each in self.regressions.items()}
 
 
-class FOMH(Learner[State]):
+class FOMH(Learner[FOMHState]):
     """Flexible online multi-modal hashing: kernel regressions whose weights follow their errors.
 
     A chunk's codes and every query's are its encoding by the W of the round. Encoding is not row by
@@ -125,8 +122,9 @@ class FOMH(Learner[State]):
         Anchors of the kernel, drawn from the first chunk (all of its rows when it has fewer); the
         same rows for every modality.
     sigma : None, "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width. None: the published 140 for "image" and 60 for "text", which fit standardised
-        features. "mean": the root mean squared distance between the first chunk and the anchors,
+        Kernel width. None: the published 140 for "image" and 60 for "text", which fit features
+        whose distances are about as large; one 5 times off is warned of.
+        "mean": the root mean squared distance between the first chunk and the anchors,
         for any features. Used on the first chunk; later ones keep the width.
     alpha, beta, gamma, rho : float
         Weights of similarity, relaxation, ridge, and of the multipliers' step.
@@ -218,7 +216,7 @@ class FOMH(Learner[State]):
                 projections[name][rows] = regression.kernel.features(matrix[rows]) @ regression.W
         return _weighted(projections)
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: FOMHState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_anchors", self.n_anchors)
         check_count("n_iter", self.n_iter)
@@ -230,37 +228,37 @@ class FOMH(Learner[State]):
         if state is not None:
             check_unchanged("n_bits", n_bits, state.variables.B.shape[1])
 
-    def _check_chunk(self, chunk: Chunk, state: State | None) -> None:
+    def _check_chunk(self, chunk: Chunk, state: FOMHState | None) -> None:
         announced = check_announced(self.classes)
         if announced is not None:
             way_out = "name every class of the stream in classes, or pass classes=None"
             refuse_unannounced(chunk.labels, announced, way_out)
 
-    def _start(self, chunk: Chunk) -> State:
+    def _start(self, chunk: Chunk) -> FOMHState:
         classes = check_announced(self.classes) or ()
         widths = check_widths(self.sigma, chunk.X, PUBLISHED_WIDTHS)
         rng = generator_at(first_state(self.random_state))
         n_anchors = min(self.n_anchors, chunk.n_samples)
         anchors = rng.choice(chunk.n_samples, size=n_anchors, replace=False)
         regressions = {
-            name: Regression.zero(
-                AnchorKernel.at(matrix, anchors, widths[name], bias=True),
+            name: FOMHRegression.zero(
+                AnchorKernel.at(matrix, anchors, widths[name], bias=True, name=name),
                 self.n_bits,
                 1 / len(chunk.X),
             )
             for name, matrix in chunk.X.items()
         }
-        variables = Variables.random(chunk.n_samples, self.n_bits, rng)
-        return State(regressions, variables, classes, 0, state_of(rng))
+        variables = FOMHVariables.random(chunk.n_samples, self.n_bits, rng)
+        return FOMHState(regressions, variables, classes, 0, state_of(rng))
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+    def _learn(self, old: FOMHState | None, chunk: Chunk) -> tuple[FOMHState, Codes]:
         state = old or self._start(chunk)
         rng = generator_at(state.generator)
         variables = state.variables
         if len(variables.B) != chunk.n_samples:
-            variables = Variables.random(chunk.n_samples, self.n_bits, rng)
+            variables = FOMHVariables.random(chunk.n_samples, self.n_bits, rng)
         classes = grown(state.classes, chunk.labels)
-        L = indicator(chunk.labels, classes)  # (n, c)
+        L = indicator_of(chunk.labels, classes)  # (n, c)
         rounds = {
             name: _RegressionRound(state.regressions[name], matrix, float(self.gamma))
             for name, matrix in chunk.X.items()
@@ -270,7 +268,7 @@ class FOMH(Learner[State]):
                 each.w_step(variables.B)
             variables = self._step(variables, L, list(rounds.values()))
             _mu_step(variables.B, list(rounds.values()))
-        learned = State(
+        learned = FOMHState(
             {name: each.regression for name, each in rounds.items()},
             variables,
             classes,
@@ -280,7 +278,9 @@ class FOMH(Learner[State]):
         codes = pack(_weighted({name: each.projections for name, each in rounds.items()}))
         return learned, codes
 
-    def _step(self, old: Variables, L: sp.csr_array, rounds: list[_RegressionRound]) -> Variables:
+    def _step(
+        self, old: FOMHVariables, L: sp.csr_array, rounds: list[_RegressionRound]
+    ) -> FOMHVariables:
         """Return B, D, Z and the multipliers after one iteration; SPEC 6, with samples as rows."""
         alpha, beta, rho, r = self.alpha, self.beta, self.rho, self.n_bits
         Q = 2 * alpha * r * similarity_times(L, old.D) + 2 * beta * old.D - old.Gm  # (n, r)
@@ -292,13 +292,13 @@ class FOMH(Learner[State]):
         target = alpha * r * similarity_times(L, B) + beta * B  # (n, r)
         D = cho_solve(cho_factor(A, lower=True), target.T).T
         Z = signs(B @ (rho * np.eye(r) - alpha * (D.T @ D)) + old.Gm)
-        return Variables(B, Z, old.Gm + rho * (B - Z), np.ascontiguousarray(D))
+        return FOMHVariables(B, Z, old.Gm + rho * (B - Z), np.ascontiguousarray(D))
 
 
 class _RegressionRound:
     """One modality of one chunk being learned."""
 
-    def __init__(self, old: Regression, X: Matrix, gamma: float) -> None:
+    def __init__(self, old: FOMHRegression, X: Matrix, gamma: float) -> None:
         self._old_BK, self._gamma = old.BK, gamma
         self._phi = old.kernel.features(X)  # (n, p)
         KK = blas.dsyrk(1.0, self._phi.T, beta=1.0, c=old.KK, lower=1)  # (p, p)

@@ -12,22 +12,17 @@ import numpy.typing as npt
 from scipy.linalg import cho_solve
 
 from oasis.arrays import Array, Matrix, generator_at, has_row
-from oasis.baselines.shared.classes import check_announced, indicator, refuse_unannounced
-from oasis.baselines.shared.draws import (
-    first_state,
-    random_signs,
-)
-from oasis.baselines.shared.gram import (
-    GramSums,
-    ridge_factor,
-)
+from oasis.baselines.shared.classes import check_announced, indicator_of, refuse_unannounced
+from oasis.baselines.shared.gram_sums import GramSums
 from oasis.baselines.shared.parameters import (
     check_choice,
     check_count,
     check_unchanged,
     check_weight,
+    first_state,
 )
-from oasis.baselines.shared.psd import PSDFactor
+from oasis.baselines.shared.signs import random_signs
+from oasis.baselines.shared.solvers import PSDFactor, ridge_factor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import (
@@ -63,7 +58,7 @@ def class_codes(E: Array, alpha: float, n_iter: int, ridge_on: RidgeOn, start: A
 
 
 @dataclass(frozen=True)
-class Regression:
+class IWOMHRegression:
     """One modality: its sums, its hash function, and what predicts the error of the latter.
 
     Attributes
@@ -78,7 +73,9 @@ class Regression:
     R: Array
 
     @classmethod
-    def solved(cls, sums: GramSums, theta: float, delta: float, ridge_on: RidgeOn) -> Regression:
+    def solved(
+        cls, sums: GramSums, theta: float, delta: float, ridge_on: RidgeOn
+    ) -> IWOMHRegression:
         """Solve both. Cost: two Cholesky factorisations of (d, d), or one if theta is delta."""
         factor = _ridge_factor(sums.XX, theta, "theta")
         Wt = cho_solve(factor, sums.BX.T)  # (d, r)
@@ -94,12 +91,12 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class State:
+class IWOMHState:
     """All that IW-OMH has learned; its size depends on classes and features, not on samples."""
 
     C: Array
     classes: tuple[str, ...]
-    regressions: dict[str, Regression]
+    regressions: dict[str, IWOMHRegression]
     n_seen: int
 
     @property
@@ -107,7 +104,7 @@ class State:
         return {name: each.sums.n_features for name, each in self.regressions.items()}
 
 
-class IWOMH(Learner[State]):
+class IWOMH(Learner[IWOMHState]):
     """Online hashing with a code for each class, made beforehand from the words of all classes.
 
     The code of a sample is the sign of the sum of its classes' codes. In a query, a modality counts
@@ -219,7 +216,7 @@ class IWOMH(Learner[State]):
             raise InputError("the projections overflow: features this large cannot be used")
         return projections
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: IWOMHState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_iter", self.n_iter)
         for name in ("alpha", "theta", "delta"):
@@ -238,11 +235,11 @@ class IWOMH(Learner[State]):
             )
         return classes
 
-    def _check_chunk(self, chunk: Chunk, state: State | None) -> None:
+    def _check_chunk(self, chunk: Chunk, state: IWOMHState | None) -> None:
         way_out = "IWOMH must know all classes beforehand and cannot learn a new one"
         refuse_unannounced(chunk.labels, self._announced(), way_out)
 
-    def _start(self, chunk: Chunk) -> State:
+    def _start(self, chunk: Chunk) -> IWOMHState:
         classes = self._announced()
         rng = generator_at(first_state(self.random_state))
         E = LabelSpace.of(self.labels).grown(classes).represent([[name] for name in classes])
@@ -252,14 +249,18 @@ class IWOMH(Learner[State]):
             name: GramSums.zero(self.n_bits, int(matrix.shape[1]))
             for name, matrix in chunk.X.items()
         }
-        regressions = {name: Regression(sums, sums.BX, sums.BX.T) for name, sums in nothing.items()}
-        return State(C, classes, regressions, 0)
-
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
-        state = old or self._start(chunk)
-        B = np.sign(indicator(chunk.labels, state.classes) @ state.C.T)  # (n, r), 0 where undecided
         regressions = {
-            name: Regression.solved(
+            name: IWOMHRegression(sums, sums.BX, sums.BX.T) for name, sums in nothing.items()
+        }
+        return IWOMHState(C, classes, regressions, 0)
+
+    def _learn(self, old: IWOMHState | None, chunk: Chunk) -> tuple[IWOMHState, Codes]:
+        state = old or self._start(chunk)
+        B = np.sign(
+            indicator_of(chunk.labels, state.classes) @ state.C.T
+        )  # (n, r), 0 where undecided
+        regressions = {
+            name: IWOMHRegression.solved(
                 state.regressions[name].sums.plus(matrix, B),
                 float(self.theta),
                 float(self.delta),
@@ -268,7 +269,7 @@ class IWOMH(Learner[State]):
             for name, matrix in chunk.X.items()
         }
         n_seen = state.n_seen + chunk.n_samples
-        return State(state.C, state.classes, regressions, n_seen), pack(B)
+        return IWOMHState(state.C, state.classes, regressions, n_seen), pack(B)
 
 
 def _ridge_factor(XX: Array, ridge: float, name: str) -> tuple[Array, bool]:

@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 from oasis.arrays import Array, GeneratorState, generator_at, state_of, unit_rows
-from oasis.baselines.shared.classes import grown, indicator
-from oasis.baselines.shared.draws import (
+from oasis.baselines.shared.classes import grown, indicator_of
+from oasis.baselines.shared.parameters import (
+    check_count,
+    check_unchanged,
+    check_weight,
     first_state,
-    random_rotation,
-    random_signs,
 )
-from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
+from oasis.baselines.shared.signs import random_rotation, random_signs
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.hashers.chunk import (
     Chunk,
@@ -37,7 +38,7 @@ from oasis.model.updates import (
 
 
 @dataclass(frozen=True)
-class Sums:
+class LEMONSums:
     """What is remembered of all samples so far, apart from their features.
 
     Attributes
@@ -56,21 +57,21 @@ class Sums:
     GB: Array
 
     @classmethod
-    def zero(cls, n_bits: int) -> Sums:
+    def zero(cls, n_bits: int) -> LEMONSums:
         """Return the sums over no samples and no classes."""
         square, empty = np.zeros((n_bits, n_bits)), np.zeros((0, n_bits))
         return cls(square, square, empty, empty, empty)
 
-    def widened(self, n_classes: int) -> Sums:
+    def widened(self, n_classes: int) -> LEMONSums:
         """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
         more = ((0, n_classes - len(self.LV)), (0, 0))
-        return Sums(
+        return LEMONSums(
             self.VV, self.BV, np.pad(self.LV, more), np.pad(self.GV, more), np.pad(self.GB, more)
         )
 
-    def plus(self, B: Array, V: Array, L: sp.csr_array, G: sp.csr_array) -> Sums:
+    def plus(self, B: Array, V: Array, L: sp.csr_array, G: sp.csr_array) -> LEMONSums:
         """Return the sums with one chunk added."""
-        return Sums(
+        return LEMONSums(
             self.VV + V.T @ V,
             self.BV + B.T @ V,
             self.LV + L.T @ V,
@@ -80,10 +81,10 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class State:
+class LEMONState:
     """All that LEMON has learned; its size depends on classes and features, not on samples."""
 
-    sums: Sums
+    sums: LEMONSums
     ridges: dict[str, Ridge]
     hash_function: LinearMap
     classes: tuple[str, ...]
@@ -95,7 +96,7 @@ class State:
         return self.hash_function.widths
 
 
-class LEMON(Learner[State]):
+class LEMON(Learner[LEMONState]):
     """Label embedding online hashing: the online method closest to OASIS, without words.
 
     Published for cross-modal search. Here a query is ranked by the sum of its modalities'
@@ -164,7 +165,7 @@ class LEMON(Learner[State]):
         state = self.learned
         return state.hash_function.project(check_features(X, state.widths))
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: LEMONState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_iter", self.n_iter)
         for name in ("alpha", "beta"):
@@ -175,26 +176,26 @@ class LEMON(Learner[State]):
             check_unchanged("n_bits", n_bits, len(state.sums.VV))
             check_unchanged("xi", self.xi, next(iter(state.ridges.values())).delta)
 
-    def _start(self, chunk: Chunk) -> State:
+    def _start(self, chunk: Chunk) -> LEMONState:
         ridges = {
             name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.xi))
             for name, matrix in chunk.X.items()
         }
         generator = first_state(self.random_state)
-        return State(Sums.zero(self.n_bits), ridges, LinearMap({}), (), 0, generator)
+        return LEMONState(LEMONSums.zero(self.n_bits), ridges, LinearMap({}), (), 0, generator)
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+    def _learn(self, old: LEMONState | None, chunk: Chunk) -> tuple[LEMONState, Codes]:
         state = old or self._start(chunk)
         rng = generator_at(state.generator)
         classes = grown(state.classes, chunk.labels)
-        L = indicator(chunk.labels, classes)  # (n, c)
+        L = indicator_of(chunk.labels, classes)  # (n, c)
         G = sp.csr_array(unit_rows(L))  # (n, c)
         sums = state.sums.widened(len(classes))
         B, V = self._iterate(sums, L, G, rng)
         ridges = {
             name: state.ridges[name].round(matrix).finish(B) for name, matrix in chunk.X.items()
         }
-        learned = State(
+        learned = LEMONState(
             sums.plus(B, V, L, G),
             ridges,
             LinearMap({name: ridge.W for name, ridge in ridges.items()}),
@@ -205,7 +206,7 @@ class LEMON(Learner[State]):
         return learned, pack(B)
 
     def _iterate(
-        self, sums: Sums, L: sp.csr_array, G: sp.csr_array, rng: np.random.Generator
+        self, sums: LEMONSums, L: sp.csr_array, G: sp.csr_array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
         """Return the B and V, (n, r), of one round; SPEC 6.
 

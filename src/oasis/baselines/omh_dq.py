@@ -12,33 +12,17 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
-from oasis.baselines.shared.batch import (
-    BatchHasher,
-    KernelRows,
-    Precision,
-    State,
-    blocks,
-    signs,
-)
-from oasis.baselines.shared.draws import (
-    random_rotation,
-    random_signs,
-)
-from oasis.baselines.shared.gram import (
-    ridge_factor,
-)
-from oasis.baselines.shared.kernel import (
-    AnchorKernel,
-    Width,
-)
+from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows, Precision
+from oasis.baselines.shared.classes import similarity_between, similarity_times
+from oasis.baselines.shared.kernel import AnchorKernel, Width, blocks
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
-from oasis.baselines.shared.residuals import residuals
-from oasis.baselines.shared.similarity import similarity_between, similarity_times
+from oasis.baselines.shared.signs import random_rotation, random_signs, residuals, signs
+from oasis.baselines.shared.solvers import ridge_factor
 
 QueryWeights: TypeAlias = Literal["published", "inverse"]
 
 PUBLISHED_WIDTHS = {"image": 60.0, "text": 80.0}
-"""The authors' kernel widths; they fit standardised features."""
+"""The authors' kernel widths, for features whose distances are about as large."""
 
 _ENCODING_PASSES = 4
 
@@ -105,8 +89,9 @@ class OMHDQ(BatchHasher):
         Anchors of the kernel, drawn from everything seen (all of it when there is less); the same
         rows for every modality.
     sigma : None, "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width. None: the published 60 for "image" and 80 for "text", which fit standardised
-        features. "mean": the root mean squared distance between everything seen and the anchors.
+        Kernel width. None: the published 60 for "image" and 80 for "text", which fit features
+        whose distances are about as large; one 5 times off is warned of.
+        "mean": the root mean squared distance between everything seen and the anchors.
     alpha, beta, delta, lam : float
         Weights of similarity, rotation, ridge, and of the multipliers (the paper's lambda).
     n_iter : int
@@ -180,7 +165,7 @@ class OMHDQ(BatchHasher):
         self.dtype = dtype
         self.random_state = random_state
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: BatchState | None) -> None:
         super()._check_parameters(state)
         check_count("n_iter", self.n_iter)
         for name in ("alpha", "lam"):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Matrix, has_row, inner_products, unit_rows
-from oasis.baselines.shared.classes import LabelSets, grown, indicator
+from oasis.baselines.shared.classes import LabelSets, grown, indicator_of
 from oasis.baselines.shared.parameters import check_unchanged, check_weight
 from oasis.errors import InputError, NotFittedError
 from oasis.hashers.chunk import (
@@ -225,7 +225,7 @@ class Probe(Estimator):
 
     def _learn(self, old: ProbeState, X: Mapping[str, Matrix], labels: LabelSets) -> ProbeState:
         classes = grown(old.classes, labels)
-        L = indicator(labels, classes)  # (n, c)
+        L = indicator_of(labels, classes)  # (n, c)
         rows = np.flatnonzero(np.diff(L.indptr))
         ridges: dict[tuple[str, ...], Ridge] = {}
         weights: dict[str, npt.NDArray[np.float64]] = {}

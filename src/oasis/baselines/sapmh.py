@@ -11,29 +11,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Array, state_of
-from oasis.baselines.shared.batch import (
-    BatchHasher,
-    KernelRows,
-    Precision,
-    State,
-    signs,
-)
-from oasis.baselines.shared.draws import (
-    random_signs,
-)
-from oasis.baselines.shared.kernel import (
-    Width,
-)
+from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows, Precision
+from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
+from oasis.baselines.shared.kernel import Width
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
 from oasis.baselines.shared.partial_views import MuFeatures, PartialViews, modality_weight
-from oasis.baselines.shared.psd import PSDFactor
-from oasis.baselines.shared.similarity import (
-    similarity_between,
-    similarity_squared,
-    similarity_times,
-)
+from oasis.baselines.shared.signs import random_signs, signs
+from oasis.baselines.shared.solvers import PSDFactor
 
-WWeight: TypeAlias = Literal["rho", "mu"]
+WWeight: TypeAlias = Literal["mu", "rho"]
 
 NUSWIDE: dict[str, Any] = {"sigma": 88.0, "k": 500, "theta": 1e-7, "rho": 1e-5, "lam": 1e-3}
 """The published parameters for NUS-WIDE; the defaults are those for MIRFlickr."""
@@ -43,7 +29,7 @@ _LEAST_FALL = 0.01
 
 
 @dataclass(frozen=True)
-class Weights:
+class SAPMHWeights:
     """The weights of the objective: theta (codes), rho (similarity), lam (ridge of U)."""
 
     theta: float
@@ -51,13 +37,14 @@ class Weights:
     lam: float
 
 
-class Training:
+class SAPMHTraining:
     """The variables of one training, and a method for each step; SPEC 6, samples as rows.
 
     ``F = sum_m mu_m |phi_m - H U_m|^2 + theta |B - HW|^2 + rho |S - B(HW)'|^2 + lam sum_m |U_m|^2``
 
-    The steps of H, U and W are its exact minimisers, so none of them raises F. The steps of B, Z
-    and the multipliers Gm solve another, augmented problem, and mu changes the weights of F.
+    The steps of H and U are its exact minimisers, and so is that of W with ``w_weight="rho"``: none
+    of these raises F. The steps of B, Z and the multipliers Gm solve another, augmented problem,
+    and mu changes the weights of F.
 
     Attributes
     ----------
@@ -72,7 +59,7 @@ class Training:
         self,
         X: Mapping[str, KernelRows],
         L: sp.csr_array,
-        weights: Weights,
+        weights: SAPMHWeights,
         shape: tuple[int, int],
         w_weight: WWeight,
         rng: np.random.Generator,
@@ -116,12 +103,15 @@ class Training:
         }
 
     def w_step(self) -> None:
-        """Minimise F over W, unless the published weight was asked for."""
+        """Solve ``W = (H'H)^-1 (theta H'B + rho H'SB)(theta I + w B'B)^-1``.
+
+        With ``w = rho`` this is the minimiser of F over W. The authors' program has the weight of
+        the last modality as w; see ``w_weight`` of `SAPMH`.
+        """
         theta, rho = self._weights.theta, self._weights.rho
-        if self._w_weight == "mu":
-            rho = list(self.mu.values())[-1]
         target = theta * (self.H.T @ self.B) + rho * similarity_between(self._L, self.H, self.B)
-        A = theta * np.eye(self.B.shape[1]) + rho * (self.B.T @ self.B)  # (r, r)
+        weight = list(self.mu.values())[-1] if self._w_weight == "mu" else rho
+        A = theta * np.eye(self.B.shape[1]) + weight * (self.B.T @ self.B)  # (r, r)
         self.W = PSDFactor.of(A).solve(PSDFactor.of(self._HH).solve(target).T).T
 
     def b_step(self) -> None:
@@ -172,8 +162,9 @@ class SAPMH(BatchHasher):
         Anchors of the kernel, drawn from everything seen (all of it when there is less); the same
         rows for every modality.
     sigma : "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width; the published ones fit standardised features. "mean": the root mean squared
-        distance between everything seen and the anchors.
+        Kernel width; the published ones fit features whose distances are about as large, and one
+        that is 5 times off is warned of. "mean": the root mean squared distance between everything
+        seen and the anchors.
     k : int
         Dimensions of the common representation H.
     theta, rho, lam : float
@@ -182,12 +173,14 @@ class SAPMH(BatchHasher):
     max_iter : int
         Iterations of a training at most. It stops from the fourth on when the objective has fallen
         by less than 0.01.
-    w_weight : {"rho", "mu"}
-        Weight of similarity in the W step: rho, as the derivation gives it, or the weight of the
-        last modality, as in the authors' program.
+    w_weight : {"mu", "rho"}
+        Weight w of B'B in ``W = (H'H)^-1 (theta H'B + rho H'SB)(theta I + w B'B)^-1``. "mu": the
+        weight mu of the last modality, as in the authors' program; rho stays before the target.
+        "rho": rho in both places, as the derivation gives it.
     mu_features : {"own", "first"}
         Kernel features from which the weights are taken in encoding: each modality's own, or the
-        first modality's for all, as in the authors' program.
+        first modality's for all, as in the authors' program. With ``w_weight="mu"`` and "first"
+        the codes equal those of the program.
     dtype : {"float64", "float32"}
         Precision in which features and kernel features are kept; sums are float64 in any case.
     random_state : int, numpy Generator or None
@@ -237,7 +230,7 @@ class SAPMH(BatchHasher):
         rho: float = 1e-6,
         lam: float = 100.0,
         max_iter: int = 99,
-        w_weight: WWeight = "rho",
+        w_weight: WWeight = "mu",
         mu_features: MuFeatures = "own",
         dtype: Precision = "float64",
         random_state: int | np.random.Generator | None = None,
@@ -255,14 +248,14 @@ class SAPMH(BatchHasher):
         self.dtype = dtype
         self.random_state = random_state
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: BatchState | None) -> None:
         super()._check_parameters(state)
         for name in ("k", "max_iter"):
             check_count(name, getattr(self, name))
         check_weight("rho", self.rho)
         for name in ("theta", "lam"):
             check_weight(name, getattr(self, name), positive=True)
-        check_choice("w_weight", self.w_weight, ("rho", "mu"))
+        check_choice("w_weight", self.w_weight, ("mu", "rho"))
         check_choice("mu_features", self.mu_features, ("own", "first"))
 
     def _train(
@@ -284,8 +277,8 @@ class SAPMH(BatchHasher):
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
     ) -> tuple[dict[str, Array], Array]:
         """Return the U and W of the last iteration."""
-        weights = Weights(float(self.theta), float(self.rho), float(self.lam))
-        training = Training(X, L, weights, (self.k, self.n_bits), self.w_weight, rng)
+        weights = SAPMHWeights(float(self.theta), float(self.rho), float(self.lam))
+        training = SAPMHTraining(X, L, weights, (self.k, self.n_bits), self.w_weight, rng)
         before = np.inf
         for step in range(1, self.max_iter + 1):
             training.h_step()

@@ -13,16 +13,16 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
 from oasis.arrays import Array, GeneratorState, generator_at, state_of, unit_rows
-from oasis.baselines.shared.classes import grown, indicator
-from oasis.baselines.shared.draws import (
+from oasis.baselines.shared.classes import grown, indicator_of
+from oasis.baselines.shared.gram_sums import GramSums
+from oasis.baselines.shared.parameters import (
+    check_count,
+    check_unchanged,
+    check_weight,
     first_state,
-    random_signs,
 )
-from oasis.baselines.shared.gram import (
-    GramSums,
-)
-from oasis.baselines.shared.parameters import check_count, check_unchanged, check_weight
-from oasis.baselines.shared.sylvester import solve_sylvester
+from oasis.baselines.shared.signs import random_signs
+from oasis.baselines.shared.solvers import solve_sylvester
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import (
@@ -48,7 +48,7 @@ NUSWIDE: dict[str, float] = {"theta": 0.1, "beta": 0.001, "gamma": 1000.0, "alph
 
 
 @dataclass(frozen=True)
-class Codewords:
+class THORCodewords:
     """One codeword per class, in order of arrival; none ever changes.
 
     Attributes
@@ -63,7 +63,7 @@ class Codewords:
     labels: LabelSpace
 
     @classmethod
-    def start(cls, n_bits: int, labels: LabelSpace, rng: np.random.Generator) -> Codewords:
+    def start(cls, n_bits: int, labels: LabelSpace, rng: np.random.Generator) -> THORCodewords:
         """Draw P, unless the code is as long as a column: then it is the identity."""
         if n_bits == MAX_CLASSES:
             P = np.eye(MAX_CLASSES)
@@ -71,7 +71,7 @@ class Codewords:
             P = rng.standard_normal((n_bits, MAX_CLASSES))
         return cls(P, np.zeros((n_bits, 0)), labels)
 
-    def grown(self, classes: tuple[str, ...], alpha: float) -> Codewords:
+    def grown(self, classes: tuple[str, ...], alpha: float) -> THORCodewords:
         """Return the codewords with those of new classes at the end; SPEC 6.
 
         Parameters
@@ -89,11 +89,11 @@ class Codewords:
         weight = r if old else alpha
         target = weight * (T @ (names @ names[old:].T)) + alpha * new  # (r, c_new)
         factor = cho_factor(T @ T.T + alpha * np.eye(r), lower=True)
-        return Codewords(self.P, np.hstack([self.C, cho_solve(factor, target)]), labels)
+        return THORCodewords(self.P, np.hstack([self.C, cho_solve(factor, target)]), labels)
 
 
 @dataclass(frozen=True)
-class Sums:
+class THORSums:
     """What is remembered of all samples so far, apart from their features.
 
     Attributes
@@ -108,27 +108,27 @@ class Sums:
     GV: Array
 
     @classmethod
-    def zero(cls, n_bits: int) -> Sums:
+    def zero(cls, n_bits: int) -> THORSums:
         """Return the sums over no samples and no classes."""
         empty = np.zeros((0, n_bits))
         return cls(np.zeros((n_bits, n_bits)), empty, empty)
 
-    def widened(self, n_classes: int) -> Sums:
+    def widened(self, n_classes: int) -> THORSums:
         """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
         more = ((0, n_classes - len(self.GB)), (0, 0))
-        return Sums(self.BB, np.pad(self.GB, more), np.pad(self.GV, more))
+        return THORSums(self.BB, np.pad(self.GB, more), np.pad(self.GV, more))
 
-    def plus(self, B: Array, V: Array, G: sp.csr_array) -> Sums:
+    def plus(self, B: Array, V: Array, G: sp.csr_array) -> THORSums:
         """Return the sums with one chunk added."""
-        return Sums(self.BB + B.T @ B, self.GB + G.T @ B, self.GV + G.T @ V)
+        return THORSums(self.BB + B.T @ B, self.GB + G.T @ B, self.GV + G.T @ V)
 
 
 @dataclass(frozen=True)
-class State:
+class THORState:
     """All that THOR has learned; its size depends on classes and features, not on samples."""
 
-    codewords: Codewords
-    sums: Sums
+    codewords: THORCodewords
+    sums: THORSums
     features: dict[str, GramSums]
     hash_function: LinearMap
     classes: tuple[str, ...]
@@ -140,7 +140,7 @@ class State:
         return self.hash_function.widths
 
 
-class THOR(Learner[State]):
+class THOR(Learner[THORState]):
     """Online hashing whose codes are drawn to a frozen codeword per class.
 
     Published for cross-modal search. Here a query is ranked by the sum of its modalities'
@@ -221,7 +221,7 @@ class THOR(Learner[State]):
         state = self.learned
         return state.hash_function.project(check_features(X, state.widths))
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: THORState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_iter", self.n_iter)
         for name in ("beta", "theta"):
@@ -231,18 +231,18 @@ class THOR(Learner[State]):
         if state is not None:
             check_unchanged("n_bits", n_bits, len(state.sums.BB))
 
-    def _start(self, chunk: Chunk) -> State:
+    def _start(self, chunk: Chunk) -> THORState:
         labels = LabelSpace.of(self.labels)
         rng = generator_at(first_state(self.random_state))
         features = {
             name: GramSums.zero(self.n_bits, int(matrix.shape[1]))
             for name, matrix in chunk.X.items()
         }
-        codewords = Codewords.start(self.n_bits, labels, rng)
-        sums = Sums.zero(self.n_bits)
-        return State(codewords, sums, features, LinearMap({}), (), 0, state_of(rng))
+        codewords = THORCodewords.start(self.n_bits, labels, rng)
+        sums = THORSums.zero(self.n_bits)
+        return THORState(codewords, sums, features, LinearMap({}), (), 0, state_of(rng))
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+    def _learn(self, old: THORState | None, chunk: Chunk) -> tuple[THORState, Codes]:
         state = old or self._start(chunk)
         classes = grown(state.classes, chunk.labels)
         if len(classes) > MAX_CLASSES:
@@ -252,7 +252,7 @@ class THOR(Learner[State]):
             )
         codewords = state.codewords.grown(classes, float(self.alpha))
         rng = generator_at(state.generator)
-        L = indicator(chunk.labels, classes)  # (n, c)
+        L = indicator_of(chunk.labels, classes)  # (n, c)
         G = sp.csr_array(unit_rows(L))  # (n, c)
         sums = state.sums.widened(len(classes))
         B, V = self._iterate(sums, L @ codewords.C.T, G, rng)
@@ -264,11 +264,11 @@ class THOR(Learner[State]):
             for name, each in features.items()
         }
         n_seen = state.n_seen + chunk.n_samples
-        learned = State(codewords, sums, features, LinearMap(W), classes, n_seen, state_of(rng))
+        learned = THORState(codewords, sums, features, LinearMap(W), classes, n_seen, state_of(rng))
         return learned, pack(B)
 
     def _iterate(
-        self, sums: Sums, LC: Array, G: sp.csr_array, rng: np.random.Generator
+        self, sums: THORSums, LC: Array, G: sp.csr_array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
         """Return the B and V, (n, r), of one round; SPEC 6. LC is ``L C'`` (n, r).
 

@@ -15,6 +15,7 @@ import oasis
 from oasis.cli.beyond_command import beyond
 from oasis.cli.check_command import backup, check, restore
 from oasis.cli.demo_command import demo
+from oasis.cli.evaluate_command import evaluate
 from oasis.cli.export_command import export
 from oasis.cli.info_command import info
 from oasis.cli.ingest_command import ingest
@@ -44,6 +45,7 @@ app.command("restore")(restore)
 app.command("serve")(serve)
 app.command("reproduce")(reproduce)
 app.command("report")(report)
+app.command("evaluate")(evaluate)
 app.command("scenarios")(scenarios)
 app.command("beyond")(beyond)
 

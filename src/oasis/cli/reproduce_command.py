@@ -22,14 +22,38 @@ def reproduce(
     dataset: Annotated[
         str,
         typer.Option(
-            help="Data sets: coco79, wiki, mirflickr, icons, synthetic@3000, a path to an .npz ..."
+            help="Data sets: coco79, wiki, mirflickr, icons, synthetic@3000, the path of an .npz, "
+            ".mat or .parquet file, or of a folder of pictures that ends in / ..."
         ),
     ],
     setting: Annotated[
-        str, typer.Option(help="Settings: first, second, third, or a runbook.")
-    ] = "first,second,third",
+        str | None,
+        typer.Option(
+            help="Settings: first, second, third (the default is all three), or a runbook."
+        ),
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", help="What a file's variables are: image=I_tr,I_te, labels=L; may be repeated."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="A setting by numbers: so many rounds.", min=1)
+    ] = None,
+    new_classes_a_round: Annotated[
+        int | None,
+        typer.Option(help="A setting by numbers: so many new classes in every round.", min=1),
+    ] = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="With these: a round has its own classes alone.")
+    ] = False,
     method: Annotated[
-        str, typer.Option(help="Methods, with parameters if need be: oasis-paper+alpha=1.")
+        str,
+        typer.Option(
+            help="Methods, with parameters if need be: oasis-paper+alpha=1; your own by import "
+            "path: mypackage.mymodule:MyHasher."
+        ),
     ] = "oasis-paper,oasis",
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "16,32,64,128",
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0.", min=1)] = 1,
@@ -53,11 +77,17 @@ def reproduce(
 
     Example: oasis reproduce --dataset synthetic@2000 --setting first --method oasis,probe --bits 64
     """
+    from oasis.datasets.own import with_mapping
     from oasis.experiments.grid import reproduce as carry_out
     from oasis.experiments.grid import trace_runs
-    from oasis.experiments.run.definition import Grid
+    from oasis.experiments.run.definition import SETTINGS, Grid, numbered_setting
 
-    grid = Grid(_names(dataset), _names(setting), _names(method), _numbers(bits), seeds)
+    datasets = [with_mapping(name, mapping or []) for name in _names(dataset)]
+    settings = _names(setting or "")
+    if rounds is not None or new_classes_a_round is not None:
+        settings.append(numbered_setting(rounds, new_classes_a_round, apart))
+    settings = settings or list(SETTINGS)
+    grid = Grid(datasets, settings, _names(method), _numbers(bits), seeds)
     runs = grid.runs()
     with _progress() as progress:
         bar = _Bar(progress, len(runs))
@@ -88,14 +118,22 @@ def report(
     benchmarks: Annotated[
         Path | None, typer.Option(help="benchmarks/results.json, to be told beside the results.")
     ] = None,
+    headline: Annotated[
+        bool,
+        typer.Option("--headline", help="Print the first table as Markdown, and write nothing."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Turn results into tables (Markdown, CSV), figures, and one page that holds it all.
+    """Turn results into tables (Markdown, CSV, LaTeX), figures, and one page that holds it all.
 
     Example: oasis report results --out report
     """
+    from oasis.experiments.report.report import headline as first_table
     from oasis.experiments.report.report import write_report
 
+    if headline:
+        typer.echo(first_table(results))
+        return
     with _progress() as progress:
         progress.add_task("drawing", total=None)
         written = write_report(results, out, benchmarks)

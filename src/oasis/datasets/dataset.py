@@ -205,10 +205,12 @@ class Dataset:
         return at.astype(np.int64, copy=False)
 
 
-def indicator(labels: Sequence[Iterable[str]], classes: Sequence[str]) -> npt.NDArray[np.uint8]:
+def label_indicator(
+    labels: Sequence[Iterable[str]], classes: Sequence[str]
+) -> npt.NDArray[np.uint8]:
     """Return the (n, c) uint8 indicator of label sets given as names.
 
-    >>> indicator([["sea"], [], ["sky", "sea"]], ["sky", "sea"])
+    >>> label_indicator([["sea"], [], ["sky", "sea"]], ["sky", "sea"])
     array([[0, 1],
            [0, 0],
            [1, 1]], dtype=uint8)

@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from oasis.datasets.dataset import (
     Dataset,
     Source,
-    indicator,
+    label_indicator,
 )
 from oasis.errors import DataError, InputError, MissingExtraError
 from oasis.features.gradients import CELL, gradients
@@ -74,7 +74,7 @@ def load(*, size: int = 48, n_words: int = 2048) -> Dataset:
     return Dataset(
         "icons",
         {"image": gradients(render(found, size)), "text": hashed_words(words, n_words)},
-        indicator([icon.categories for icon in found], classes),
+        label_indicator([icon.categories for icon in found], classes),
         classes,
         arrival=np.array([number[icon.release] for icon in found], dtype=np.int64),
         payload={

@@ -30,7 +30,7 @@ WHERE = "https://github.com/DravenALG/OASIS"
 
 
 @dataclass(frozen=True)
-class Layout:
+class MatLayout:
     """What a data set's files must hold."""
 
     name: str
@@ -51,7 +51,7 @@ class Layout:
 
 # The class names are those of the authors' vectors, in the order of the label columns. 'wate' is
 # their spelling, and the vector in the file is the vector of that spelling.
-MIRFLICKR = Layout(
+MIRFLICKR = MatLayout(
     name="mirflickr",
     file="MIRFLICKR_deep.mat",
     vectors_file="MIRFLICKR_Groundtrue_Vec.mat",
@@ -88,7 +88,7 @@ MIRFLICKR = Layout(
         "wate",
     ),
 )
-NUSWIDE = Layout(
+NUSWIDE = MatLayout(
     name="nuswide",
     file="NUSWIDE21_deep.mat",
     vectors_file="NUSWIDE21_Groundtrue_Vec.mat",
@@ -143,7 +143,7 @@ def nuswide(path: str | Path) -> Dataset:
     return read(path, NUSWIDE)
 
 
-def read(path: str | Path, layout: Layout) -> Dataset:
+def read(path: str | Path, layout: MatLayout) -> Dataset:
     """Read one of the paper's data sets; image dense float32, text CSR float32."""
     file = locate(path, layout)
     with open_mat(file) as mat:
@@ -180,7 +180,7 @@ def read(path: str | Path, layout: Layout) -> Dataset:
     )
 
 
-def label_vectors(path: str | Path, layout: Layout) -> dict[str, npt.NDArray[np.float32]]:
+def label_vectors(path: str | Path, layout: MatLayout) -> dict[str, npt.NDArray[np.float32]]:
     """Read the vectors of the label names: class name -> (f,) float32, in column order.
 
     Names are stored padded with spaces; they are stripped, and must be the layout's classes.
@@ -212,7 +212,7 @@ def label_vectors(path: str | Path, layout: Layout) -> dict[str, npt.NDArray[np.
     return dict(zip(names, vectors, strict=True))
 
 
-def locate(path: str | Path, layout: Layout) -> Path:
+def locate(path: str | Path, layout: MatLayout) -> Path:
     """Return the data file given itself or its folder, or say what to download."""
     path = Path(path)
     file = path / layout.file if path.is_dir() else path
@@ -237,7 +237,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class FileCheck:
     """What `check` found; ``print`` it."""
 
     findings: tuple[Finding, ...]
@@ -257,7 +257,7 @@ class Report:
         )
 
 
-def check(path: str | Path, layout: Layout) -> Report:
+def check(path: str | Path, layout: MatLayout) -> FileCheck:
     """Compare files with what they should hold: shapes, counts, labels and checksums.
 
     Nothing is raised for a file that differs, so that one look shows all differences; a missing
@@ -289,10 +289,10 @@ def check(path: str | Path, layout: Layout) -> Report:
             f"sha256 {beside.name}", digest, layout.vectors_sha256, digest == layout.vectors_sha256
         )
     )
-    return Report(tuple(findings))
+    return FileCheck(tuple(findings))
 
 
-def _label_findings(mat: MatFile, layout: Layout) -> list[Finding]:
+def _label_findings(mat: MatFile, layout: MatLayout) -> list[Finding]:
     counts = np.zeros(len(layout.classes))
     labelled = binary = 0
     total = 0
@@ -319,7 +319,7 @@ def _label_findings(mat: MatFile, layout: Layout) -> list[Finding]:
     ]
 
 
-def _check_shapes(mat: MatFile, layout: Layout) -> tuple[int, int]:
+def _check_shapes(mat: MatFile, layout: MatLayout) -> tuple[int, int]:
     shapes = mat.shapes()
     for variable in VARIABLES:
         width = layout.widths()[variable[0]]

@@ -59,7 +59,7 @@ class MatFile(ABC):
 
     @abstractmethod
     def strings(self, variable: str) -> list[str]:
-        """The rows of a character matrix, without their padding."""
+        """The rows of a character matrix without their padding, or the texts of a cell array."""
 
     def _wrong_type(self, variable: str, found: object, expected: str) -> DataError:
         return DataError(f"{self.path}: variable {variable} is {found}, expected {expected}")
@@ -81,8 +81,12 @@ class _Mat5(MatFile):
 
     def strings(self, variable: str) -> list[str]:
         values = self._load(variable)
+        if not sp.issparse(values) and values.dtype == object:  # a cell array
+            texts = [np.ravel(cell) for cell in np.ravel(values)]
+            if all(text.dtype.kind == "U" and text.size < 2 for text in texts):
+                return [str(text[0]).strip() if text.size else "" for text in texts]
         if sp.issparse(values) or values.dtype.kind != "U":
-            raise self._wrong_type(variable, values.dtype, "a character matrix")
+            raise self._wrong_type(variable, values.dtype, "a character matrix or cells of texts")
         return [str(text).strip() for text in np.atleast_1d(values)]
 
     def _load(self, variable: str) -> Any:
@@ -130,10 +134,14 @@ class _Mat73(MatFile):
     def strings(self, variable: str) -> list[str]:
         item = self._file[variable]
         dtype = getattr(item, "dtype", "a group")
-        if dtype != np.uint16:
-            raise self._wrong_type(variable, dtype, "a character matrix")
         with _reading(self.path, f"variable {variable}"):
-            return ["".join(map(chr, codes)).strip() for codes in item[:].T]
+            if getattr(dtype, "kind", "") == "O":  # a cell array: references to rows
+                cells = [self._file[cell] for cell in np.ravel(item[:].T)]
+                if all(cell.dtype == np.uint16 for cell in cells):
+                    return ["".join(map(chr, np.ravel(cell[:]))).strip() for cell in cells]
+            if dtype == np.uint16:
+                return ["".join(map(chr, codes)).strip() for codes in item[:].T]
+        raise self._wrong_type(variable, dtype, "a character matrix or cells of texts")
 
     def _sparse(self, variable: str) -> sp.csr_array:
         item = self._file[variable]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oasis.datasets import icons, mat, npz, synthetic
+from oasis.datasets import icons, mat, npz, own, synthetic
 from oasis.datasets.dataset import (
     Dataset,
 )
@@ -88,11 +88,11 @@ def names() -> dict[str, str]:
 
 
 def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset:
-    """Load a data set by name, or from the path of an ``.npz`` file.
+    """Load a data set by name, or from a path; see `oasis.datasets.own`.
 
     Parameters
     ----------
-    name : one of `names`, or a path that ends in ``.npz``
+    name : one of `names`, or a path: ``data.npz``, ``data.mat?image=I&labels=L``, ``pictures/``
     folder : the data folder; ``$OASIS_DATA`` or ``./data`` by default
     **options : passed on, such as ``n_samples`` and ``seed`` of the synthetic sets
 
@@ -103,9 +103,12 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     """
     if name.endswith(".npz"):
         return npz.read(name, **options)
+    if own.is_own(name):
+        return own.read(name)
     if name not in _KNOWN:
         raise InputError(
-            f"unknown data set {name!r}; known are {', '.join(_KNOWN)}, or a path to an .npz file"
+            f"unknown data set {name!r}; known are {', '.join(_KNOWN)}, or the path of an .npz, "
+            ".mat or .parquet file, or of a folder of pictures that ends in /"
         )
     entry = _KNOWN[name]
     if name in _LAYOUTS:
@@ -123,7 +126,7 @@ def path_of(name: str, folder: str | Path | None = None) -> Path:
     return _find(entry.file, data_folder(folder), entry.how)
 
 
-def check(name: str, folder: str | Path | None = None) -> mat.Report:
+def check(name: str, folder: str | Path | None = None) -> mat.FileCheck:
     """Compare the files of ``mirflickr`` or ``nuswide`` with what they should hold; print it."""
     if name not in _LAYOUTS:
         raise InputError(f"no check for {name!r}; there is one for {', '.join(_LAYOUTS)}")

@@ -1,7 +1,7 @@
 """Carry out many runs: resume what is there, put aside what is damaged, use several processes.
 
-A results folder holds ``raw/<key>.npz`` and ``summaries/<key>.json``, and on request
-``convergence/<key>.json``. A run whose files are whole
+A results folder holds ``raw/<key>.npz``, ``summaries/<key>.json`` and ``queries/<key>.npz``, and on
+request ``convergence/<key>.json``. A run whose files are whole
 and were made from the same data, runbook and method is not run again; whatever stands in its place
 otherwise is moved aside with a notice, never overwritten.
 """
@@ -29,6 +29,7 @@ from oasis.errors import DataError, FormatError, InputError, MissingExtraError, 
 from oasis.experiments.measure import traces
 from oasis.experiments.measure.convergence import trace_run
 from oasis.experiments.measure.measures import measure
+from oasis.experiments.measure.queries import QUERIES, write_queries
 from oasis.experiments.measure.summaries import (
     FOLDER,
     VERSION,
@@ -39,7 +40,7 @@ from oasis.experiments.measure.summaries import (
 )
 from oasis.experiments.run.definition import Run, load_dataset
 from oasis.experiments.run.machine import THREAD_VARIABLES
-from oasis.experiments.run.methods import METHODS
+from oasis.experiments.run.methods import method_named
 from oasis.experiments.run.results import (
     RawResult,
     read_result,
@@ -190,9 +191,9 @@ def _is_kept_trace(run: Run, path: Path, dataset: Dataset, n_iter: int, tell: Li
 
 def _refuse_impossible(runs: Sequence[Run], data: Path | None) -> None:
     """Raise for a method that cannot take a data set; only those with a limit need the data."""
-    limited = {(run.dataset, run.method) for run in runs if METHODS[run.method].max_classes}
+    limited = {(run.dataset, run.method) for run in runs if method_named(run.method).max_classes}
     for dataset, method in sorted(limited):
-        METHODS[method].check_classes(_dataset(dataset, data))
+        method_named(method).check_classes(_dataset(dataset, data))
 
 
 def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
@@ -216,10 +217,12 @@ def _ensured(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished
         raw = carry_out(run, dataset, lambda done, of: tell(RoundDone(run, done, of)))
         write_result(raw_path, raw)
     sha256 = file_sha256(raw_path)
-    summary = _kept_summary(run, summary_path, sha256, tell)
-    if summary is not None:
-        return Finished(run, "kept", summary)
-    summary = measure(raw, sha256)
+    queries_path = out / QUERIES / f"{run.key}.npz"
+    kept = _kept_summary(run, summary_path, sha256, tell)
+    if kept is not None and queries_path.exists():
+        return Finished(run, "kept", kept)
+    summary, scores = measure(raw, sha256)
+    write_queries(queries_path, scores)
     write_summary(summary_path, summary)
     return Finished(run, status, summary)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -12,19 +12,23 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas
 
-from oasis.arrays import Array, GeneratorState, Matrix, generator_at, has_row
-from oasis.baselines.shared.classes import grown, indicator
-from oasis.baselines.shared.draws import (
-    first_state,
-)
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at
+from oasis.baselines.shared.classes import grown, indicator_of
 from oasis.baselines.shared.kernel import (
     AnchorKernel,
     Width,
+    blocks,
     check_widths,
+    chosen_width,
+    mean_squared_distance,
 )
-from oasis.baselines.shared.parameters import check_choice, check_count, check_unchanged
+from oasis.baselines.shared.parameters import (
+    check_choice,
+    check_count,
+    check_unchanged,
+    first_state,
+)
 from oasis.codes import Codes, check_n_bits, pack
-from oasis.errors import InputError
 from oasis.hashers.chunk import (
     Chunk,
     check_features,
@@ -35,8 +39,6 @@ from oasis.hashers.learner import (
 )
 
 Precision: TypeAlias = Literal["float32", "float64"]
-
-_ROWS = 4096
 
 
 def as_kept(matrix: Matrix, dtype: Precision) -> Matrix:
@@ -103,10 +105,8 @@ class Seen:
         anchors: Matrix = (
             sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
         )
-        if sigma == "mean":
-            mean = _mean_squared_distance(self.X[name], anchors)
-            sigma = np.sqrt(mean) if mean > 0 else 1.0
-        return AnchorKernel(anchors, float(sigma), bias)
+        mean = mean_squared_distance(self.X[name], anchors)
+        return AnchorKernel(anchors, chosen_width(sigma, mean, name), bias)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True)
-class State:
+class BatchState:
     """Everything seen, and what the last training made of it.
 
     ``seed`` is the generator's state at the start of every training: after any number of chunks
@@ -205,7 +205,7 @@ class State:
         return self.seen.widths
 
 
-class BatchHasher(Learner[State]):
+class BatchHasher(Learner[BatchState]):
     """A kernel method that is trained anew, at each chunk, on everything seen.
 
     Attributes
@@ -248,14 +248,14 @@ class BatchHasher(Learner[State]):
     ) -> tuple[Encoder, npt.NDArray[np.float32]]:
         """Return the hash function, and the projections (n, r) of everything seen by it."""
 
-    def _check_parameters(self, state: State | None) -> None:
+    def _check_parameters(self, state: BatchState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_anchors", self.n_anchors)
         check_choice("dtype", self.dtype, ("float32", "float64"))
         if state is not None:
             check_unchanged("n_bits", n_bits, state.n_bits)
 
-    def _learn(self, old: State | None, chunk: Chunk) -> tuple[State, Codes]:
+    def _learn(self, old: BatchState | None, chunk: Chunk) -> tuple[BatchState, Codes]:
         """Return what training on everything seen gives; see `Learner`."""
         widths = check_widths(self.sigma, chunk.X, self._published_widths)
         seed = old.seed if old else first_state(self.random_state)
@@ -270,29 +270,9 @@ class BatchHasher(Learner[State]):
             )
             for name, chunks in seen.X.items()
         }
-        encoder, projections = self._train(X, indicator(seen.label_sets, classes), rng)
-        state = State(seen, seed, encoder, pack(projections), classes, self.dtype)
+        encoder, projections = self._train(X, indicator_of(seen.label_sets, classes), rng)
+        state = BatchState(seen, seed, encoder, pack(projections), classes, self.dtype)
         return state, state.all_codes[-chunk.n_samples :].copy()
-
-
-def blocks(n_samples: int) -> Iterator[slice]:
-    """Yield the blocks of rows in which products over many samples are taken.
-
-    >>> list(blocks(5000))
-    [slice(0, 4096, None), slice(4096, 5000, None)]
-    """
-    for start in range(0, n_samples, _ROWS):
-        yield slice(start, min(start + _ROWS, n_samples))
-
-
-def signs(values: Array) -> Array:
-    """Return +1 where a value is positive, -1 elsewhere: zero counts as -1.
-
-    >>> import numpy as np
-    >>> signs(np.array([0.5, 0.0, -2.0]))
-    array([ 1., -1., -1.])
-    """
-    return np.where(values > 0, 1.0, -1.0)
 
 
 def _like(others: tuple[Matrix, ...], matrix: Matrix) -> Matrix:
@@ -300,33 +280,3 @@ def _like(others: tuple[Matrix, ...], matrix: Matrix) -> Matrix:
     if not others or isinstance(others[0], sp.csr_array) == isinstance(matrix, sp.csr_array):
         return matrix
     return matrix.toarray() if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)
-
-
-def _mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
-    """Return the mean of ``|x - a|^2`` over the rows x that are not zero and the anchors a."""
-    count, squares = 0, 0.0
-    total = np.zeros(anchors.shape[1])
-    with np.errstate(over="ignore", invalid="ignore"):
-        for matrix in chunks:
-            count += int(has_row(matrix).sum())
-            squares += _sum_of_squares(matrix)
-            total += np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
-        if count == 0:
-            return 0.0
-        n_anchors = int(anchors.shape[0])
-        centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / n_anchors
-        between = float(total @ centre) / count
-        lengths = squares / count + _sum_of_squares(anchors) / n_anchors
-    if not np.isfinite(lengths):
-        raise InputError("the squared distances overflow: features this large cannot be used")
-    mean = lengths - 2 * between
-    # what is left of rows that coincide is rounding error, in proportion to their lengths
-    return mean if mean > float(np.finfo(anchors.dtype).eps) * lengths else 0.0
-
-
-def _sum_of_squares(matrix: Matrix) -> float:
-    if isinstance(matrix, sp.csr_array):
-        return float(np.square(matrix.data, dtype=np.float64).sum())
-    return sum(
-        float(np.square(matrix[rows], dtype=np.float64).sum()) for rows in blocks(len(matrix))
-    )

@@ -1,4 +1,7 @@
-"""Class names as columns: 0/1 indicator matrices, whose columns stand in order of arrival."""
+"""Class names as columns of a 0/1 matrix L, in order of arrival, and similarity by shared classes.
+
+The similarity ``S = 2LL' - 11'`` is used in products only and never formed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from oasis.arrays import Array, indicator
 from oasis.errors import InputError
 
 LabelSets = Sequence[tuple[str, ...]]
@@ -23,19 +27,15 @@ def grown(names: tuple[str, ...], label_sets: LabelSets) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(name for row in label_sets for name in row)]))
 
 
-def indicator(label_sets: LabelSets, names: Sequence[str]) -> sp.csr_array:
+def indicator_of(label_sets: LabelSets, names: Sequence[str]) -> sp.csr_array:
     """Return L (n, c): 1 where a sample has a class, 0 elsewhere, float64.
 
-    >>> indicator([("sea", "sky"), ()], ("sky", "cat", "sea")).toarray()
+    >>> indicator_of([("sea", "sky"), ()], ("sky", "cat", "sea")).toarray()
     array([[1., 0., 1.],
            [0., 0., 0.]])
     """
     column = {name: number for number, name in enumerate(names)}
-    # sorted, so that sums are rounded in the same way whatever the order of a sample's names
-    rows = [sorted(column[name] for name in row) for row in label_sets]
-    indptr = np.cumsum([0, *(len(row) for row in rows)])
-    indices = np.array([number for row in rows for number in row], dtype=np.int64)
-    return sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(rows), len(names)))
+    return indicator([[column[name] for name in row] for row in label_sets], len(names))
 
 
 def check_announced(classes: Any) -> tuple[str, ...] | None:
@@ -60,3 +60,39 @@ def refuse_unannounced(label_sets: LabelSets, announced: tuple[str, ...], way_ou
                     f"sample {row} has class {name!r}, which is not one of the {len(announced)} "
                     f"announced; {way_out}"
                 )
+
+
+def similarity_times(L: sp.csr_array, M: Array) -> Array:
+    """Return ``S M`` (n, r) for 0/1 labels L (n, c) and M (n, r). Cost: n r per label.
+
+    >>> import numpy as np, scipy.sparse as sp
+    >>> similarity_times(sp.csr_array([[1.0, 0.0], [1.0, 1.0]]), np.eye(2))
+    array([[1., 1.],
+           [1., 3.]])
+    """
+    product: Array = 2 * (L @ (L.T @ M)) - M.sum(axis=0)
+    return product
+
+
+def similarity_between(L: sp.csr_array, left: Array, right: Array) -> Array:
+    """Return ``left' S right`` (k, r) for left (n, k) and right (n, r). Cost: as above, and k r c.
+
+    >>> import numpy as np, scipy.sparse as sp
+    >>> similarity_between(sp.csr_array([[1.0, 0.0], [1.0, 1.0]]), np.eye(2), np.eye(2))
+    array([[1., 1.],
+           [1., 3.]])
+    """
+    product: Array = 2 * (L.T @ left).T @ (L.T @ right)
+    product -= np.outer(left.sum(axis=0), right.sum(axis=0))
+    return product
+
+
+def similarity_squared(L: sp.csr_array) -> float:
+    """Return ``|S|^2``, the sum of the squares of all its entries.
+
+    >>> import scipy.sparse as sp
+    >>> similarity_squared(sp.csr_array([[1.0, 0.0], [1.0, 1.0]]))
+    12.0
+    """
+    counts = np.asarray(L.sum(axis=0)).ravel()
+    return 4 * float((L.T @ L).power(2).sum()) - 4 * float(counts @ counts) + L.shape[0] ** 2

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +16,11 @@ from oasis.baselines.shared.parameters import check_weight
 from oasis.errors import InputError
 
 Width: TypeAlias = float | Literal["mean"]
+
+MOST_RATIO = 5.0
+"""A kernel width is warned of outside this ratio to the mean distance, either way."""
+
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,10 @@ class AnchorKernel:
     bias: bool
 
     @classmethod
-    def at(cls, X: Matrix, rows: npt.NDArray[np.intp], sigma: Width, *, bias: bool) -> AnchorKernel:
-        """Return the kernel whose anchors are rows of X.
+    def at(
+        cls, X: Matrix, rows: npt.NDArray[np.intp], sigma: Width, *, bias: bool, name: str = ""
+    ) -> AnchorKernel:
+        """Return the kernel whose anchors are rows of X; ``name`` is the modality, for a warning.
 
         With ``sigma="mean"``, sigma^2 is the mean squared distance between the rows of X that are
         not zero and the anchors; 1 when all of them coincide.
@@ -46,8 +54,9 @@ class AnchorKernel:
         if sigma == "mean":
             squares = _squared_distances(X, anchors)[has_row(X)]
             mean = float(squares.mean()) if squares.size else 0.0
-            sigma = np.sqrt(mean) if mean > 0 else 1.0
-        return cls(anchors, float(sigma), bias)
+        else:
+            mean = mean_squared_distance((X,), anchors)
+        return cls(anchors, chosen_width(sigma, mean, name), bias)
 
     @property
     def n_anchors(self) -> int:
@@ -111,6 +120,71 @@ def check_widths(
         else:
             widths[name] = check_weight(f"sigma of {name!r}", value, positive=True)
     return widths
+
+
+def chosen_width(sigma: Width, mean: float, name: str) -> float:
+    """Return the width of a kernel on data with this mean squared distance to the anchors.
+
+    A width given as a number is compared with the root mean squared distance: more than 5 times
+    larger, the features phi are all above 0.98 and nearly the same for every sample; more than 5
+    times smaller, they are below 4e-6 for most. Either is warned of.
+
+    >>> chosen_width("mean", 9.0, "image"), chosen_width("mean", 0.0, "image")
+    (3.0, 1.0)
+    """
+    root = float(np.sqrt(mean))
+    if sigma == "mean":
+        return root if mean > 0 else 1.0
+    width = float(sigma)
+    if mean > 0 and not 1 / MOST_RATIO <= width / root <= MOST_RATIO:
+        effect = "hardly differ between samples" if width > root else "are nearly zero"
+        warnings.warn(
+            f"kernel width {width:g} of modality {name!r} is far from the root mean squared "
+            f"distance {root:.3g} between samples and anchors: the kernel features {effect}; pass "
+            "sigma='mean', or scale the features",
+            stacklevel=2,
+        )
+    return width
+
+
+def blocks(n_samples: int) -> Iterator[slice]:
+    """Yield the blocks of rows in which products over many samples are taken.
+
+    >>> list(blocks(5000))
+    [slice(0, 4096, None), slice(4096, 5000, None)]
+    """
+    for start in range(0, n_samples, _ROWS):
+        yield slice(start, min(start + _ROWS, n_samples))
+
+
+def mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
+    """Return the mean of ``|x - a|^2`` over the rows x that are not zero and the anchors a."""
+    count, squares = 0, 0.0
+    total = np.zeros(anchors.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for matrix in chunks:
+            count += int(has_row(matrix).sum())
+            squares += _sum_of_squares(matrix)
+            total += np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel()
+        if count == 0:
+            return 0.0
+        n_anchors = int(anchors.shape[0])
+        centre = np.asarray(anchors.sum(axis=0, dtype=np.float64)).ravel() / n_anchors
+        between = float(total @ centre) / count
+        lengths = squares / count + _sum_of_squares(anchors) / n_anchors
+    if not np.isfinite(lengths):
+        raise InputError("the squared distances overflow: features this large cannot be used")
+    mean = lengths - 2 * between
+    # what is left of rows that coincide is rounding error, in proportion to their lengths
+    return mean if mean > float(np.finfo(anchors.dtype).eps) * lengths else 0.0
+
+
+def _sum_of_squares(matrix: Matrix) -> float:
+    if isinstance(matrix, sp.csr_array):
+        return float(np.square(matrix.data, dtype=np.float64).sum())
+    return sum(
+        float(np.square(matrix[rows], dtype=np.float64).sum()) for rows in blocks(len(matrix))
+    )
 
 
 def _squared_distances(X: Matrix, anchors: Matrix) -> npt.NDArray[Any]:

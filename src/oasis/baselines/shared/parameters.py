@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oasis.arrays import GeneratorState
 from oasis.errors import InputError
 
 
@@ -47,3 +48,16 @@ def check_unchanged(name: str, value: Any, learned: Any) -> None:
     """Refuse an argument that was changed after the first chunk."""
     if value != learned:
         raise InputError(f"{name} is fixed once a model has learned: it is {learned}, got {value}")
+
+
+def first_state(random_state: Any) -> GeneratorState:
+    """Return the state of a new generator; a given Generator seeds it and moves on by one draw."""
+    if isinstance(random_state, np.random.Generator):
+        random_state = int(random_state.integers(2**63))
+    try:
+        return dict(np.random.PCG64(random_state).state)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "random_state must be None, a non-negative integer or a numpy Generator, "
+            f"got {random_state!r}"
+        ) from error

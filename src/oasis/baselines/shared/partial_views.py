@@ -10,20 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, GeneratorState, Matrix, generator_at
-from oasis.baselines.shared.batch import (
-    KernelRows,
-    Precision,
-    blocks,
-    signs,
-)
-from oasis.baselines.shared.draws import (
-    random_signs,
-)
-from oasis.baselines.shared.kernel import (
-    AnchorKernel,
-)
-from oasis.baselines.shared.psd import PSDFactor
-from oasis.baselines.shared.residuals import LEAST_RESIDUAL
+from oasis.baselines.shared.batch import KernelRows, Precision
+from oasis.baselines.shared.kernel import AnchorKernel, blocks
+from oasis.baselines.shared.signs import LEAST_RESIDUAL, random_signs, signs
+from oasis.baselines.shared.solvers import PSDFactor
 
 MuFeatures: TypeAlias = Literal["own", "first"]
 
@@ -41,7 +31,7 @@ def modality_weight(squared_error: float) -> float:
     return 1 / (2 * max(float(np.sqrt(squared_error)), LEAST_RESIDUAL))
 
 
-class View:
+class FittedModality:
     """The kernel features of some samples beside one modality's U: all that a fit needs of them.
 
     Attributes
@@ -126,10 +116,10 @@ class PartialViews:
         Draws B and H, in that order. A sample is fitted by the modalities it has; one that has none
         projects to zero.
         """
-        views = {name: View(n, self.U[name]) for name in names}
+        views = {name: FittedModality(n, self.U[name]) for name in names}
         weighed = dict(views)
         if self.mu_features == "first":
-            weighed |= {name: View(n, self.U[name]) for name in names[1:]}
+            weighed |= {name: FittedModality(n, self.U[name]) for name in names[1:]}
         for rows, part in parts:
             for name in names:
                 views[name].fill(rows, part[name])
@@ -159,7 +149,7 @@ class PartialViews:
         H: Array,
         B: Array,
         mu: Mapping[str, float],
-        views: Mapping[str, View],
+        views: Mapping[str, FittedModality],
         patterns: list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]],
     ) -> None:
         """Replace H (n, k) by the fit to B and the views, in place: it is large."""

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from oasis.arrays import Indicator, Matrix, Rows
 from oasis.datasets.coco import SUPER_CATEGORIES, super_category_of
-from oasis.datasets.dataset import Dataset, indicator
+from oasis.datasets.dataset import Dataset, label_indicator
 from oasis.datasets.texts import Texts, meaning, texts_of, with_meaning
 from oasis.errors import InputError
 from oasis.experiments.run.definition import load_dataset
@@ -201,6 +201,6 @@ def _grades(dataset: Dataset) -> Grades | None:
                 counts[term] = counts.get(term, 0) + 1
         shared = sorted(term for term, n in counts.items() if n >= _LEAST_OF_A_TERM)
         kept = set(shared)
-        fine = indicator([[term for term in each if term in kept] for each in sets], shared)
+        fine = label_indicator([[term for term in each if term in kept] for each in sets], shared)
         return Grades(dataset.L, dataset.classes, fine)
     return None

@@ -10,8 +10,11 @@ from typing import TypeAlias
 from oasis.errors import InputError
 from oasis.experiments.measure.paper import published_map
 from oasis.experiments.measure.summaries import Summary
-from oasis.experiments.run.definition import SETTINGS
-from oasis.experiments.run.methods import METHODS, Method
+from oasis.experiments.run.definition import SETTINGS, Run
+from oasis.experiments.run.methods import METHODS, Method, recorded_method, title_of_method
+
+CHANCE_MARGIN = 1.1
+"""A MAP up to this many times chance is marked."""
 
 _PREFERRED_BITS = 64
 _LEAST_SWEEP = 3
@@ -49,7 +52,9 @@ class Cell:
 
     @property
     def method(self) -> Method:
-        return METHODS[self.summaries[0].run.method]
+        """The method, as its first result tells of it: it need not be installed."""
+        first = self.summaries[0]
+        return recorded_method(first.run.method, first.about["method"])
 
     @property
     def n_bits(self) -> int | None:
@@ -78,6 +83,23 @@ class Cell:
 
     def round_numbers(self) -> list[int]:
         return [each.number for each in self.summaries[0].rounds]
+
+    def marks(self) -> list[str]:
+        """Return what is wrong with the codes: constant bits, or MAP within 10 % of chance."""
+        found = []
+        lookups = [each.lookup for each in self.summaries if each.lookup is not None]
+        constant = max((each.n_constant for each in lookups), default=0)
+        if constant:
+            found.append(f"{constant} of {self.n_bits} bits are the same for all stored items")
+        value, chance = self.last("all", "expected"), self.last("all", "chance")
+        if value is not None and chance is not None and value.mean <= CHANCE_MARGIN * chance.mean:
+            found.append(f"MAP {value.mean:.3f} is within 10 % of chance, {chance.mean:.3f}")
+        return found
+
+    def shares_queries(self) -> bool:
+        """Return whether all rounds have the same queries."""
+        last = self.summaries[0].last
+        return last.old is None and last.new is not None
 
     def published(self) -> float | None:
         """Return the paper's figure, if every seed is the paper's cell."""
@@ -109,7 +131,8 @@ class Sweep:
     @property
     def default(self) -> float:
         """The value that the method has by default."""
-        return float(METHODS[self.method].parameters[self.parameter])
+        cell = next(iter(self.cells.values()))
+        return float(cell.method.parameters[self.parameter])
 
 
 @dataclass(frozen=True)
@@ -129,10 +152,10 @@ class Results:
         groups: dict[Key, list[Summary]] = {}
         for summary in summaries:
             run = summary.run
-            if run.method not in METHODS:
-                raise InputError(f"unknown method {run.method!r}; known are {', '.join(METHODS)}")
             dataset, setting, *_ = run.key.parts
-            groups.setdefault((dataset, setting, run.variant, run.n_bits), []).append(summary)
+            groups.setdefault((dataset, setting, shown_variant(run), run.n_bits), []).append(
+                summary
+            )
         for key, group in groups.items():
             group.sort(key=lambda summary: summary.run.seed)
             kinds = {
@@ -227,18 +250,32 @@ def _with_common_seeds(cells: dict[float, Cell]) -> dict[float, Cell]:
     }
 
 
+def shown_variant(run: Run) -> str:
+    """Return the row of a table that a run belongs to.
+
+    Tuned parameters differ between settings, so that a tuned method is one row, whatever they are.
+
+    >>> shown_variant(Run("coco79", "first", "thor", 64, 0, (("beta", 0.1), ("tuned", 24))))
+    'thor+tuned=24'
+    """
+    tuned = dict(run.parameters).get("tuned")
+    return run.variant if tuned is None else f"{run.method}+tuned={tuned}"
+
+
 def title_of(variant: str) -> str:
     """Return how a method with its parameters is called.
 
-    >>> title_of("oasis-paper+alpha=1")
-    'OASIS (paper), alpha=1'
+    >>> title_of("oasis-paper+alpha=1"), title_of("mypackage.hashing:MyHasher")
+    ('OASIS (paper), alpha=1', 'MyHasher')
     """
     name, *parameters = variant.split("+")
-    return ", ".join([METHODS[name].title, *parameters])
+    shown = ["tuned" if each.startswith("tuned=") else each for each in parameters]
+    return ", ".join([title_of_method(name), *shown])
 
 
 def _order(key: Key) -> tuple[object, ...]:
     dataset, setting, variant, n_bits = key
     place = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
-    method = list(METHODS).index(variant.split("+")[0])
+    known, name = list(METHODS), variant.split("+")[0]
+    method = known.index(name) if name in known else len(known)
     return dataset, place, setting, method, variant, n_bits or 0

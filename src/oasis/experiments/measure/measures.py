@@ -2,7 +2,7 @@
 
 What costs most is measured least: ties left open at every round for all queries so far, which
 needs no sort; the older item first for the round's own queries, as the paper does; by projections,
-class by class and by radius at the last round only.
+class by class, by radius and at depth k at the last round only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from oasis.arrays import Array
 from oasis.codes import Codes
+from oasis.experiments.measure.queries import QueryScores
 from oasis.experiments.measure.summaries import (
     ClassMeasures,
     Curve,
+    LookupMeasures,
     QueryMeasures,
     RoundMeasures,
     Summary,
@@ -30,14 +32,21 @@ from oasis.metrics import (
     asymmetric_average_precision,
     average_precision,
     chance_map,
+    code_statistics,
     forgetting,
+    mean_average_precision,
+    ndcg_at_k,
     per_class_average_precision,
     precision_recall_curve,
+    tied_at_k,
 )
 
+DEPTH = 100
+"""Depth k of MAP@k and nDCG@k, and the place at which ties are counted."""
 
-def measure(result: RawResult, raw_sha256: str) -> Summary:
-    """Return the measures of a run.
+
+def measure(result: RawResult, raw_sha256: str) -> tuple[Summary, QueryScores]:
+    """Return the measures of a run, and average precisions query by query after the last round.
 
     Parameters
     ----------
@@ -68,8 +77,8 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
             )
         )
     history = _history(result, values)
-    classes, curve = _last_round(result)
-    return Summary(
+    classes, curve, lookup = _last_round(result)
+    summary = Summary(
         result.run,
         {**result.about, "runbook": _named(result.about["runbook"])},
         raw_sha256,
@@ -79,7 +88,9 @@ def measure(result: RawResult, raw_sha256: str) -> Summary:
         tuple(forgetting(history).tolist()) if len(history) > 1 else (),
         classes,
         curve,
+        lookup,
     )
+    return summary, measured.by_query(result)
 
 
 class _RoundScores:
@@ -114,6 +125,17 @@ class _RoundScores:
                 for i, projections in enumerate(result.last_projections)
             }
 
+    def by_query(self, result: RawResult) -> QueryScores:
+        """Return the average precision of every query so far."""
+        sets = range(len(self.expected))
+        asymmetric = [self.asymmetric[i] for i in sets if i in self.asymmetric]
+        return QueryScores(
+            np.concatenate([result.query_sets[i].rows for i in sets]),
+            np.concatenate([np.full(len(self.expected[i]), i) for i in sets]),
+            np.concatenate(self.expected),
+            np.concatenate(asymmetric) if len(asymmetric) == len(sets) else np.empty(0),
+        )
+
     def of(self, sets: Sequence[int]) -> QueryMeasures | None:
         """Return the measures of some query sets together; None where they hold no query."""
         sizes = [len(self.expected[i]) for i in sets]
@@ -128,12 +150,14 @@ class _RoundScores:
         )
 
 
-def _last_round(result: RawResult) -> tuple[tuple[ClassMeasures, ...], Curve | None]:
-    """Measure classes and radii with the queries of all rounds; there is nothing of a ranker."""
+def _last_round(
+    result: RawResult,
+) -> tuple[tuple[ClassMeasures, ...], Curve | None, LookupMeasures | None]:
+    """Measure classes, radii and first hits with the queries of all rounds; nothing of a ranker."""
     last = len(result.rounds) - 1
     arrived = result.rounds[last].query_codes
     if not sum(len(codes) for codes in arrived):
-        return (), None
+        return (), None, None
     codes = np.concatenate(arrived)
     labels = np.concatenate([each.labels for each in result.query_sets[: len(arrived)]])
     base, base_labels = result.base_codes(last), result.train_labels
@@ -146,7 +170,20 @@ def _last_round(result: RawResult) -> tuple[tuple[ClassMeasures, ...], Curve | N
     )
     found = precision_recall_curve(codes, base, labels, base_labels)
     some = found.retrieved > 0
-    return classes, Curve(tuple(found.precision[some].tolist()), tuple(found.recall[some].tolist()))
+    curve = Curve(tuple(found.precision[some].tolist()), tuple(found.recall[some].tolist()))
+    given = codes, base, labels, base_labels
+    k = min(DEPTH, len(base))
+    statistics = code_statistics(base)
+    lookup = LookupMeasures(
+        k,
+        mean_average_precision(*given, topk=k),
+        float(np.mean(ndcg_at_k(*given, k))),
+        float(precision_recall_curve(*given, average="macro").precision[2]),
+        tied_at_k(codes, base, k),
+        statistics.n_distinct,
+        statistics.n_constant,
+    )
+    return classes, curve, lookup
 
 
 def _by_set(

@@ -53,7 +53,8 @@ def published_seconds(method: str) -> tuple[float, ...]:
     >>> published_seconds("fomh")[:2], published_seconds("lemon")
     ((0.3495, 0.31), ())
     """
-    return tuple(_table()["seconds"].get(METHODS[method].paper, ()))
+    entry = METHODS.get(method)
+    return () if entry is None else tuple(_table()["seconds"].get(entry.paper, ()))
 
 
 def _is_papers_data(name: str, described: Mapping[str, Any]) -> bool:

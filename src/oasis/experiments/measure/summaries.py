@@ -21,7 +21,7 @@ FOLDER = "summaries"
 """Where a results folder keeps its summaries."""
 
 _FORMAT = "oasis-summary"
-VERSION = 2
+VERSION = 3
 """Version of the summaries that are written; older ones hold fewer measures."""
 
 
@@ -98,6 +98,31 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class LookupMeasures:
+    """How a search answers after the last round, by Hamming distance, queries of all rounds.
+
+    Attributes
+    ----------
+    k : depth of the next two and of ``tied``; the size of the base where that is smaller
+    map_at_k : MAP of the first k items, divided by the similar items that k could hold
+    ndcg_at_k : nDCG of the first k items, with the number of shared labels as gain
+    precision_at_2 : precision within a Hamming radius of 2, the mean over queries; one that finds
+        nothing counts 0
+    tied : share of queries whose k-th item is in a tie
+    n_distinct : distinct codes among the stored ones
+    n_constant : bits that all stored codes have in common
+    """
+
+    k: int
+    map_at_k: float
+    ndcg_at_k: float
+    precision_at_2: float
+    tied: float
+    n_distinct: int
+    n_constant: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """All measures of a run.
 
@@ -113,6 +138,7 @@ class Summary:
     forgetting : per round of `history`, MAP right after it less MAP now
     classes : measures class by class; empty for rankers, and in summaries of version 1
     curve : precision and recall by radius; None where `classes` is empty
+    lookup : how a search answers; None for rankers, and in summaries before version 3
     version : of the file that it was read from
     """
 
@@ -125,6 +151,7 @@ class Summary:
     forgetting: tuple[float, ...]
     classes: tuple[ClassMeasures, ...] = ()
     curve: Curve | None = None
+    lookup: LookupMeasures | None = None
     version: int = VERSION
 
     @property
@@ -142,6 +169,19 @@ class Summary:
     def train_seconds(self) -> float:
         """Time to learn the whole stream."""
         return sum(each.train_seconds for each in self.rounds)
+
+    @property
+    def query_seconds(self) -> float | None:
+        """Mean time to project one query; None for a ranker."""
+        encoded = sum(each.n_encoded for each in self.rounds)
+        seconds = sum(each.encode_seconds for each in self.rounds)
+        return seconds / encoded if seconds and encoded else None
+
+    @property
+    def model_bytes(self) -> int | None:
+        """Bytes of the arrays that the model holds at the end; None in older results."""
+        found: int | None = self.about.get("model_bytes")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, of which `parse` makes the same summary up to rounding."""
@@ -166,6 +206,8 @@ class Summary:
             ],
             "curve": self.curve
             and {key: [_short(value) for value in row] for key, row in vars(self.curve).items()},
+            "lookup": self.lookup
+            and {key: _rounded(value) for key, value in vars(self.lookup).items()},
         }
 
     @classmethod
@@ -186,6 +228,7 @@ class Summary:
                 tuple(values["forgetting"]),
                 tuple(ClassMeasures(*each) for each in values.get("classes", ())),
                 _parse_curve(values.get("curve")),
+                None if not values.get("lookup") else LookupMeasures(**values["lookup"]),
                 values["version"],
             )
         except (InputError, LookupError, TypeError, AttributeError) as error:

@@ -16,8 +16,8 @@ from oasis.experiments.beyond.inquiries import DEFAULT, read_outcomes
 from oasis.experiments.beyond.lines import BEYOND, MEASURES, Group, Line, groups_of
 from oasis.experiments.measure.cells import title_of
 from oasis.experiments.report.canvas import Drawing, finish, side_by_side, style_of
-from oasis.experiments.report.page import Part, Section, page
-from oasis.experiments.report.tables import Row, Table
+from oasis.experiments.report.html_page import ReportPart, ReportSection, page
+from oasis.experiments.report.table import Row, Table
 from oasis.store import replacing
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def draw_glance(group: Group) -> Drawing | None:
     )
 
 
-def beyond_sections(folder: Path, *, figures: bool = True) -> list[Section]:
+def beyond_sections(folder: Path, *, figures: bool = True) -> list[ReportSection]:
     """Return one section for each data set of a results folder; none where nothing was asked."""
     groups = groups_of(read_outcomes(folder))
     sections = []
@@ -217,8 +217,8 @@ def beyond_sections(folder: Path, *, figures: bool = True) -> list[Section]:
         parts = [_part(group, figures) for group in own]
         reasons = empty_table(own)
         if reasons.rows:
-            parts.append(Part("Empty cells", (), (), (reasons,)))
-        sections.append(Section(f"{dataset}: beyond the labels", _ABOUT, tuple(parts)))
+            parts.append(ReportPart("Empty cells", (), (), (reasons,)))
+        sections.append(ReportSection(f"{dataset}: beyond the labels", _ABOUT, tuple(parts)))
     return sections
 
 
@@ -232,7 +232,7 @@ def write_beyond(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def markdown(sections: Sequence[Section]) -> str:
+def markdown(sections: Sequence[ReportSection]) -> str:
     """Return the sections in Markdown."""
     parts = [f"# {TITLE}\n"]
     for section in sections:
@@ -244,13 +244,13 @@ def markdown(sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def _part(group: Group, figures: bool) -> Part:
+def _part(group: Group, figures: bool) -> ReportPart:
     drawing = draw_glance(group) if figures else None
     tables = [glance_table(group), measure_table(group, "asymmetric")]
     if any(line.has_codes for line in group.lines):
         tables += [measure_table(group, "hamming"), code_table(group)]
     filled = tuple(table for table in tables if table.rows)
-    return Part(group.title, (), () if drawing is None else (drawing,), filled, n_open=2)
+    return ReportPart(group.title, (), () if drawing is None else (drawing,), filled, n_open=2)
 
 
 def _places(values: dict[Line, float | None]) -> dict[Line, int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from oasis.experiments.measure.cells import Results
+from oasis.experiments.measure.queries import Difference
 
 _QUERIES = ("new", "old", "all")
 
@@ -78,6 +79,45 @@ def forgetting_csv(results: Results) -> str:
                     [dataset, setting, variant, _number(n_bits), i + 1, *map(_number, values)]
                 )
     header = "dataset setting method bits queries_of right_after now lost"
+    return to_csv(header.split(), rows)
+
+
+def differences_csv(
+    compared: Mapping[str, Mapping[str, tuple[str, Mapping[str, Difference]]]],
+) -> str:
+    """Return paired differences: data set -> setting -> the best method and its differences."""
+    rows = [
+        [
+            *(dataset, setting, best, variant),
+            *(_number(value) for value in (each.mean, each.low, each.high)),
+            *(each.verdict, each.n_queries, each.n_seeds),
+        ]
+        for dataset, settings in compared.items()
+        for setting, (best, others) in settings.items()
+        for variant, each in others.items()
+    ]
+    header = "dataset setting best other difference low high verdict pairs seeds"
+    return to_csv(header.split(), rows)
+
+
+def search_csv(results: Results) -> str:
+    """Return figures of searches and codes at the last round, run by run."""
+    rows = []
+    for (dataset, setting, variant, n_bits), cell in results.cells.items():
+        for each in cell.summaries:
+            if each.lookup is not None:
+                rows.append(
+                    [
+                        *(dataset, setting, variant, _number(n_bits), each.run.seed),
+                        *(_number(value) for value in vars(each.lookup).values()),
+                        *(each.last.n_base, _number(each.train_seconds)),
+                        *(_number(each.query_seconds), _number(each.model_bytes)),
+                    ]
+                )
+    header = (
+        "dataset setting method bits seed k map_at_k ndcg_at_k precision_at_2 tied n_distinct "
+        "n_constant n_base train_seconds query_seconds model_bytes"
+    )
     return to_csv(header.split(), rows)
 
 

@@ -104,8 +104,18 @@ def _by_round(
     return figure
 
 
+def _is_timed(cell: Cell) -> bool:
+    return any(summary.train_seconds for summary in cell.summaries)
+
+
 def _training_time(results: Results, dataset: str, n_bits: int | None, ink: str) -> Figure | None:
-    settings = results.settings(dataset)
+    settings = [
+        setting
+        for setting in results.settings(dataset)
+        if any(_is_timed(cell) for cell in results.at(dataset, setting, n_bits).values())
+    ]
+    if not settings:
+        return None  # codes that were made elsewhere
     figure, panels = side_by_side(len(settings))
     drawn: list[list[Line]] = []
     for panel, setting in zip(panels, settings, strict=True):

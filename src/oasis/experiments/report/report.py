@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from oasis.errors import FormatError, InputError
-from oasis.experiments.measure.cells import Results
+from oasis.experiments.measure.cells import Key, Results, shown_variant
+from oasis.experiments.measure.queries import QUERIES, Difference, QueryScores, read_queries
 from oasis.experiments.measure.summaries import FOLDER, Summary, read_summaries
 from oasis.experiments.measure.traces import Trace, read_traces
 from oasis.experiments.report import csvfiles, studies, tables
 from oasis.experiments.report.beyond import beyond_sections
 from oasis.experiments.report.canvas import Drawing, check_available
 from oasis.experiments.report.figures import draw
-from oasis.experiments.report.page import Part, Section, page
-from oasis.experiments.report.tables import Table
+from oasis.experiments.report.headline import (
+    difference_table,
+    differences,
+    headline_table,
+    mark_lines,
+    verdict_lines,
+)
+from oasis.experiments.report.html_page import ReportPart, ReportSection, page
+from oasis.experiments.report.table import Table
 from oasis.store import replacing
 
 _TITLE = "Online multi-modal hashing: results"
@@ -33,8 +42,12 @@ _LINES = (
 )
 
 
+Scores: TypeAlias = Mapping[Key, Mapping[int, QueryScores]]
+"""Average precisions query by query, by cell and seed."""
+
+
 @dataclass(frozen=True)
-class Report:
+class WrittenReport:
     """Where a report was written."""
 
     page: Path
@@ -43,15 +56,15 @@ class Report:
     figures: tuple[Path, ...]
 
 
-def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Report:
+def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> WrittenReport:
     """Turn the summaries of a results folder into a report.
 
     Parameters
     ----------
     folder : what `oasis.experiments.grid.reproduce` or `oasis.experiments.beyond.grid.inquire` has
         written, or a folder of summaries; it is only read
-    out : where ``report.html``, ``report.md``, ``tables/*.csv`` and ``figures/*.png`` go; files
-        of the same names are replaced
+    out : where ``report.html``, ``report.md``, ``tables/*.csv``, ``tables/*.tex`` and
+        ``figures/*.png`` go; files of the same names are replaced
     benchmarks : figures of ``python -m benchmarks``, to be told beside the results
 
     Raises
@@ -65,7 +78,14 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
     results = Results.of(summaries)
     traces = read_traces(folder)
     more = [] if benchmarks is None else [_benchmark_section(benchmarks)]
-    sections = [_section(results, summaries, traces, each) for each in results.datasets]
+    scores = _query_scores(folder, summaries)
+    compared = {
+        each: differences(results, scores, each, results.shown_bits(each))
+        for each in results.datasets
+    }
+    sections = [
+        _section(results, summaries, traces, compared[each], each) for each in results.datasets
+    ]
     sections += [*asked, *more]
     texts = {
         out / "report.html": page(_TITLE, _LINES, sections),
@@ -77,6 +97,9 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
         out / "tables" / "precision-recall.csv": studies.curves_csv(results),
         out / "tables" / "sensitivity.csv": studies.sensitivity_csv(results),
         out / "tables" / "convergence.csv": studies.convergence_csv(traces),
+        out / "tables" / "differences.csv": csvfiles.differences_csv(compared),
+        out / "tables" / "search.csv": csvfiles.search_csv(results),
+        **_latex_files(sections, out / "tables"),
     }
     pictures = {
         out / "figures" / f"{drawing.name}.png": drawing.png
@@ -90,12 +113,16 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Rep
         with replacing(path) as temporary:
             temporary.write_bytes(content)
     html, markdown, *csvs = texts
-    return Report(html, markdown, tuple(csvs), tuple(pictures))
+    return WrittenReport(html, markdown, tuple(csvs), tuple(pictures))
 
 
 def _section(
-    results: Results, summaries: Sequence[Summary], traces: Sequence[Trace], dataset: str
-) -> Section:
+    results: Results,
+    summaries: Sequence[Summary],
+    traces: Sequence[Trace],
+    compared: Mapping[str, tuple[str, Mapping[str, Difference]]],
+    dataset: str,
+) -> ReportSection:
     own = [summary for summary in summaries if summary.run.key.parts[0] == dataset]
     drawn = draw(results, dataset) | studies.draw_studies(results, dataset, traces)
 
@@ -107,29 +134,79 @@ def _section(
         studies.class_table(results, dataset),
     )
     parts = (
-        Part("At a glance", (), (), (tables.glance_table(results, dataset),)),
-        Part(
+        ReportPart(
+            "At a glance",
+            (*mark_lines(results, dataset), *verdict_lines(compared)),
+            (),
+            (headline_table(results, dataset), difference_table(compared)),
+        ),
+        ReportPart(
             "Quality",
             (),
             pick("by-round", "by-bits"),
             tuple(tables.map_tables(results, dataset)),
         ),
-        Part("At the same bytes", (), (), (bytes_table,) if bytes_table.rows else ()),
-        Part(
+        ReportPart("At the same bytes", (), (), (bytes_table,) if bytes_table.rows else ()),
+        ReportPart(
             "New and old",
             (),
             pick("by-round-all", "forgetting"),
             tuple(tables.forgetting_tables(results, dataset)),
             n_open=0,
         ),
-        Part("Classes", (), pick("classes"), (class_table,) if class_table.rows else ()),
-        Part("Precision and recall", (), pick("curves")),
-        Part("Parameters and convergence", (), pick("sensitivity", "loss", "loss-map")),
-        Part("Time", (), pick("time"), tuple(tables.time_tables(results, dataset)), n_open=0),
-        Part("Methods", (), (), tuple(tables.method_tables(results, dataset))),
+        ReportPart(
+            "Search results", (), (), tuple(tables.lookup_tables(results, dataset)), n_open=0
+        ),
+        ReportPart("Classes", (), pick("classes"), (class_table,) if class_table.rows else ()),
+        ReportPart("Precision and recall", (), pick("curves")),
+        ReportPart("Parameters and convergence", (), pick("sensitivity", "loss", "loss-map")),
+        ReportPart("Time", (), pick("time"), tuple(tables.time_tables(results, dataset)), n_open=0),
+        ReportPart("Methods", (), (), tuple(tables.method_tables(results, dataset))),
     )
-    filled = tuple(part for part in parts if part.drawings or part.tables)
-    return Section(dataset, (_about_data(own[0].about["dataset"]), _about_machine(own)), filled)
+    some = [replace(part, tables=tuple(t for t in part.tables if t.rows)) for part in parts]
+    filled = tuple(part for part in some if part.drawings or part.tables)
+    return ReportSection(
+        dataset, (_about_data(own[0].about["dataset"]), _about_machine(own)), filled
+    )
+
+
+def headline(folder: Path, n_bits: int | None = None) -> str:
+    """Return the first table of a report as Markdown, for each data set of a results folder."""
+    results = Results.of(read_summaries(folder))
+    parts = []
+    for dataset in results.datasets:
+        lines = mark_lines(results, dataset, n_bits)
+        table = headline_table(results, dataset, n_bits).markdown()
+        parts.append("\n".join([f"#### {dataset}\n", table, *(f"{line}\n" for line in lines)]))
+    return "\n".join(parts)
+
+
+def _query_scores(folder: Path, summaries: Sequence[Summary]) -> Scores:
+    """Read the average precisions that lie beside the summaries; none where there are none."""
+    found: dict[Key, dict[int, QueryScores]] = {}
+    for summary in summaries:
+        run = summary.run
+        path = folder / QUERIES / f"{run.key}.npz"
+        if not path.is_file():
+            path = folder.parent / QUERIES / f"{run.key}.npz"
+        if path.is_file():
+            dataset, setting, *_ = run.key.parts
+            key = dataset, setting, shown_variant(run), run.n_bits
+            found.setdefault(key, {})[run.seed] = read_queries(path)
+    return found
+
+
+def _latex_files(sections: Sequence[ReportSection], folder: Path) -> dict[Path, str]:
+    """Return one LaTeX file for every table of a data set, named after its title or part."""
+    files: dict[Path, str] = {}
+    for section in sections:
+        for part in section.parts:
+            for table in part.tables:
+                words = re.findall(
+                    r"[a-z0-9]+", f"{section.name} {table.title or part.name}".lower()
+                )
+                files[folder / f"{'-'.join(words)}.tex"] = table.latex()
+    return files
 
 
 def _about_data(described: dict[str, Any]) -> str:
@@ -153,7 +230,7 @@ def _about_machine(summaries: Sequence[Summary]) -> str:
     return f"{len(summaries)} runs. Computed with {'; or '.join(sorted(kinds))}."
 
 
-def _benchmark_section(path: Path) -> Section:
+def _benchmark_section(path: Path) -> ReportSection:
     try:
         suites = json.loads(path.read_text("utf-8"))
         made = {
@@ -178,11 +255,13 @@ def _benchmark_section(path: Path) -> Section:
         raise InputError(f"no benchmarks at {path}; run `python -m benchmarks` first") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise FormatError(f"{path} does not hold benchmarks: {error!r}") from error
-    parts = tuple(Part(name, (_SUITES.get(name, ""),), (), (each,)) for name, each in made.items())
-    return Section("Benchmarks", ("Speed and memory, measured apart from the runs.",), parts)
+    parts = tuple(
+        ReportPart(name, (_SUITES.get(name, ""),), (), (each,)) for name, each in made.items()
+    )
+    return ReportSection("Benchmarks", ("Speed and memory, measured apart from the runs.",), parts)
 
 
-def _markdown(sections: Sequence[Section]) -> str:
+def _markdown(sections: Sequence[ReportSection]) -> str:
     parts = [f"# {_TITLE}\n", *(f"{line}\n" for line in _LINES)]
     for section in sections:
         parts.append(f"## {section.name}\n")

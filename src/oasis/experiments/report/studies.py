@@ -20,7 +20,7 @@ from oasis.experiments.report.canvas import (
 )
 from oasis.experiments.report.csvfiles import to_csv
 from oasis.experiments.report.figures import setting_title
-from oasis.experiments.report.tables import Table
+from oasis.experiments.report.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,119 +1,17 @@
-"""Tables of a report, for people: Markdown and HTML."""
+"""The tables of a report: MAP, forgetting, time, methods."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Callable
+from statistics import fmean, median
 
 from oasis.experiments.measure.cells import Cell, Estimate, Results, title_of
 from oasis.experiments.measure.paper import published_seconds
 from oasis.experiments.measure.summaries import Summary
-
-Row = tuple[str, ...]
+from oasis.experiments.report.headline import map_text
+from oasis.experiments.report.table import Row, Table, marked_best
 
 _TABLE_2_BITS, _TABLE_2_ROUNDS = 16, 9
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text under a heading; ``n_names`` first columns are names, the rest are figures.
-
-    In a cell, ``*`` at the start marks the best of its column.
-    """
-
-    title: str
-    note: str
-    header: Row
-    rows: tuple[Row, ...]
-    n_names: int = 2
-
-    def markdown(self) -> str:
-        """Return the table as Markdown, columns aligned."""
-        rows = [[_bold(cell) for cell in row] for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(self.header, *rows, strict=True)]
-
-        def line(cells: Iterable[str]) -> str:
-            padded = [
-                cell.ljust(width) if number < self.n_names else cell.rjust(width)
-                for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-            ]
-            return f"| {' | '.join(padded)} |"
-
-        rule = [
-            "-" * width if number < self.n_names else "-" * (width - 1) + ":"
-            for number, width in enumerate(widths)
-        ]
-        body = "\n".join([line(self.header), line(rule), *(line(row) for row in rows)])
-        note = f"{self.note}\n\n" if self.note else ""
-        title = f"#### {self.title}\n\n" if self.title else ""
-        return f"{title}{note}{body}\n"
-
-    def html(self) -> str:
-        """Return the table as HTML."""
-
-        def cell(tag: str, number: int, text: str) -> str:
-            best = text.startswith("*")
-            kind = ' class="name"' if number < self.n_names else ' class="best"' if best else ""
-            return f"<{tag}{kind}>{html.escape(text.removeprefix('*'))}</{tag}>"
-
-        def line(tag: str, cells: Row, rule: bool = False) -> str:
-            start = '<tr class="rule">' if rule else "<tr>"
-            return start + "".join(cell(tag, i, text) for i, text in enumerate(cells)) + "</tr>"
-
-        # a rule where the first of several names changes, such as between settings
-        before = [None, *(row[0] for row in self.rows)]
-        grouped = len({row[0] for row in self.rows}) < len(self.rows)
-        body = "\n".join(
-            line("td", row, grouped and last is not None and row[0] != last)
-            for last, row in zip(before, self.rows, strict=False)
-        )
-        title = f"<h4>{html.escape(self.title)}</h4>\n" if self.title else ""
-        note = f"<p>{html.escape(self.note)}</p>\n" if self.note else ""
-        return (
-            f"{title}{note}"
-            f'<div class="scroll"><table>\n<thead>{line("th", self.header)}</thead>\n'
-            f"<tbody>\n{body}\n</tbody></table></div>\n"
-        )
-
-
-def glance_table(results: Results, dataset: str) -> Table:
-    """Return all methods at one code length, setting by setting."""
-    n_bits, settings = results.shown_bits(dataset), results.settings(dataset)
-    variants = list(dict.fromkeys(v for each in settings for v in results.variants(dataset, each)))
-    rows: list[list[str]] = []
-    best: dict[int, tuple[float, int]] = {}
-    for variant in variants:
-        cells = [results.cell(dataset, setting, variant, n_bits) for setting in settings]
-        some = next((cell for cell in cells if cell is not None), None)
-        if some is None:
-            continue
-        for column, cell in enumerate(cells, 2):
-            value = None if cell is None else cell.last("new", "expected")
-            if value is not None and some.method.kind == "online":
-                best[column] = max(best.get(column, (-1.0, 0)), (value.mean, len(rows)))
-        rows.append([title_of(variant), some.method.kind, *(_both(cell) for cell in cells)])
-    for column, (_, row) in best.items():
-        rows[row][column] = f"*{rows[row][column]}"
-    chances = [
-        next(cell.last("new", "chance") for cell in results.at(dataset, each, n_bits).values())
-        for each in settings
-    ]
-    rows.append(["chance", "", *("" if each is None else f"{each.mean:.3f}" for each in chances)])
-    length = f"{n_bits} bits, " if n_bits else ""
-    return Table(
-        "",
-        f"MAP at the last round, {length}queries of that round: by Hamming distance / by "
-        "projections. Bold: the best online method by Hamming distance.",
-        ("method", "kind", *settings),
-        tuple(tuple(row) for row in rows),
-    )
-
-
-def _both(cell: Cell | None) -> str:
-    values = [] if cell is None else [cell.last("new", each) for each in ("expected", "asymmetric")]
-    return " / ".join(f"{each.mean:.3f}" for each in values if each is not None)
 
 
 def map_tables(results: Results, dataset: str) -> list[Table]:
@@ -166,6 +64,48 @@ def time_tables(results: Results, dataset: str) -> list[Table]:
     return _some(_table_2(results, dataset), _training_table(results, dataset))
 
 
+def lookup_tables(results: Results, dataset: str) -> list[Table]:
+    """Return what a search finds at depth k and within radius 2, and what the codes tell apart."""
+    rows: list[Row] = []
+    depth = 0
+    for (of, setting, variant, n_bits), cell in results.cells.items():
+        lookups = [each.lookup for each in cell.summaries if each.lookup is not None]
+        if of != dataset or n_bits is None or len(lookups) < len(cell.summaries):
+            continue
+        depth = max(depth, *(each.k for each in lookups))
+        n_base = fmean(each.last.n_base for each in cell.summaries)
+        sizes = [each.model_bytes for each in cell.summaries]
+        known = [each for each in sizes if each is not None]
+        rows.append(
+            (
+                setting,
+                title_of(variant),
+                str(n_bits),
+                f"{fmean(each.map_at_k for each in lookups):.3f}",
+                f"{fmean(each.ndcg_at_k for each in lookups):.3f}",
+                f"{fmean(each.precision_at_2 for each in lookups):.3f}",
+                f"{fmean(each.n_distinct for each in lookups) / n_base:.1%}",
+                str(max(each.n_constant for each in lookups)),
+                f"{fmean(each.tied for each in lookups):.0%}",
+                f"{fmean(known) / 1e6:.2f}" if known else "",
+            )
+        )
+    table = Table(
+        "Search results and codes",
+        f"After the last round, queries of all rounds, Hamming distance. MAP@k and nDCG@k with k = "
+        f"{depth} (nDCG with the number of shared labels as gain), precision within a Hamming "
+        "radius of 2 (a query that finds nothing counts 0), distinct codes as a share of the "
+        f"stored items, constant bits, queries whose {depth}th hit is in a tie, and the size of "
+        "the model in MB (a batch method keeps all features).",
+        (
+            *("setting", "method", "bits", "MAP@k", "nDCG@k", "radius 2", "distinct"),
+            *("constant", "tied", "model MB"),
+        ),
+        tuple(rows),
+    )
+    return _some(table)
+
+
 def method_tables(results: Results, dataset: str) -> list[Table]:
     """Return what every method is, and what it is given."""
     return _some(_method_table(results, dataset))
@@ -197,7 +137,14 @@ def bytes_table(results: Results, dataset: str) -> Table:
             if ceiling is not None and chance is not None and ceiling.mean > chance.mean:
                 share = f"{(best.mean - chance.mean) / (ceiling.mean - chance.mean):.0%}"
             rows.append(
-                (setting, title_of(name), _bytes(cells[name]), _both(cells[name]), str(best), share)
+                (
+                    setting,
+                    title_of(name),
+                    _bytes(cells[name]),
+                    map_text(cells[name], "new"),
+                    str(best),
+                    share,
+                )
             )
     return Table(
         "",
@@ -268,25 +215,26 @@ def _map_table(
     any_ranker = False
     for setting in results.settings(dataset):
         columns: list[list[str]] = []
-        best: dict[int, tuple[float, int]] = {}
+        values: list[list[float | None]] = []
         chance: Estimate | None = None
         for variant in results.variants(dataset, setting):
             texts = [setting, title_of(variant)]
-            for column, n_bits in enumerate([*bits, None], 2):
+            figures: list[float | None] = []
+            for n_bits in [*bits, None]:
                 cell = results.cells.get((dataset, setting, variant, n_bits))
                 estimate = None if cell is None else value(cell)
                 if cell is None or estimate is None:
                     texts.append("")
+                    figures.append(None)
                     continue
                 chance = cell.last(queries, "chance")
                 any_ranker |= n_bits is None
                 texts.append(_beside(estimate, cell.published()) if beside_paper else str(estimate))
-                if cell.method.kind == "online" and estimate.mean > best.get(column, (-1.0, 0))[0]:
-                    best[column] = estimate.mean, len(columns)
+                figures.append(estimate.mean if cell.method.kind == "online" else None)
             if any(texts[2:]):
                 columns.append(texts)
-        for column, (_, row) in best.items():
-            columns[row][column] = f"*{columns[row][column]}"
+                values.append(figures)
+        marked_best(columns, values, 2)
         if chance is not None:
             columns.append([setting, "chance", *("" for _ in bits), str(chance)])
             any_ranker = True
@@ -399,8 +347,8 @@ def _method_table(results: Results, dataset: str) -> Table:
         "Methods",
         "Online codes stand for ever; a batch method keeps all features and codes everything anew "
         "each round; a ranker has no codes. Parameters are the published ones unless set here: "
-        "sigma=mean fits kernel widths to the data, since the published ones are for standardised "
-        "features; dtype=float32 is how batch methods keep features, their sums being float64.",
+        "sigma=mean fits kernel widths to the data, since the published ones are for features of "
+        "another scale; batch methods keep features as float32 (dtype=float32), sums as float64.",
         (
             *("method", "kind", "told all classes", "label vectors", "measured at rounds"),
             *("set besides", "seeds"),
@@ -408,7 +356,3 @@ def _method_table(results: Results, dataset: str) -> Table:
         tuple(rows.values()),
         n_names=6,
     )
-
-
-def _bold(text: str) -> str:
-    return f"**{text.removeprefix('*')}**" if text.startswith("*") else text

@@ -3,7 +3,8 @@
 A data set is named as in `oasis.datasets`, with ``synthetic`` for ``synthetic-coco79`` and
 ``name@n`` for a synthetic set of n samples. A setting is ``first``, ``second`` or ``third`` (the
 data set's own runbook, or the rule for any data), the name of a runbook, or the path of one. A
-method may carry parameters: ``oasis-paper+alpha=1+n_iter=5``.
+method may carry parameters: ``oasis-paper+alpha=1+n_iter=5``. One that is not the package's is
+named by its import path, ``mypackage.mymodule:MyHasher+alpha=1``.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from oasis.datasets import load, names
 from oasis.datasets.dataset import (
     Dataset,
 )
+from oasis.datasets.own import is_own, split_name
 from oasis.errors import InputError
 from oasis.experiments.run.methods import Method, Value, method_named
-from oasis.streams import Runbook, runbook, runbooks
+from oasis.streams import Runbook, numbered_runbook, runbook, runbooks
 
 SETTINGS = ("first", "second", "third")
 """The paper's three online settings."""
@@ -30,6 +32,7 @@ SETTINGS = ("first", "second", "third")
 # what the icons' own stream is in the paper's terms: new classes join old ones
 _ICONS_SECOND = "icons"
 _NO_CODES = "float"
+_NUMBERED = re.compile(r"(apart-)?(?:rounds-([1-9]\d*))?(?:(?:(?<=\d)-)?classes-([1-9]\d*))?")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Run:
         return PurePosixPath(
             _dataset_segment(self.dataset),
             _setting_segment(self.setting),
-            self.variant,
+            self.variant.replace(":", "~"),  # no file name on Windows may hold a colon
             _NO_CODES if self.n_bits is None else str(self.n_bits),
             str(self.seed),
         )
@@ -168,14 +171,14 @@ def check_dataset(name: str) -> str:
     >>> check_dataset("synthetic@2000")
     'synthetic-coco79@2000'
     """
-    if name.endswith(".npz"):
+    if is_own(name):
         return name
     base, at, size = name.partition("@")
     base = "synthetic-coco79" if base == "synthetic" else base
     if base not in names():
         raise InputError(
-            f"unknown data set {name!r}; known are synthetic, {', '.join(names())}, or a path to "
-            "an .npz file"
+            f"unknown data set {name!r}; known are synthetic, {', '.join(names())}, or the path of "
+            "an .npz, .mat or .parquet file, or of a folder of pictures that ends in /"
         )
     if at and (not base.startswith("synthetic-") or not re.fullmatch(r"[1-9]\d*", size)):
         raise InputError(
@@ -187,7 +190,7 @@ def check_dataset(name: str) -> str:
 
 def load_dataset(name: str, folder: Path | None = None) -> Dataset:
     """Load the data set of a run."""
-    if name.endswith(".npz"):
+    if is_own(name):
         return load(name)
     base, _, size = check_dataset(name).partition("@")
     return load(base, folder, **({"n_samples": int(size)} if size else {}))
@@ -207,10 +210,27 @@ def runbook_for(dataset: str, setting: str) -> Runbook:
         return runbook(own if own in runbooks() else f"any-{setting}")
     if setting.endswith(".toml") or setting in runbooks():
         return runbook(setting)
+    numbers = _NUMBERED.fullmatch(setting)
+    if numbers is not None and setting:
+        n_rounds, n_classes = (None if each is None else int(each) for each in numbers.groups()[1:])
+        return numbered_runbook(n_rounds, n_classes, apart=numbers[1] is not None)
     raise InputError(
         f"unknown setting {setting!r}; known are {', '.join(SETTINGS)}, the runbooks "
-        f"{', '.join(runbooks())}, or a path that ends in .toml"
+        f"{', '.join(runbooks())}, a path that ends in .toml, or numbers such as rounds-10, "
+        "classes-3 and rounds-10-classes-3"
     )
+
+
+def numbered_setting(n_rounds: int | None, n_classes: int | None, apart: bool = False) -> str:
+    """Return the setting that is given by numbers; see `oasis.streams.numbered_runbook`.
+
+    >>> numbered_setting(10, 3), numbered_setting(None, 3, apart=True)
+    ('rounds-10-classes-3', 'apart-classes-3')
+    """
+    parts = ["apart"] * apart
+    parts += [] if n_rounds is None else [f"rounds-{n_rounds}"]
+    parts += [] if n_classes is None else [f"classes-{n_classes}"]
+    return "-".join(parts)
 
 
 def parse_variant(text: str) -> tuple[Method, tuple[tuple[str, Value], ...]]:
@@ -251,7 +271,7 @@ def _value(text: str) -> Value:
 
 
 def _dataset_segment(name: str) -> str:
-    return Path(name).stem if name.endswith(".npz") else name
+    return split_name(name)[0].stem if is_own(name) else name
 
 
 def _setting_segment(setting: str) -> str:

@@ -1,11 +1,17 @@
-"""Every method by name: how it is made for a run, and what it is told that others are not."""
+"""Every method by name: how it is made for a run, and what it is told that others are not.
+
+Methods of the package have short names; others are brought by import path or entry point, see
+`oasis.experiments.run.brought`. Every hasher takes ``scaling=raw|unit|zscore`` besides its own
+parameters; see `oasis.experiments.run.scaling`.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, cast
 
 from oasis.baselines import (
     FOMH,
@@ -27,6 +33,8 @@ from oasis.datasets.dataset import (
     Dataset,
 )
 from oasis.errors import InputError
+from oasis.experiments.run import brought
+from oasis.experiments.run.scaling import ScaledHasher, Scaling, check_scaling
 from oasis.hashers.protocol import (
     OnlineHasher,
 )
@@ -38,6 +46,7 @@ Kind: TypeAlias = Literal["online", "batch", "ranker"]
 
 _SET_BY_RUN = ("n_bits", "random_state", "labels", "classes")
 _ROUNDS = "rounds"
+_SCALING = "scaling"
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class Method:
     fixed_on : the same, for data sets of this shape alone
     max_classes : int or None
         The most classes it can tell apart.
+    answers_names : bool
+        Whether it can be asked with names of classes (``project_words``).
     """
 
     name: str
@@ -85,6 +96,7 @@ class Method:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     fixed_on: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     max_classes: int | None = None
+    answers_names: bool = False
 
     @property
     def has_codes(self) -> bool:
@@ -98,13 +110,17 @@ class Method:
         self.check_classes(dataset)
         options: dict[str, Any] = {**self.fixed_for(dataset.name), **parameters}
         options.pop(_ROUNDS, None)
+        scaling = options.pop(_SCALING, "raw")
         if self.has_codes:
             options |= {"n_bits": n_bits, "random_state": seed}
         if self.words:
             options["labels"] = "wordllama" if dataset.vectors is None else dataset.vectors
         if self.told_classes:
             options["classes"] = dataset.classes
-        return self.make(**options)
+        model = self.make(**options)
+        if not isinstance(model, OnlineHasher) or scaling == "raw":
+            return model
+        return ScaledHasher(model, cast(Scaling, scaling))
 
     def fixed_for(self, dataset: str) -> dict[str, Value]:
         """Return what experiments on a data set, by name, set unless a run says otherwise.
@@ -125,12 +141,14 @@ class Method:
         return list(range(n_rounds))
 
     def check_parameters(self, parameters: Mapping[str, Value]) -> None:
-        """Raise when a run asks for rounds in a way that there is not."""
+        """Raise when a run asks for rounds, or a scaling, in a way that there is not."""
         if parameters.get(_ROUNDS, "all") != "all":
             raise InputError(
                 f"rounds={parameters[_ROUNDS]} of {self.name!r}: expected rounds=all, or nothing "
                 "for the first, middle and last round"
             )
+        if self.has_codes:
+            check_scaling(parameters.get(_SCALING, "raw"), self.name)
 
     def check_classes(self, dataset: Dataset) -> None:
         """Raise when a data set has more classes than the method can tell apart."""
@@ -148,8 +166,9 @@ class Method:
 
 
 def _settable(cls: Callable[..., Any], *fixed: str) -> dict[str, Any]:
-    found = inspect.signature(cls).parameters
-    return {name: each.default for name, each in found.items() if name not in _SET_BY_RUN + fixed}
+    found = brought.parameters_of(cls, getattr(cls, "__name__", "the method"))
+    own = {name: default for name, default in found.items() if name not in _SET_BY_RUN + fixed}
+    return own | ({_SCALING: "raw"} if "n_bits" in found else {})
 
 
 def _hasher(
@@ -172,7 +191,7 @@ def _hasher(
     )
 
 
-# The published widths fit standardised features; those of our data sets are raw.
+# The published widths are for features of another scale.
 _RAW: dict[str, Value] = {"sigma": "mean"}
 _BATCH: dict[str, Value] = {**_RAW, "dtype": "float32"}
 
@@ -186,8 +205,9 @@ METHODS: dict[str, Method] = {
             _settable(PublishedOASIS),
             paper="OASIS",
             words=True,
+            answers_names=True,
         ),
-        _hasher("oasis", "OASIS", OASIS),
+        _hasher("oasis", "OASIS", OASIS, answers_names=True),
         _hasher("fomh", "FOMH", FOMH, paper="FOMH", tell=True, fixed=_RAW),
         _hasher("lemon", "LEMON", LEMON),
         _hasher(
@@ -233,11 +253,87 @@ METHODS: dict[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Return a method by name.
+    """Return a method by name, import path or entry point.
 
     >>> method_named("fomh").told_classes
     True
+    >>> method_named("oasis.baselines:LEMON").title
+    'LEMON'
     """
-    if name not in METHODS:
-        raise InputError(f"unknown method {name!r}; known are {', '.join(METHODS)}")
-    return METHODS[name]
+    if name in METHODS:
+        return METHODS[name]
+    if brought.is_path(name):
+        return _brought(name, name)
+    found = brought.announced()
+    if name in found:
+        return _brought(name, found[name])
+    raise InputError(
+        f"unknown method {name!r}; known are {', '.join([*METHODS, *found])}, or an import path "
+        "such as mypackage.mymodule:MyHasher"
+    )
+
+
+def title_of_method(name: str) -> str:
+    """Return how tables call a method; nothing is imported for it.
+
+    >>> title_of_method("oasis-paper"), title_of_method("mypackage.hashing:MyHasher")
+    ('OASIS (paper)', 'MyHasher')
+    """
+    return METHODS[name].title if name in METHODS else name.rpartition(":")[2]
+
+
+def recorded_method(name: str, about: Mapping[str, Any]) -> Method:
+    """Return a method as a result tells of it: it need not be installed, and cannot be run."""
+    if name in METHODS:
+        return METHODS[name]
+
+    def refuse(**_: Any) -> OnlineHasher:
+        raise InputError(f"{name} is known from a result only")
+
+    return Method(
+        name,
+        about.get("title", title_of_method(name)),
+        refuse,
+        about.get("defaults", {}),
+        kind=about["kind"],
+        told_classes=about["told_classes"],
+        fixed=about.get("fixed", {}),
+    )
+
+
+@lru_cache(maxsize=64)
+def _brought(name: str, path: str) -> Method:
+    """Return the entry of a class that is not the package's; see `brought` for what it may be."""
+    cls: Any = brought.class_at(path)
+    found = brought.parameters_of(cls, name)
+    is_ranker = not (hasattr(cls, "project") or hasattr(cls, "encode")) and hasattr(cls, "scores")
+    if not is_ranker and "n_bits" not in found:
+        raise InputError(f"{name}: its constructor has no parameter n_bits, the length of a code")
+    is_batch = getattr(cls, "is_batch", False) is True
+    told = bool(getattr(cls, "needs_classes", False))
+    if told and "classes" not in found:
+        raise InputError(f"{name} needs_classes, but its constructor has no parameter classes")
+    missing = inspect.Parameter.empty
+    parameters = _settable(cls) | ({_ROUNDS: "first, middle and last"} if is_batch else {})
+    required = [each for each, default in parameters.items() if default is missing]
+
+    def make(**options: Any) -> OnlineHasher | Ranker:
+        absent = [each for each in required if each not in options]
+        if absent:
+            raise InputError(f"{name}: give {absent[0]} a value, as in {name}+{absent[0]}=1")
+        given = {key: value for key, value in options.items() if key in found}
+        model = cls(**given)
+        return cast(Ranker, model) if is_ranker else brought.adapted(model, name, given["n_bits"])
+
+    return Method(
+        name,
+        title_of_method(name),
+        make,
+        {each: None if default is missing else default for each, default in parameters.items()},
+        kind="ranker" if is_ranker else "batch" if is_batch else "online",
+        told_classes=told,
+        words=found.get("labels") is missing,
+        thrice=is_batch,
+        max_classes=getattr(cls, "max_classes", None),
+        answers_names=hasattr(cls, "project_words"),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ Progress = Callable[[int, int], None]
 """Called after each round with the number of rounds done and of all rounds."""
 
 _SCORE_CELLS = 1 << 24
+_NOT_LEARNED = ("codes_", "all_codes_", "all_codes", "__dict__", "__weakref__")
 
 
 def describe(run: Run, dataset: Dataset) -> dict[str, Any]:
@@ -103,13 +104,55 @@ def carry_out(run: Run, dataset: Dataset, progress: Progress | None = None) -> R
     train_rows = np.concatenate([each.train for each in stream])
     return RawResult(
         run,
-        {**describe(run, dataset), "machine": machine(), "versions": versions()},
+        {
+            **describe(run, dataset),
+            "machine": machine(),
+            "versions": versions(),
+            "model_bytes": learned_bytes(model),
+        },
         train_rows,
         dataset.L[train_rows],
         tuple(query_sets),
         tuple(results),
         tuple(projections),
     )
+
+
+def learned_bytes(model: object) -> int:
+    """Return the bytes of all arrays that a model holds, each buffer once; codes do not count.
+
+    >>> import numpy as np
+    >>> from types import SimpleNamespace
+    >>> W = np.zeros((4, 8))
+    >>> learned_bytes(SimpleNamespace(state={"W": W, "again": W[:2]}, codes_=np.zeros(99)))
+    256
+    """
+    buffers: dict[int, int] = {}
+    visited: set[int] = set()
+    waiting: list[Any] = [model]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, np.ndarray):
+            while isinstance(each.base, np.ndarray):
+                each = each.base
+            buffers[id(each)] = each.nbytes
+        elif id(each) not in visited and not isinstance(each, (str, bytes, int, float, type)):
+            visited.add(id(each))
+            if isinstance(each, Mapping):
+                waiting += each.values()
+            elif isinstance(each, (list, tuple, set, frozenset)):
+                waiting += each
+            else:
+                names = [slot for cls in type(each).__mro__ for slot in _slots(cls)]
+                held = {name: getattr(each, name, None) for name in names}
+                held |= getattr(each, "__dict__", {})
+                waiting += [value for name, value in held.items() if name not in _NOT_LEARNED]
+    return sum(buffers.values())
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
@@ -120,7 +163,7 @@ def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
         "label_vectors": method.label_vectors(dataset),
         "parameters": dict(run.parameters),
         "fixed": method.fixed_for(dataset.name),
-        "defaults": dict(method.parameters),
+        "defaults": {key: value for key, value in method.parameters.items() if key != "scaling"},
     }
     if method.thrice and "rounds" not in about["parameters"]:
         about["rounds"] = "first, middle and last"

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from oasis.experiments.report.tables import Table
+from oasis.experiments.report.table import Table
 from oasis.experiments.scenarios.transformations import (
     SCENARIOS,
 )

@@ -172,7 +172,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class ScenarioStream:
     """What a learner meets, round by round, and the truth that it is judged by.
 
     Attributes
@@ -196,12 +196,14 @@ class Stream:
     queries: tuple[Rows, ...]
     held_out: tuple[str, ...] = ()
 
-    def joined(self) -> Stream:
+    def joined(self) -> ScenarioStream:
         """Return the same with all data in one round; queries stay apart by round."""
         return replace(self, train=(np.concatenate(self.train),))
 
 
-def deal(dataset: Dataset, scenario: Scenario, seed: int, n_samples: int = N_SAMPLES) -> Stream:
+def deal(
+    dataset: Dataset, scenario: Scenario, seed: int, n_samples: int = N_SAMPLES
+) -> ScenarioStream:
     """Apply a scenario to a data set; the same for the same data, scenario, seed and size.
 
     Unlabelled samples of the data set are left out: there is no truth to judge them by.
@@ -256,7 +258,7 @@ def deal(dataset: Dataset, scenario: Scenario, seed: int, n_samples: int = N_SAM
     held_out: tuple[str, ...] = ()
     if scenario.held_out:
         seen, held_out = _withhold(seen, scenario.held_out, learned, rng)
-    return Stream(seen, truth, tuple(train), tuple(queries), held_out)
+    return ScenarioStream(seen, truth, tuple(train), tuple(queries), held_out)
 
 
 def _hold_back(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from oasis.experiments.run.definition import parse_variant
 from oasis.experiments.scenarios.transformations import (
     N_SAMPLES,
     Scenario,
-    Stream,
+    ScenarioStream,
     deal,
 )
 from oasis.hashers.protocol import (
@@ -32,9 +32,13 @@ from oasis.metrics import (
     average_precision_from_scores,
     chance_map,
 )
-from oasis.model import OASIS
 
 Projections = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class _AnswersNames(Protocol):
+    def project_words(self, names: Sequence[str]) -> Projections: ...
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Trial:
 
 
 def applies(scenario: Scenario, method: str) -> bool:
-    """Return whether a method can take part: only OASIS answers names.
+    """Return whether a method can take part: not every one answers names of classes.
 
     >>> from oasis.experiments.scenarios.transformations import scenario_named
     >>> applies(scenario_named("unseen-words"), "lemon")
@@ -115,7 +119,7 @@ def applies(scenario: Scenario, method: str) -> bool:
             f"method {method!r} cannot take part in scenarios; expected one whose codes stand for "
             "ever, such as oasis, oasis-paper, lemon or fomh"
         )
-    return not scenario.held_out or entry.name.startswith("oasis")
+    return not scenario.held_out or entry.answers_names
 
 
 def carry_out(
@@ -155,7 +159,9 @@ def carry_out(
     return Trial(*what, scores, _scores(model, base, joined))
 
 
-def _learned(stream: Stream, method: str, n_bits: int, seed: int) -> tuple[OnlineHasher, Codes]:
+def _learned(
+    stream: ScenarioStream, method: str, n_bits: int, seed: int
+) -> tuple[OnlineHasher, Codes]:
     entry, parameters = parse_variant(method)
     model = entry.model(n_bits, seed, stream.seen, dict(parameters))
     if not isinstance(model, OnlineHasher):
@@ -167,7 +173,7 @@ def _learned(stream: Stream, method: str, n_bits: int, seed: int) -> tuple[Onlin
     return model, np.concatenate(base)
 
 
-def _scores(model: OnlineHasher, base: Codes, stream: Stream) -> tuple[Score, ...]:
+def _scores(model: OnlineHasher, base: Codes, stream: ScenarioStream) -> tuple[Score, ...]:
     labels = stream.truth[np.concatenate(stream.train)]
     return tuple(
         _score(model.project(stream.seen.take(rows)), base, stream.truth[rows], labels)
@@ -186,12 +192,13 @@ def _score(
 
 
 def _words(model: OnlineHasher, names: Sequence[str]) -> Projections:
-    if not isinstance(model, OASIS):
-        raise InputError(f"{type(model).__name__} does not answer names; expected OASIS")
-    return model.project_words(names)
+    if not isinstance(model, _AnswersNames):
+        raise InputError(f"{type(model).__name__} does not answer names; expected project_words")
+    projections: Projections = model.project_words(list(names))
+    return projections
 
 
-def _probed(stream: Stream, columns: list[int]) -> float:
+def _probed(stream: ScenarioStream, columns: list[int]) -> float:
     """Return MAP of items ranked by a regression taught by the other half of the items."""
     rows = np.concatenate(stream.train)
     truth = Dataset("truth", stream.seen.X, stream.truth, stream.seen.classes)

@@ -1,15 +1,88 @@
-"""``B W + gamma W X = Y`` for a small and a large symmetric matrix with no negative eigenvalue."""
+"""Symmetric systems: with a ridge, possibly singular, and Sylvester's ``B W + gamma W X = Y``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from oasis.arrays import Array
 from oasis.errors import InputError
 
+# Below this reciprocal condition a solution is rounding error; the ridge brings it back above.
+_LEAST_CONDITION = 1e-13
+_RIDGE = 1e-11
+_ROWS = 8192
 # An eigenvalue of the small matrix below this part of the largest is zero but for rounding.
 _RANK_CUT = 1e-12
+
+
+def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bool]:
+    """Return the Cholesky factor of ``gram + ridge I`` for `scipy.linalg.cho_solve`.
+
+    Parameters
+    ----------
+    gram : (d, d), only the lower triangle is read
+    if_singular : text of the `InputError` when the ridge is lost in rounding
+
+    >>> import numpy as np
+    >>> factor, lower = ridge_factor(np.array([[3.0, 0.0], [2.0, 4.0]]), 1.0, "raise the ridge")
+    >>> np.tril(factor), lower
+    (array([[2., 0.], [1., 2.]]), True)
+    """
+    A = gram.copy(order="F")
+    A[np.diag_indices(len(A))] += ridge
+    try:
+        return cho_factor(A, lower=True, overwrite_a=True)[0], True
+    except LinAlgError as error:
+        raise InputError(if_singular) from error
+
+
+@dataclass(frozen=True)
+class PSDFactor:
+    """The Cholesky factor of a symmetric A (k, k) with no negative eigenvalue.
+
+    Where the reciprocal condition of A, as LAPACK estimates it, is below 1e-13, a ridge of 1e-11
+    times its norm is added first; elsewhere A is taken as it is.
+
+    >>> import numpy as np
+    >>> PSDFactor.of(np.diag([2.0, 4.0])).solve(np.array([[1.0], [1.0]]))
+    array([[0.5 ],
+           [0.25]])
+    >>> PSDFactor.of(np.ones((2, 2))).solve(np.ones((2, 1))).round(6)
+    array([[0.5],
+           [0.5]])
+    """
+
+    L: Array | None
+
+    @classmethod
+    def of(cls, A: Array) -> PSDFactor:
+        norm = float(np.abs(A).sum(axis=0).max(initial=0.0))
+        if norm == 0:
+            return cls(None)
+        failed = not np.isfinite(norm)
+        if not failed:
+            L, failed = lapack.dpotrf(A, lower=1)
+            if failed or lapack.dpocon(L, norm, uplo="L")[0] < _LEAST_CONDITION:
+                L, failed = lapack.dpotrf(A + _RIDGE * norm * np.eye(len(A)), lower=1)
+        if failed:
+            raise InputError(
+                f"a system of {len(A)} equations with a norm of {norm:.3g} cannot be solved in "
+                "float64; scale the features, or bring the weights closer to each other"
+            )
+        return cls(L)
+
+    def solve(self, Y: Array) -> Array:
+        """Return ``A^-1 Y`` for Y (k, m); zeros if A is zero."""
+        return np.zeros_like(Y) if self.L is None else np.asarray(cho_solve((self.L, True), Y))
+
+    def solve_rows(self, Y: Array) -> None:
+        """Replace Y (n, k) by ``Y A^-1``, in place, a block of rows at a time."""
+        for start in range(0, len(Y), _ROWS):
+            rows = slice(start, start + _ROWS)
+            Y[rows] = self.solve(Y[rows].T).T
 
 
 def solve_sylvester(BB: Array, XX: Array, Y: Array, gamma: float) -> Array:

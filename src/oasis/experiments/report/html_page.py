@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oasis.experiments.report.canvas import Drawing
-from oasis.experiments.report.tables import Table
+from oasis.experiments.report.table import Table
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #5b646e; --line: #d9dee3;
@@ -38,11 +38,12 @@ th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; }
 .name { text-align: left; }
 .best { font-weight: 700; background: var(--mark); }
+.second { text-decoration: underline; }
 """
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """What belongs together: a heading, some lines, figures and tables.
 
     Tables after the first ``n_open`` are folded up on the page.
@@ -56,15 +57,15 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """One data set, or what else a report has: a heading, some lines, and parts."""
 
     name: str
     lines: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[ReportPart, ...]
 
 
-def page(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:
+def page(title: str, lines: Sequence[str], sections: Sequence[ReportSection]) -> str:
     """Return the whole page; figures are drawn into it."""
     parts = [
         "<!DOCTYPE html>",
@@ -91,7 +92,7 @@ def page(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def _links(sections: Sequence[Section]) -> str:
+def _links(sections: Sequence[ReportSection]) -> str:
     rows = []
     for number, section in enumerate(sections):
         inner = " ".join(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import LinAlgError, blas, cho_factor
+from scipy.linalg import blas
 
 from oasis.arrays import Array, Matrix
 from oasis.errors import InputError
@@ -66,24 +66,3 @@ class GramSums:
         if not np.isfinite(np.trace(XX)):
             raise InputError("the sum X'X overflows: features this large cannot be used")
         return GramSums(XX, BX)
-
-
-def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bool]:
-    """Return the Cholesky factor of ``gram + ridge I`` for `scipy.linalg.cho_solve`.
-
-    Parameters
-    ----------
-    gram : (d, d), only the lower triangle is read
-    if_singular : text of the `InputError` when the ridge is lost in rounding
-
-    >>> import numpy as np
-    >>> factor, lower = ridge_factor(np.array([[3.0, 0.0], [2.0, 4.0]]), 1.0, "raise the ridge")
-    >>> np.tril(factor), lower
-    (array([[2., 0.], [1., 2.]]), True)
-    """
-    A = gram.copy(order="F")
-    A[np.diag_indices(len(A))] += ridge
-    try:
-        return cho_factor(A, lower=True, overwrite_a=True)[0], True
-    except LinAlgError as error:
-        raise InputError(if_singular) from error

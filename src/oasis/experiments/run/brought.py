@@ -1,0 +1,176 @@
+"""Methods that others bring: classes by import path, or by the entry points of their packages.
+
+``package.module:Class`` names a class that can be imported; the current folder is looked in too. A
+package may give its methods a name in its ``pyproject.toml``::
+
+    [project.entry-points."oasis.methods"]
+    my-hash = "mypackage.mymodule:MyHasher"
+
+A hasher has
+
+- ``partial_fit(X, y)``, with X a mapping of modality name to an (n, d) array or CSR matrix and y
+  one tuple of class names per sample;
+- ``codes_`` afterwards, the chunk's (n, n_bits / 8) uint8 codes (bit order little); ``all_codes_``
+  with those of everything seen, if the class says ``is_batch = True``;
+- ``project(X)``, (n, n_bits) real values whose signs are the code, or ``encode(X)``, packed codes.
+
+A ranker has ``partial_fit(X, y)`` and ``scores(X)``, (queries, everything seen), instead.
+
+Of the constructor's parameters the run sets ``n_bits`` (a hasher's, required) and, where they are
+there, ``random_state``, ``classes`` (all class names, if the class says ``needs_classes = True``)
+and ``labels`` (vectors of the class names, or "wordllama", if it has no default). The others can be
+given with the method: ``package.module:Class+alpha=1``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from oasis.arrays import Single
+from oasis.codes import Codes, unpack
+from oasis.errors import InputError
+from oasis.hashers.chunk import check_chunk
+from oasis.hashers.protocol import Labels, OnlineHasher
+
+GROUP = "oasis.methods"
+"""The group of entry points that packages announce their methods in."""
+
+
+def is_path(name: str) -> bool:
+    """Return whether a method is named by an import path.
+
+    >>> is_path("mypackage.mymodule:MyHasher"), is_path("lemon")
+    (True, False)
+    """
+    return ":" in name
+
+
+def announced() -> dict[str, str]:
+    """Return the methods that installed packages announce, by name, as import paths."""
+    return {each.name: each.value for each in entry_points(group=GROUP)}
+
+
+def class_at(path: str) -> Callable[..., Any]:
+    """Import what an import path names; the current folder is looked in last.
+
+    Raises
+    ------
+    InputError
+        With the reason, when there is no such module or class, or importing it fails.
+    """
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise InputError(f"{path!r} is not an import path; expected package.module:Class")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(
+            f"{path}: the module cannot be imported ({error}); install its package, or start from "
+            "the folder that it lies in"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"{path}: {module_name} has no {attribute!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InputError(f"{path} is {type(found).__name__}, expected a class")
+    return _checked(path, found)
+
+
+def parameters_of(cls: Callable[..., Any], name: str) -> dict[str, Any]:
+    """Return the constructor's parameters by name, with their defaults.
+
+    A parameter without a default has `inspect.Parameter.empty`.
+    """
+    try:
+        found = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: the parameters of its constructor cannot be told") from error
+    named = (each for each in found if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+    return {each.name: each.default for each in named}
+
+
+def adapted(model: Any, name: str, n_bits: int) -> OnlineHasher:
+    """Return a hasher as it is, or behind the package's own protocol if it is written on none."""
+    return model if isinstance(model, OnlineHasher) else BroughtHasher(model, name, n_bits)
+
+
+class BroughtHasher(OnlineHasher):
+    """A hasher of someone else's behind the protocol; what it returns is checked.
+
+    Parameters
+    ----------
+    inner : the hasher
+    name : how it was asked for, for errors
+    n_bits : the code length that it was made with
+    """
+
+    def __init__(self, inner: Any, name: str, n_bits: int) -> None:
+        self.inner = inner
+        self.name = name
+        self.n_bits = n_bits
+
+    def partial_fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
+        chunk = check_chunk(X, y, None, classes)
+        sets = chunk.labels
+        self.inner.partial_fit(chunk.X, sets)
+        self.codes_ = self._codes("codes_", getattr(self.inner, "codes_", None), len(sets))
+        return self
+
+    @property
+    def all_codes_(self) -> Codes:
+        """The codes of everything seen, of a batch method."""
+        return self._codes("all_codes_", getattr(self.inner, "all_codes_", None), None)
+
+    def project(self, X: Any) -> Single:
+        n = next(iter(X.values())).shape[0]
+        if not hasattr(self.inner, "project"):
+            codes = self._codes("encode(X)", self.inner.encode(X), n)
+            return unpack(codes).astype(np.float32)
+        values = np.asarray(self.inner.project(X), dtype=np.float32)
+        if values.shape != (n, self.n_bits) or not np.isfinite(values).all():
+            raise InputError(
+                f"{self.name}: project(X) has shape {values.shape} and "
+                f"{int((~np.isfinite(values)).sum())} values that are not finite; expected "
+                f"({n}, {self.n_bits}) finite numbers"
+            )
+        return values
+
+    def project_words(self, names: list[str]) -> Single:
+        """Return the projections of class names, if the hasher has such a method."""
+        return np.asarray(self.inner.project_words(names), dtype=np.float32)
+
+    def _codes(self, what: str, codes: Any, n: int | None) -> Codes:
+        array = np.asarray(codes)
+        width = self.n_bits // 8
+        if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != width:
+            got = "nothing" if codes is None else f"{array.dtype} {array.shape}"
+            raise InputError(
+                f"{self.name}: {what} is {got}, expected uint8 (n, {width}): {self.n_bits} bits "
+                "packed, bit order little, as oasis.codes.pack gives them"
+            )
+        if n is not None and len(array) != n:
+            raise InputError(f"{self.name}: {what} has {len(array)} rows for {n} samples")
+        return array
+
+
+def _checked(path: str, cls: Callable[..., Any]) -> Callable[..., Any]:
+    ranks = hasattr(cls, "scores")
+    codes = hasattr(cls, "project") or hasattr(cls, "encode")
+    if inspect.isclass(cls) and not (hasattr(cls, "partial_fit") and (ranks or codes)):
+        raise InputError(
+            f"{path} is no method: expected partial_fit(X, y) and project(X), encode(X) or "
+            "scores(X); see oasis.experiments.run.brought"
+        )
+    return cls

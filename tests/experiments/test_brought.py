@@ -1,0 +1,266 @@
+"""Methods that others bring: by import path and entry point, in runs, reports and scenarios."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import experiment_data
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from oasis.baselines import LEMON
+from oasis.cli import main
+from oasis.datasets import load
+from oasis.errors import InputError
+from oasis.experiments.grid import reproduce
+from oasis.experiments.measure.cells import Results
+from oasis.experiments.measure.summaries import read_summaries
+from oasis.experiments.report.report import write_report
+from oasis.experiments.run import brought
+from oasis.experiments.run.definition import Grid, load_dataset, parse_variant
+from oasis.experiments.run.methods import method_named
+from oasis.experiments.run.results import read_result
+from oasis.experiments.run.scaling import ColumnScale, ScaledHasher
+from oasis.experiments.scenarios.transformations import scenario_named
+from oasis.experiments.scenarios.trials import applies, carry_out
+
+toy = experiment_data.toy
+
+# written on nothing of the package's; the second has no project, the third keeps everything
+MODULE = """
+import numpy as np
+
+
+class Plain:
+    def __init__(self, n_bits, random_state=0, gain=1.0):
+        self.n_bits, self.gain = n_bits, gain
+        self.rng = np.random.default_rng(random_state)
+        self.A = None
+
+    def _rows(self, X):
+        return np.hstack([np.asarray(X[name]) for name in sorted(X)])
+
+    def partial_fit(self, X, y):
+        rows = self._rows(X)
+        if self.A is None:
+            self.A = self.gain * self.rng.standard_normal((rows.shape[1], self.n_bits))
+        self.codes_ = np.packbits(self.project(X) > 0, axis=1, bitorder="little")
+        return self
+
+    def project(self, X):
+        return self._rows(X) @ self.A
+
+
+class CodesOnly:
+    def __init__(self, n_bits, classes, labels):
+        assert len(classes) == 6 and set(labels) == set(classes)
+        self.inner = Plain(n_bits)
+
+    needs_classes = True
+
+    def partial_fit(self, X, y):
+        assert all(isinstance(names, tuple) for names in y)
+        self.codes_ = self.inner.partial_fit(X, y).codes_
+
+    def encode(self, X):
+        return np.packbits(self.inner.project(X) > 0, axis=1, bitorder="little")
+
+
+class Keeper(Plain):
+    is_batch = True
+
+    def partial_fit(self, X, y):
+        super().partial_fit(X, y)
+        before = getattr(self, "all_codes_", self.codes_[:0])
+        self.all_codes_ = np.vstack([before, self.codes_])
+
+
+class Dots:
+    def __init__(self):
+        self.seen = []
+
+    def partial_fit(self, X, y):
+        self.seen.append(X["image"])
+
+    def scores(self, X):
+        return X["image"] @ np.vstack(self.seen).T
+
+
+class Wrong(Plain):
+    def partial_fit(self, X, y):
+        super().partial_fit(X, y)
+        self.codes_ = self.codes_.astype(float)
+
+
+class Needy(Plain):
+    def __init__(self, n_bits, depth):
+        super().__init__(n_bits)
+
+
+class Nothing:
+    pass
+
+
+VALUE = 3
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = "theirs_" + tmp_path.name.replace("-", "_")
+    (tmp_path / f"{name}.py").write_text(MODULE, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return name
+
+
+def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
+    theirs: str, toy: str, tmp_path: Path
+) -> None:
+    methods = [f"{theirs}:Plain+gain=2", f"{theirs}:CodesOnly", f"{theirs}:Keeper", "lemon"]
+    grid = Grid([toy], ["first", "second"], [*methods, f"{theirs}:Dots"], [16], seeds=1)
+    finished = reproduce(grid.runs(), tmp_path / "out", jobs=2)
+    assert [each.error for each in finished if each.error] == []
+    kinds = {each.run.method: each.summary.about["method"]["kind"] for each in finished}  # type: ignore[union-attr]
+    assert kinds[f"{theirs}:Keeper"] == "batch" and kinds[f"{theirs}:Dots"] == "ranker"
+    raw = read_result(tmp_path / "out" / "raw" / f"toy/first/{theirs}~Plain+gain=2/16/0.npz")
+    assert raw.about["method"]["parameters"] == {"gain": 2}
+    assert raw.about["model_bytes"] == 20 * 16 * 8
+    # the report needs no module any more
+    sys.modules.pop(theirs, None)
+    (tmp_path / f"{theirs}.py").unlink()
+    results = Results.of(read_summaries(tmp_path / "out"))
+    assert results.variants("toy", "first")[0] == "lemon"
+    written = write_report(tmp_path / "out", tmp_path / "report")
+    text = written.markdown.read_text("utf-8")
+    assert "Plain, gain=2" in text and "CodesOnly" in text and "Dots" in text and "LEMON" in text
+
+
+def test_a_method_of_their_own_projects_as_their_class_does(theirs: str, toy: str) -> None:
+    data = load_dataset(toy)
+    X, y = data.take(np.arange(40)), data.labels(np.arange(40))
+    plain = method_named(f"{theirs}:Plain").model(16, 5, data, {})
+    codes = method_named(f"{theirs}:CodesOnly").model(16, 5, data, {})
+    cls = brought.class_at(f"{theirs}:Plain")
+    truth = cls(16, random_state=5).partial_fit(X, y)
+    plain.partial_fit(X, y)
+    codes.partial_fit(X, y)
+    assert np.allclose(plain.project(X), truth.project(X), rtol=1e-5)  # type: ignore[union-attr]
+    assert np.array_equal(plain.codes_, truth.codes_)  # type: ignore[union-attr]
+    assert set(np.unique(codes.project(X))) == {-1.0, 1.0}  # type: ignore[union-attr]
+    assert np.array_equal(codes.encode(X), codes.codes_)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{m}:Nothing", "is no method: expected partial_fit"),
+        ("{m}:VALUE", "is int, expected a class"),
+        ("{m}:Absent", "has no 'Absent'"),
+        ("absent_module:Thing", "the module cannot be imported .*; install its package"),
+        (":Thing", "is not an import path"),
+        ("{m}:Needy", "give depth a value"),
+        ("nobody-knows-it", "unknown method .* or an import path such as"),
+    ],
+)
+def test_what_cannot_be_brought_is_said(theirs: str, toy: str, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        method_named(name.format(m=theirs)).model(16, 0, load_dataset(toy), {})
+
+
+def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_path: Path) -> None:
+    grid = Grid([toy], ["first"], [f"{theirs}:Wrong", "lemon"], [16], seeds=1)
+    wrong, ours = reproduce(grid.runs(), tmp_path / "out")
+    assert wrong.status == "failed" and "codes_ is float64" in wrong.error
+    assert ours.status == "computed"
+
+
+def test_entry_points_are_methods_by_name(
+    theirs: str, toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("their-hash", f"{theirs}:Plain", brought.GROUP)
+    monkeypatch.setattr(brought, "entry_points", lambda group: [entry] * (group == brought.GROUP))
+    method, parameters = parse_variant("their-hash+gain=0.5")
+    assert method.title == "their-hash" and parameters == (("gain", 0.5),)
+    assert method.model(16, 0, load_dataset(toy), dict(parameters)).partial_fit is not None
+
+
+def test_brought_methods_take_part_in_scenarios(theirs: str) -> None:
+    data = load("synthetic-coco79", n_samples=300)
+    dense = data.select(np.arange(300))
+    name = "oasis.baselines:RandomProjection"
+    trial = carry_out(dense, scenario_named("wrong-labels"), name, n_bits=16)
+    ours = carry_out(dense, scenario_named("wrong-labels"), "random-projection", n_bits=16)
+    assert trial.all == ours.all
+    assert not applies(scenario_named("unseen-words"), name)
+    assert applies(scenario_named("unseen-words"), "oasis.model:OASIS")
+
+
+def test_command_line_takes_an_import_path(
+    theirs: str,
+    toy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["reproduce", "--dataset", toy, "--setting", "first", "--bits", "16", "--json"]
+    monkeypatch.setattr(
+        sys, "argv", ["oasis", *arguments, "--method", f"{theirs}:Plain", "--out", "results"]
+    )
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
+    assert row["key"] == f"toy/first/{theirs}~Plain/16/0"
+    shutil.rmtree("results")
+
+
+# --- scaling -----------------------------------------------------------------------------------
+
+
+def test_column_scale_is_that_of_the_rows_that_are_there() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 4)) * [1, 10, 100, 0] + 3
+    X[7] = 0
+    there = np.delete(X, 7, axis=0)
+    scaled = ColumnScale.of(X).apply(X)
+    expected = (there - there.mean(axis=0)) / np.where(
+        there.std(axis=0) > 1e-9, there.std(axis=0), 1
+    )
+    assert np.allclose(np.delete(scaled, 7, axis=0), expected, atol=1e-4)
+    assert (scaled[7] == 0).all()
+    sparse = sp.csr_array(np.where(rng.random((50, 4)) < 0.3, X, 0))
+    made = ColumnScale.of(sparse).apply(sparse)
+    assert isinstance(made, sp.csr_array) and made.nnz <= sparse.nnz
+    filled = sparse.toarray()[sparse.toarray().any(axis=1)]
+    factor = np.where(filled.std(axis=0) > 1e-9, 1 / np.maximum(filled.std(axis=0), 1e-12), 0)
+    assert np.allclose(made.toarray(), sparse.toarray() * factor, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scaling", ["unit", "zscore"])
+def test_scaled_hasher_equals_the_hasher_on_scaled_features(toy: str, scaling: str) -> None:
+    data = load_dataset(toy)
+    chunks = [np.arange(0, 60), np.arange(60, 110)]
+    scaled = method_named("lemon").model(16, 3, data, {"scaling": scaling})
+    plain = LEMON(16, random_state=3)
+    first = data.take(chunks[0])
+    assert isinstance(scaled, ScaledHasher)
+
+    def by_hand(X: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if scaling == "unit":
+            return {name: v / np.linalg.norm(v, axis=1, keepdims=True) for name, v in X.items()}
+        return {name: (v - first[name].mean(0)) / first[name].std(0) for name, v in X.items()}
+
+    for rows in chunks:
+        scaled.partial_fit(data.take(rows), data.labels(rows))
+        plain.partial_fit(by_hand(data.take(rows)), data.labels(rows))
+        assert np.mean(scaled.codes_ == plain.codes_) > 0.98
+    query = data.take(np.arange(110, 150))
+    assert np.allclose(scaled.project(query), plain.project(by_hand(query)), atol=1e-3)
+    with pytest.raises(InputError, match="scaling=half of 'lemon': expected one of raw, unit"):
+        parse_variant("lemon+scaling=half")
