@@ -139,7 +139,9 @@ def test_a_folder_of_pictures_has_labels_by_its_folders(tmp_path: Path) -> None:
     data = load(f"{tmp_path}/pictures/")
     assert data.name == "pictures" and data.classes == ("blue", "red")
     assert data.labels() == [("blue",), ("red",), ("red",)]
-    assert data.widths == {"image": 1280, "text": 2048}
+    assert data.widths["image"] == 1280 and data.widths["text"] == 2048
+    (tmp_path / "pictures" / "red" / "a.txt").unlink()
+    assert list(load(f"{tmp_path}/pictures/").X) == ["image"]
     assert data.recipe["left_out"] == 1
     assert data.payload["file"].tolist() == ["blue/c.png", "red/a.png", "red/b.png"]
 

@@ -339,3 +339,16 @@ def test_command_prints_tables_and_json(monkeypatch, capsys):
     assert trials[0]["last"]["hamming"] > trials[0]["last"]["chance"]
     code, printed = run(*picks, "--method=probe")
     assert code == 1 and printed.err.startswith("error: method 'probe' cannot take part")
+
+
+@pytest.mark.parametrize("name", ["wrong-labels", "new-classes", "unseen-words"])
+def test_progress_moves_within_a_trial_and_changes_nothing(name: str) -> None:
+    data = load("synthetic-coco79", n_samples=300)
+    steps: list[tuple[int, int]] = []
+    told = carry_out(
+        data, scenario_named(name), "oasis", 16, progress=lambda done, of: steps.append((done, of))
+    )
+    assert told == carry_out(data, scenario_named(name), "oasis", 16)
+    assert len(steps) >= 3 and len({of for _, of in steps}) == 1
+    assert [done for done, _ in steps] == sorted({done for done, _ in steps})
+    assert steps[-1][0] < steps[-1][1]  # the last step is the scores

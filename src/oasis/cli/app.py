@@ -23,6 +23,7 @@ from oasis.cli.reproduce_command import report, reproduce
 from oasis.cli.scenarios_command import scenarios
 from oasis.cli.search_command import search
 from oasis.cli.serve_command import serve
+from oasis.cli.tune_command import tune
 from oasis.errors import OasisError
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ app.command("backup")(backup)
 app.command("restore")(restore)
 app.command("serve")(serve)
 app.command("reproduce")(reproduce)
+app.command("tune")(tune)
 app.command("report")(report)
 app.command("evaluate")(evaluate)
 app.command("scenarios")(scenarios)

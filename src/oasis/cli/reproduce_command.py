@@ -62,6 +62,10 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    tuned: Annotated[
+        bool,
+        typer.Option("--tuned", help="Also run what `oasis tune` has chosen in the same folder."),
+    ] = False,
     iterations: Annotated[
         int | None,
         typer.Option(
@@ -89,6 +93,10 @@ def reproduce(
     settings = settings or list(SETTINGS)
     grid = Grid(datasets, settings, _names(method), _numbers(bits), seeds)
     runs = grid.runs()
+    if tuned:
+        from oasis.experiments.tuning import tuned_runs
+
+        runs += list(tuned_runs(runs, out))
     with _progress() as progress:
         bar = _Bar(progress, len(runs))
         finished = carry_out(runs, out, data=data, jobs=jobs, listener=bar)

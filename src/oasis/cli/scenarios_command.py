@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from oasis.cli.console import print_json
+
+_STEPS = 100
+_QUICK_SAMPLES = 1000
 
 
 def scenarios(
@@ -26,6 +30,9 @@ def scenarios(
     data: Annotated[
         Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, and at most 1,000 samples of a data set.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Try methods on hard streams: single-class rounds, wrong labels, words never seen and more.
@@ -47,19 +54,33 @@ def scenarios(
         for each in wanted
         for variant in _names(method)
         if applies(each, variant)
-        for seed in range(seeds)
+        for seed in range(1 if quick else seeds)
     ]
+    samples = min(samples, _QUICK_SAMPLES) if quick else samples
     trials = []
-    with progress_of("scenarios", len(names) * len(plan)) as advance:
+    with progress_of("scenarios", _STEPS * len(names) * len(plan)) as advance:
         for name in names:
             loaded = load_dataset(name, data)
             for each, variant, seed in plan:
-                trials.append(carry_out(loaded, each, variant, bits, seed, samples))
-                advance(1)
+                steps = _Steps(advance)
+                trials.append(carry_out(loaded, each, variant, bits, seed, samples, steps))
+                steps(1, 1)
     if as_json:
         print_json([trial.as_dict() for trial in trials])
     else:
         typer.echo("\n".join(table.markdown() for table in scoreboard(trials)))
+
+
+class _Steps:
+    """Moves a bar by a trial's share: what `carry_out` calls within a trial."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance, self._done = advance, 0
+
+    def __call__(self, done: int, of: int) -> None:
+        now = _STEPS * done // of
+        self._advance(now - self._done)
+        self._done = now
 
 
 def _names(text: str) -> list[str]:

@@ -272,7 +272,8 @@ def _pictures(path: Path) -> Dataset:
     if not len(rows):
         raise DataError(f"{path}: no picture can be read; the first: {failures[0].reason}")
     if not any(items[row].text for row in rows):
-        del X["text"]
+        pictures = [name for name, (field, _) in extractor.sources.items() if field == "image"]
+        X = {name: X[name] for name in pictures}
     classes = tuple(sorted({label for row in rows for label in items[row].labels}))
     return Dataset(
         path.resolve().name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,10 @@ from oasis.arrays import Array, Matrix, has_row, inner_products
 from oasis.baselines.shared.parameters import check_weight
 from oasis.errors import InputError
 
-Width: TypeAlias = float | Literal["mean"]
+Width: TypeAlias = float | Literal["mean", "half-mean", "double-mean"]
+"""A number, or the root mean squared distance between samples and anchors times 1, 1/2 or 2."""
+
+_MEANS = {"mean": 1.0, "half-mean": 0.5, "double-mean": 2.0}
 
 MOST_RATIO = 5.0
 """A kernel width is warned of outside this ratio to the mean distance, either way."""
@@ -51,7 +54,7 @@ class AnchorKernel:
         not zero and the anchors; 1 when all of them coincide.
         """
         anchors: Matrix = X[rows]
-        if sigma == "mean":
+        if isinstance(sigma, str):
             squares = _squared_distances(X, anchors)[has_row(X)]
             mean = float(squares.mean()) if squares.size else 0.0
         else:
@@ -112,11 +115,12 @@ def check_widths(
             )
         value = sigma[name]
         if isinstance(value, str):
-            if value != "mean":
+            if value not in _MEANS:
                 raise InputError(
-                    f"sigma of {name!r} must be a positive number or 'mean', got {value!r}"
+                    f"sigma of {name!r} must be a positive number or 'mean', got {value!r}; "
+                    "'half-mean' and 'double-mean' are known as well"
                 )
-            widths[name] = "mean"
+            widths[name] = cast(Width, value)
         else:
             widths[name] = check_weight(f"sigma of {name!r}", value, positive=True)
     return widths
@@ -129,12 +133,12 @@ def chosen_width(sigma: Width, mean: float, name: str) -> float:
     larger, the features phi are all above 0.98 and nearly the same for every sample; more than 5
     times smaller, they are below 4e-6 for most. Either is warned of.
 
-    >>> chosen_width("mean", 9.0, "image"), chosen_width("mean", 0.0, "image")
-    (3.0, 1.0)
+    >>> chosen_width("mean", 9.0, "image"), chosen_width("half-mean", 9.0, "image")
+    (3.0, 1.5)
     """
     root = float(np.sqrt(mean))
-    if sigma == "mean":
-        return root if mean > 0 else 1.0
+    if isinstance(sigma, str):
+        return _MEANS[sigma] * root if mean > 0 else 1.0
     width = float(sigma)
     if mean > 0 and not 1 / MOST_RATIO <= width / root <= MOST_RATIO:
         effect = "hardly differ between samples" if width > root else "are nearly zero"

@@ -27,6 +27,8 @@ from oasis.experiments.report.headline import (
 )
 from oasis.experiments.report.html_page import ReportPart, ReportSection, page
 from oasis.experiments.report.table import Table
+from oasis.experiments.report.tuned import tuning_table
+from oasis.experiments.tuning import TuningRecord, read_records
 from oasis.store import replacing
 
 _TITLE = "Online multi-modal hashing: results"
@@ -79,12 +81,14 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Wri
     traces = read_traces(folder)
     more = [] if benchmarks is None else [_benchmark_section(benchmarks)]
     scores = _query_scores(folder, summaries)
+    records = read_records(folder)
     compared = {
         each: differences(results, scores, each, results.shown_bits(each))
         for each in results.datasets
     }
     sections = [
-        _section(results, summaries, traces, compared[each], each) for each in results.datasets
+        _section(results, summaries, traces, compared[each], records, each)
+        for each in results.datasets
     ]
     sections += [*asked, *more]
     texts = {
@@ -121,6 +125,7 @@ def _section(
     summaries: Sequence[Summary],
     traces: Sequence[Trace],
     compared: Mapping[str, tuple[str, Mapping[str, Difference]]],
+    records: Sequence[TuningRecord],
     dataset: str,
 ) -> ReportSection:
     own = [summary for summary in summaries if summary.run.key.parts[0] == dataset]
@@ -161,6 +166,7 @@ def _section(
         ReportPart("Precision and recall", (), pick("curves")),
         ReportPart("Parameters and convergence", (), pick("sensitivity", "loss", "loss-map")),
         ReportPart("Time", (), pick("time"), tuple(tables.time_tables(results, dataset)), n_open=0),
+        ReportPart("Tuning", (), (), (tuning_table(records, dataset),)),
         ReportPart("Methods", (), (), tuple(tables.method_tables(results, dataset))),
     )
     some = [replace(part, tables=tuple(t for t in part.tables if t.rows)) for part in parts]

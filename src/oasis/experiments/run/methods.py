@@ -44,9 +44,14 @@ Ranker: TypeAlias = FloatCosine | CompletedCosine | Probe
 Value: TypeAlias = bool | int | float | str
 Kind: TypeAlias = Literal["online", "batch", "ranker"]
 
+_LABEL_SOURCES = ("default", "wordllama", "orthogonal")
 _SET_BY_RUN = ("n_bits", "random_state", "labels", "classes")
 _ROUNDS = "rounds"
 _SCALING = "scaling"
+_TUNED = "tuned"
+_LABELS = "labels"
+NOT_RECORDED = (_SCALING, _TUNED, _LABELS)
+"""Parameters that every hasher has; their defaults are not part of what a result records."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ class Method:
     told_classes : bool
         Whether all classes of the stream are announced to it beforehand.
     words : bool
-        Whether it takes the data set's own vectors of class names, and WordLlama's where there are
-        none.
+        Whether it takes vectors of class names: the data set's own, and WordLlama's where there
+        are none, unless a run says otherwise (``labels=wordllama|orthogonal``).
     thrice : bool
         Whether it is trained and measured at the first, middle and last round only, unless a run
         asks for all by ``rounds=all``: training on everything seen takes long.
@@ -110,11 +115,14 @@ class Method:
         self.check_classes(dataset)
         options: dict[str, Any] = {**self.fixed_for(dataset.name), **parameters}
         options.pop(_ROUNDS, None)
+        options.pop(_TUNED, None)
         scaling = options.pop(_SCALING, "raw")
+        labels = options.pop(_LABELS, "default")
         if self.has_codes:
             options |= {"n_bits": n_bits, "random_state": seed}
         if self.words:
-            options["labels"] = "wordllama" if dataset.vectors is None else dataset.vectors
+            own = "wordllama" if dataset.vectors is None else dataset.vectors
+            options["labels"] = own if labels == "default" else labels
         if self.told_classes:
             options["classes"] = dataset.classes
         model = self.make(**options)
@@ -149,6 +157,11 @@ class Method:
             )
         if self.has_codes:
             check_scaling(parameters.get(_SCALING, "raw"), self.name)
+        if parameters.get(_LABELS, "default") not in _LABEL_SOURCES:
+            raise InputError(
+                f"labels={parameters[_LABELS]} of {self.name!r}: expected one of "
+                f"{', '.join(_LABEL_SOURCES)}"
+            )
 
     def check_classes(self, dataset: Dataset) -> None:
         """Raise when a data set has more classes than the method can tell apart."""
@@ -168,7 +181,7 @@ class Method:
 def _settable(cls: Callable[..., Any], *fixed: str) -> dict[str, Any]:
     found = brought.parameters_of(cls, getattr(cls, "__name__", "the method"))
     own = {name: default for name, default in found.items() if name not in _SET_BY_RUN + fixed}
-    return own | ({_SCALING: "raw"} if "n_bits" in found else {})
+    return own | ({_SCALING: "raw", _TUNED: 0} if "n_bits" in found else {})
 
 
 def _hasher(
@@ -183,7 +196,9 @@ def _hasher(
         name,
         title,
         cls,
-        _settable(cls) | ({_ROUNDS: "first, middle and last"} if is_batch else {}),
+        _settable(cls)
+        | ({_ROUNDS: "first, middle and last"} if is_batch else {})
+        | (_WORDS if options.get("words") else {}),
         kind="batch" if is_batch else "online",
         told_classes=tell or cls.needs_classes,
         thrice=is_batch,
@@ -195,6 +210,8 @@ def _hasher(
 _RAW: dict[str, Value] = {"sigma": "mean"}
 _BATCH: dict[str, Value] = {**_RAW, "dtype": "float32"}
 
+_WORDS = {_LABELS: "default"}
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -202,7 +219,7 @@ METHODS: dict[str, Method] = {
             "oasis-paper",
             "OASIS (paper)",
             PublishedOASIS,
-            _settable(PublishedOASIS),
+            _settable(PublishedOASIS) | _WORDS,
             paper="OASIS",
             words=True,
             answers_names=True,

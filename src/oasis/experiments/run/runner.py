@@ -17,7 +17,7 @@ from oasis.datasets.dataset import (
 )
 from oasis.experiments.run.definition import Run, runbook_for
 from oasis.experiments.run.machine import machine, versions
-from oasis.experiments.run.methods import Method, Ranker, method_named
+from oasis.experiments.run.methods import NOT_RECORDED, Method, Ranker, method_named
 from oasis.experiments.run.results import (
     QuerySet,
     RankedQueries,
@@ -163,7 +163,7 @@ def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
         "label_vectors": method.label_vectors(dataset),
         "parameters": dict(run.parameters),
         "fixed": method.fixed_for(dataset.name),
-        "defaults": {key: value for key, value in method.parameters.items() if key != "scaling"},
+        "defaults": {k: v for k, v in method.parameters.items() if k not in NOT_RECORDED},
     }
     if method.thrice and "rounds" not in about["parameters"]:
         about["rounds"] = "first, middle and last"

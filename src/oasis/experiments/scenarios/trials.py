@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,6 +34,8 @@ from oasis.metrics import (
 )
 
 Projections = npt.NDArray[np.float32]
+Progress = Callable[[int, int], None]
+"""Called within a trial with the number of steps done and of all steps."""
 
 
 @runtime_checkable
@@ -129,6 +131,7 @@ def carry_out(
     n_bits: int = 64,
     seed: int = 0,
     n_samples: int = N_SAMPLES,
+    progress: Progress | None = None,
 ) -> Trial:
     """Stream a scenario through a method and measure what its codes can do at the end.
 
@@ -141,11 +144,14 @@ def carry_out(
     >>> trial.all.hamming > trial.all.chance
     True
     """
+    tell = progress or (lambda done, of: None)
     if not applies(scenario, method):
         raise InputError(f"method {method!r} does not answer names; {scenario.name!r} needs it")
     stream = deal(dataset, scenario, seed, n_samples)
     what = scenario.name, dataset.name, method, n_bits, seed
-    model, base = _learned(stream, method, n_bits, seed)
+    # a step is a round, a set of queries, or one round with all data; the last is what remains
+    n_steps = len(stream.train) + 1 + (2 if scenario.joint else 0)
+    model, base = _learned(stream, method, n_bits, seed, lambda done: tell(done, n_steps))
     if scenario.held_out:
         columns = [stream.seen.classes.index(label) for label in stream.held_out]
         labels = stream.truth[np.concatenate(stream.train)][:, columns]
@@ -154,22 +160,30 @@ def carry_out(
     scores = _scores(model, base, stream)
     if not scenario.joint:
         return Trial(*what, scores)
+    tell(n_steps - 2, n_steps)
     joined = stream.joined()
     model, base = _learned(joined, method, n_bits, seed)
+    tell(n_steps - 1, n_steps)
     return Trial(*what, scores, _scores(model, base, joined))
 
 
 def _learned(
-    stream: ScenarioStream, method: str, n_bits: int, seed: int
+    stream: ScenarioStream,
+    method: str,
+    n_bits: int,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[OnlineHasher, Codes]:
     entry, parameters = parse_variant(method)
     model = entry.model(n_bits, seed, stream.seen, dict(parameters))
     if not isinstance(model, OnlineHasher):
         raise InputError(f"method {method!r} has no codes")
     base = []
-    for rows in stream.train:
+    for number, rows in enumerate(stream.train, 1):
         model.partial_fit(stream.seen.take(rows), stream.seen.labels(rows))
         base.append(model.codes_.copy())
+        if progress is not None:
+            progress(number)
     return model, np.concatenate(base)
 
 
