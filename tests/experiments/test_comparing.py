@@ -164,3 +164,13 @@ def test_latex_escapes_what_latex_reads_otherwise() -> None:
     text = table.latex()
     assert r"x\_1 \& \{y\} & \underline{0.5 $\pm$ 0.1} \\" in text
     assert r"x\textasciicircum{}2 & \textbf{1} \\" in text
+
+
+def test_readme_holds_the_table_that_the_report_makes() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "README.md").read_text("utf-8")
+    _, _, rest = text.partition("--headline -->\n")
+    block, _, _ = rest.partition("\n<!-- /headline -->")
+    assert block == headline(root / "reports" / "coco79" / "summaries").strip(), (
+        "put the output of: oasis report reports/coco79/summaries --headline"
+    )
