@@ -119,6 +119,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
     theirs: str, toy: str, tmp_path: Path
 ) -> None:

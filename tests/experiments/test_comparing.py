@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import experiment_data
 import numpy as np
 import pytest
 
+from oasis.cli import main
 from oasis.errors import FormatError
 from oasis.experiments.grid import reproduce
 from oasis.experiments.measure.cells import Results
@@ -111,6 +111,7 @@ def test_methods_without_information_are_marked_with_the_reason(results: Path) -
     assert sum(row[2].startswith("~") for row in table.rows) == 1
 
 
+@pytest.mark.slow
 def test_report_has_paired_differences_latex_and_the_first_table(
     results: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_report_has_paired_differences_latex_and_the_first_table(
     assert "Paired differences" not in plain and "nDCG@k" in plain
 
 
+@pytest.mark.slow
 def test_summaries_of_an_older_version_are_reported(results: Path, tmp_path: Path) -> None:
     for path in (results / "summaries").rglob("*.json"):
         values = json.loads(path.read_text("utf-8"))
@@ -149,14 +151,14 @@ def test_summaries_of_an_older_version_are_reported(results: Path, tmp_path: Pat
     assert "At a glance" in text and "nDCG@k" not in text
 
 
-def test_command_line_prints_the_first_table(results: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "oasis", "report", str(results), "--headline"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == headline(results).strip()
+def test_command_line_prints_the_first_table(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["oasis", "report", str(results), "--headline"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.strip() == headline(results).strip()
 
 
 def test_latex_escapes_what_latex_reads_otherwise() -> None:

@@ -102,6 +102,7 @@ def test_codes_of_a_run_are_judged_as_the_run_was(toy: str, tmp_path: Path) -> N
     assert summary.curve == finished.summary.curve and summary.lookup == finished.summary.lookup
 
 
+@pytest.mark.slow
 def test_command_line_prints_keeps_and_reports_several_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_trial_that_fails_is_recorded_and_not_chosen(
         tune(Run(toy, "first", "probe", None, 0), data, part)
 
 
+@pytest.mark.slow
 def test_tuned_runs_stand_beside_published_ones_in_one_row_of_the_report(
     toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
