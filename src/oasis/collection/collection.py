@@ -35,6 +35,7 @@ from oasis.collection.setup import (
     label_space,
     with_labels,
 )
+from oasis.collection.snapshot import VanishedError
 from oasis.collection.where import AllowLists
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
@@ -477,9 +478,13 @@ class Collection(Queries):
             return found
 
     def _findings(self) -> list[Finding]:
-        if self._follows:
-            self._follow()
         with self._catalog.reading() as connection:
+            if self._follows:
+                # by the same connection: a writer may commit faster than two can look
+                try:
+                    self._follow(connection)
+                except VanishedError as error:
+                    return [Finding(str(error))]
             return findings(
                 self._snapshot, self._catalog, connection, self.path, writes=not self._follows
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -340,8 +341,10 @@ class Queries:
         with self._catalog.reading() as connection:
             return self._catalog.head(connection).commits
 
-    def _follow(self) -> None:
+    def _follow(self, connection: sqlite3.Connection | None = None) -> None:
         """Take up the state that is committed now, and let go of a replica that it has left.
+
+        With a connection, the state that it sees.
 
         Whatever ends it half-way, an interrupt or a lack of memory, may leave the replica between
         two commits; then the next call loads everything anew.
@@ -349,7 +352,10 @@ class Queries:
         before = self._snapshot
         known = None if self._interrupted else before
         self._interrupted = True
-        self._snapshot = self._look(known)
+        if connection is None:
+            self._snapshot = self._look(known)
+        else:
+            self._snapshot = self._look_at(connection, known)
         self._interrupted = False
         if self._snapshot.replica is not before.replica:
             before.replica.close()
@@ -361,13 +367,16 @@ class Queries:
             attempts -= 1
             try:
                 with self._catalog.reading() as connection:
-                    if snapshot is None:
-                        return load(self._catalog, connection, self.path, self.n_bits, self._words)
-                    return follow(snapshot, self._catalog, connection, self.path, self._words)
+                    return self._look_at(connection, snapshot)
             except VanishedError:
                 # the writer has committed between our looks at catalog and file
                 if not attempts:
                     raise
+
+    def _look_at(self, connection: sqlite3.Connection, snapshot: Snapshot | None) -> Snapshot:
+        if snapshot is None:
+            return load(self._catalog, connection, self.path, self.n_bits, self._words)
+        return follow(snapshot, self._catalog, connection, self.path, self._words)
 
 
 def _stored(row: ItemRow, names: Sequence[str]) -> Stored:
