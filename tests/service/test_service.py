@@ -214,7 +214,11 @@ def test_limits_on_sizes(server):
         body, kind = form({"items": [{}]}, {"image.0": huge_png(side)})
         status, found = problem(server, "POST", "/v1/search", body, kind=kind)
         assert status == 422 and "pixels" in found["detail"]
-        body, kind = form({"items": [{"id": "x", "labels": ["sky"]}]}, {"image.0": huge_png(side)})
+        asked = {"items": [{"id": "x", "labels": ["sky"]}]}
+        body, kind = form(asked, {"image.0": huge_png(side)})
+        status, found = server.json("POST", "/v1/ingest", body, kind=kind)
+        assert status == 200 and "pixels" in found["rejected"][0]["reason"]
+        body, kind = form({**asked, "strict": True}, {"image.0": huge_png(side)})
         assert problem(server, "POST", "/v1/ingest", body, kind=kind)[0] == 422
     asked = {"items": [{"text": "a"}] * 257}
     assert problem(server, "POST", "/v1/search", asked)[0] == 413

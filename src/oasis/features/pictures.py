@@ -43,6 +43,11 @@ class Picture:
         self._image = image  # RGB, RGBA (it is transparent) or F (it is wide grey)
         self._levels = levels  # of wide grey: the levels of black and white; None: as they occur
 
+    @property
+    def parts(self) -> tuple[Image.Image, tuple[float, float] | None]:
+        """What a picture is made of: an RGB, RGBA or F image, and the levels of wide grey."""
+        return self._image, self._levels
+
     def square(self, side: int) -> npt.NDArray[np.uint8]:
         """Return the central square of 0.875 of the shorter side: (side, side, 3) uint8, RGB."""
         from PIL import Image
@@ -86,12 +91,29 @@ class Picture:
         return np.asarray(image, dtype=np.uint8)
 
 
+class DeferredPicture(bytes):
+    """The bytes of a picture file that is decoded by someone else, such as another process.
+
+    ``decoder`` is called with the bytes and the largest number of pixels. It returns the picture,
+    or raises `DataError`.
+    """
+
+    decoder: Callable[[bytes, int], Picture]
+
+    @classmethod
+    def of(cls, content: bytes, decoder: Callable[[bytes, int], Picture]) -> DeferredPicture:
+        """Return the bytes with what decodes them."""
+        made = cls(content)
+        made.decoder = decoder
+        return made
+
+
 def open_picture(source: object, max_pixels: int = MAX_PIXELS) -> Picture:
     """Decode a picture.
 
     Parameters
     ----------
-    source : path, bytes of a file, PIL image, or array
+    source : path, bytes of a file, `DeferredPicture`, PIL image, or array
         An array is (height, width), (height, width, 3) or (height, width, 4) uint8.
     max_pixels : int
         A picture that declares more is refused from its header, before it is decoded.
@@ -101,6 +123,8 @@ def open_picture(source: object, max_pixels: int = MAX_PIXELS) -> Picture:
     DataError
         The file is missing, too large in pixels, or cannot be decoded to its end.
     """
+    if isinstance(source, DeferredPicture):
+        return source.decoder(source, max_pixels)
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:

@@ -9,6 +9,7 @@
 app              `create_app`: puts the rest together
 settings         limits, tokens and host names
 server           running it: a socket, signals, a graceful stop
+decoding         untrusted pictures, decoded in processes that are killed at a limit
 http/guard       what holds for every request: id, headers, hosts, sizes, time, log, counters
 http/problems    errors as problem details (RFC 9457)
 http/counters    counters and histograms in the text format of Prometheus
@@ -19,7 +20,7 @@ api/routes       the rest of the API
 api/operations   what both have in common: who may ask, how they are described, how much they take
 api/wire         the shapes of requests and answers
 api/bodies       JSON, multipart and safetensors bodies into requests
-api/pictures     how large pictures claim to be, and what they are called
+api/pictures     what pictures are called
 api/served       what requests share: the collection, the threads, the counters
 api/writing      the one writer and its bounded queue
 api/pages        the page, its files and their content policy; no build step

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -19,7 +20,9 @@ from oasis.service.http.logs import LOG
 from oasis.service.settings import Settings
 
 _SWITCH_SECONDS = 0.0001
-_GRACE_SECONDS = 20
+_GRACE_SECONDS = 4
+STOP_SECONDS = 9.0
+"""After SIGTERM or SIGINT the process ends within this time, whatever runs."""
 _KEEP_ALIVE_SECONDS = 30
 
 
@@ -59,6 +62,18 @@ def _share_the_machine(collection: Collection) -> None:
             embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
 
 
+def _end_within(seconds: float) -> None:
+    """End the process when it is still there after some seconds."""
+
+    def end() -> None:
+        LOG.warning("ended without waiting any longer", extra={"facts": {"seconds": seconds}})
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 def run(
     collection: Collection,
     listening: socket.socket,
@@ -68,7 +83,10 @@ def run(
     """Serve a collection until SIGINT or SIGTERM.
 
     Then no new request is taken, changes that wait are refused, the running one is finished, and
-    answers are sent. ``ready`` is called when requests are answered.
+    answers are sent. What takes longer than `STOP_SECONDS` is given up: the process ends as by a
+    kill, with exit code 1, and everything acknowledged is there at the next start. That holds for
+    the closing of the collection too, by whoever called this. ``ready`` is called when requests are
+    answered.
     """
     try:
         import uvicorn
@@ -80,7 +98,8 @@ def run(
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            app.state.service.queue.stop()
+            app.state.service.stop()
+            _end_within(STOP_SECONDS)
             LOG.info("stopping", extra={"facts": {"signal": signal.Signals(sig).name}})
             super().handle_exit(sig, frame)
 

@@ -45,6 +45,8 @@ class Limits:
     k : hits of a query
     hits : hits of all queries of a request, those skipped included
     pixels : width x height of a picture
+    picture_seconds : in which a picture has to be decoded; all of a request have ``answer_seconds``
+    picture_processes : pictures that are decoded at once
     search_threads : searches that run at once; 0 for twice the cores, at least four
     """
 
@@ -63,6 +65,8 @@ class Limits:
     k: int = 1_000
     hits: int = 100_000
     pixels: int = 40_000_000
+    picture_seconds: float = 5.0
+    picture_processes: int = 2
     search_threads: int = 0
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from oasis.service.api.operations import (
     n_rows,
     takes,
 )
-from oasis.service.api.pictures import check_pixels, media_type
+from oasis.service.api.pictures import media_type
 from oasis.service.api.served import Served, Service
 from oasis.service.http.counters import MEDIA_TYPE as PROMETHEUS
 from oasis.service.http.problems import Problem, at_pointer
@@ -63,7 +63,6 @@ async def ingest(request: Request, service: Served) -> Response:
     for row, item in enumerate(items):
         if item["text"] is None and item["image"] is None:
             raise at_pointer(f"/items/{row}", f"item {row} has neither a text nor a picture")
-    await service.read(lambda: _check_pictures(service, items))
     return wire.answer(await service.change(lambda: _ingest_items(service, body, items)))
 
 
@@ -78,13 +77,6 @@ def _ingest_vectors(
     return _ingested(service, n_rows(X), [], start)
 
 
-def _check_pictures(service: Service, items: list[dict[str, Any]]) -> None:
-    """Refuse a picture with too many pixels, before anything is decoded."""
-    for item in items:
-        if item["image"] is not None:
-            check_pixels(item["image"], service.settings.limits.pixels)
-
-
 def _ingest_items(
     service: Service,
     body: Body[wire.IngestRequest],
@@ -93,7 +85,9 @@ def _ingest_items(
     start = time.perf_counter()
     given = body.request.thumbnails
     rejected = service.collection.ingest_items(
-        items, thumbnails=True if given is None else given, strict=body.request.strict
+        service.untrusted(items),
+        thumbnails=True if given is None else given,
+        strict=body.request.strict,
     )
     return _ingested(service, len(items) - len(rejected), rejected, start)
 

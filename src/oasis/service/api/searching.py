@@ -23,7 +23,6 @@ from oasis.service.api.operations import (
     reading,
     takes,
 )
-from oasis.service.api.pictures import check_pixels
 from oasis.service.api.served import Served, Service
 from oasis.service.http.problems import at_pointer
 
@@ -126,10 +125,7 @@ def _hits(
     if asked.items is not None:
         queries = raw_fields(body)
         check_raw(service, len(queries))
-        for query in queries:
-            if query["image"] is not None:
-                check_pixels(query["image"], service.settings.limits.pixels)
-        return collection.search_items(queries, **how)
+        return collection.search_items(service.untrusted(queries), **how)
     X = matrices(body)
     check_batch(service, n_rows(X), asked)
     return collection.search(X, **how)

@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from oasis.collection import Collection
+from oasis.features.pictures import DeferredPicture
 from oasis.service.api.writing import WriterQueue
+from oasis.service.decoding import DecodingBudget, DecodingProcesses
 from oasis.service.http.counters import Counters
 from oasis.service.http.problems import Problem, busy
 from oasis.service.settings import Settings
@@ -35,6 +37,7 @@ class Service:
     settings: Settings
     queue: WriterQueue = field(init=False)
     counters: Counters = field(init=False, default_factory=Counters)
+    _decoding: DecodingProcesses = field(init=False)
     _checking: bool = field(init=False, default=False)
     _pool: ThreadPoolExecutor = field(init=False)
     _probing: ThreadPoolExecutor = field(init=False)
@@ -42,6 +45,10 @@ class Service:
     def __post_init__(self) -> None:
         self.queue = WriterQueue(self.settings.limits.ingests)
         self._pool = ThreadPoolExecutor(_threads(self.settings), thread_name_prefix="oasis-search")
+        limits = self.settings.limits
+        self._decoding = DecodingProcesses(
+            limits.picture_processes, limits.picture_seconds, limits.pixels
+        )
         # one thread: an engine that is away is asked once at a time, and searches keep theirs
         self._probing = ThreadPoolExecutor(1, thread_name_prefix="oasis-probe")
 
@@ -61,6 +68,16 @@ class Service:
         """Change the collection, in turn."""
         return await self.queue.run(make)
 
+    def untrusted(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the raw items of a request, their pictures to be decoded in other processes."""
+        budget = DecodingBudget(self._decoding, self.settings.limits.answer_seconds)
+        return [
+            item
+            if item["image"] is None
+            else {**item, "image": DeferredPicture.of(item["image"], budget.decode)}
+            for item in items
+        ]
+
     async def check(self) -> list[str]:
         """Check the collection, in turn with changes; a second check at once is refused."""
         if self._checking:
@@ -71,8 +88,14 @@ class Service:
         finally:
             self._checking = False
 
+    def stop(self) -> None:
+        """Take no more changes, and give up pictures that are being decoded; does not wait."""
+        self.queue.stop()
+        self._decoding.close()
+
     def close(self) -> None:
-        """Wait for the running change and the running searches."""
+        """Wait for the running change and the running searches; pictures are given up."""
+        self._decoding.close()
         self.queue.close()
         for pool in (self._pool, self._probing):
             pool.shutdown(wait=True, cancel_futures=True)
