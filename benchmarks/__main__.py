@@ -26,6 +26,7 @@ SUITES = (
     "features",
     "methods",
     "search",
+    "shards",
     "collection",
     "streams",
     "load",

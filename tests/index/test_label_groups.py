@@ -18,6 +18,7 @@ from oasis.index.engine.label_groups import LabelGroups
 @pytest.fixture(autouse=True)
 def groups_however_few_codes(monkeypatch):
     monkeypatch.setattr(hamming, "_FEW_CODES", 0)
+    monkeypatch.setattr(label_groups, "_MANY_CODES", 0)
 
 
 def grouped(n_bits):

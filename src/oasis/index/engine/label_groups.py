@@ -33,6 +33,9 @@ from oasis.index.engine.projections import Projections, Scores, Slots, sum_of_by
 _HEADS = (64, 1024)
 """How many groups of a run a query considers at first, and at most."""
 
+_MANY_CODES = 1 << 22
+"""With fewer codes, a scan of all is faster than a second look at the groups."""
+
 _LARGE = 4096
 """Groups of so many codes get a packed copy of their content halves when first searched."""
 
@@ -157,7 +160,8 @@ def best_of_groups(
     proven = np.zeros(q, dtype=np.bool_)
     labels = projections.columns(8 * groups[0].heads.shape[1])
     rest = np.flatnonzero(labels.scaled.any(axis=1))
-    for n_heads in _HEADS:
+    n_slots = sum(len(group.order) for group in groups)
+    for n_heads in _HEADS if n_slots >= _MANY_CODES else _HEADS[:1]:
         if not len(rest):
             break
         some = labels if len(rest) == q else labels[rest]
