@@ -20,8 +20,9 @@ from oasis.hashers.chunk import Chunk
 from oasis.hashers.learner import Learner
 from oasis.labels import LabelSpace
 from oasis.model.file import Arrays, ModelFile, read_model, write_model
+from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
-from oasis.model.round import ChunkRows, Mask, RowsInMemory
+from oasis.model.round import ChunkRows, RowsInMemory
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Single
+from oasis.arrays import Array, Matrix, Single, has_row
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
-from oasis.model.hash_functions import LabelMap, sharpened
+from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
 
-CONTENT_WEIGHT = 0.1
+CONTENT_WEIGHT = 0.06
 """Weight of content in a projection unless asked otherwise; label MAP loses less than a point."""
+
+CAUTION = 1.5
+"""Power of the largest predicted label in the confidence."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,26 @@ class QueryMap:
 
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
-        predicted = self.labels.predict(X)
-        return self.joined(predicted, self.content.project(X), weight)
+        n_classes = len(self.labels.shares)
+        has = {name: has_row(matrix) for name, matrix in X.items()}
+        both = {name: self._both[name].project({name: matrix}) for name, matrix in X.items()}
+        labels = self.labels.combined({k: each[:, :n_classes] for k, each in both.items()}, has)
+        own = {k: each[:, n_classes:] for k, each in both.items() if k in self.content.content.own}
+        return self.joined(labels, self.content.completed(own, X, has), weight)
+
+    @cached_property
+    def _both(self) -> dict[str, LinearMap]:
+        """Modality name -> its predictions of labels, then its content values, in one product."""
+        maps = {}
+        for name, predictor in self.labels.predictors.items():
+            W = predictor.weights[name]
+            offset = np.zeros(len(W))
+            if name in self.content.content.own:
+                own = self.content.content.own[name]
+                W = np.vstack([W, own.weights[name]])
+                offset = np.concatenate([offset, own.offsets[name]])
+            maps[name] = LinearMap({name: W}, {name: offset}, normalize=True)
+        return maps
 
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
         """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
@@ -107,12 +129,12 @@ class LabelCoder:
 
 
 def confidence(labels: Single) -> Single:
-    """Return how sure predicted labels (n, c) are, from 0 to 1: the largest of them.
+    """Return how sure predicted labels (n, c) are, from 0 to 1: the largest to a power.
 
-    >>> confidence(np.array([[0.2, 0.7], [-0.1, 0.0]], dtype=np.float32)).tolist()
-    [0.699999988079071, 0.0]
+    >>> confidence(np.array([[0.25, 0.0], [-0.1, 0.0]], dtype=np.float32)).tolist()
+    [0.125, 0.0]
     """
-    sure: Single = np.clip(labels.max(axis=1, initial=0.0), 0.0, 1.0)
+    sure: Single = np.clip(labels.max(axis=1, initial=0.0), 0.0, 1.0) ** np.float32(CAUTION)
     return sure
 
 

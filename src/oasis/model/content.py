@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
-from oasis.model.hash_functions import LinearMap, added_evidence
+from oasis.model.hash_functions import LinearMap, Mask, added_evidence
 
 SAMPLE_ROWS = 4096
 """Rows of the first chunk, at most, from which content bits are made."""
@@ -41,6 +41,12 @@ PRIOR_ROWS = 50
 
 SPARSE = 0.1
 """Share of non-zero features below which a modality counts as sparse."""
+
+SPARSE_SHARE = 2.0
+"""Content bits of a sparse modality, of those of a dense one: single words take more bits."""
+
+BITS_A_FEATURE = 4
+"""Content bits, at most, for each feature of a modality."""
 
 COMPONENTS = 256
 """Principal components, at most, to which a modality is reduced first."""
@@ -127,18 +133,34 @@ class ContentMap:
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, r_c) float32; the sign is the bit, the size says how sure it is."""
-        values = self.content.values(X)
-        has = {name: has_row(matrix) for name, matrix in X.items()}
-        start = 0
+        own = {
+            name: map_.project({name: X[name]})
+            for name, map_ in self.content.own.items()
+            if name in X
+        }
+        return self.completed(own, X, {name: has_row(matrix) for name, matrix in X.items()})
+
+    def completed(
+        self, own: Mapping[str, Single], X: Mapping[str, Matrix], has: Mapping[str, Mask]
+    ) -> Single:
+        """Return content values (n, r_c) from those of each modality that X has.
+
+        Parameters
+        ----------
+        own : modality name -> its content values
+        X : features, from which the values of missing modalities are predicted
+        has : modality name -> which rows have it
+        """
+        n = next(iter(X.values())).shape[0]
+        parts = []
         for name, size in self.content.sizes.items():
-            where = slice(start, start + size)
-            start += size
-            lacks = ~has[name] if name in has else np.ones(len(values), dtype=np.bool_)
-            if not lacks.any():
-                continue
-            rows = np.flatnonzero(lacks)
-            values[rows, where] = self._predicted(name, {k: x[rows] for k, x in X.items()})
-        return values
+            values = own[name] if name in own else np.zeros((n, size), np.float32)
+            lacks = ~has[name] if name in has else np.ones(n, dtype=np.bool_)
+            if lacks.any():
+                rows = np.flatnonzero(lacks)
+                values[rows] = self._predicted(name, {k: x[rows] for k, x in X.items()})
+            parts.append(values)
+        return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
     def _predicted(self, name: str, X: Mapping[str, Matrix]) -> Single:
         """Return the content values of a modality that rows lack, from those that they have."""
@@ -172,15 +194,20 @@ def make_content(X: Mapping[str, Matrix], n_bits: int, rng: np.random.Generator)
     >>> image = rng.standard_normal((200, 30))
     >>> content = make_content({"image": image, "text": np.eye(200)}, 24, rng)
     >>> content.sizes, content.values({"image": image[:3]}).shape
-    ({'image': 12, 'text': 12}, (3, 24))
+    ({'image': 8, 'text': 16}, (3, 24))
     """
-    sizes = shares(n_bits, {name: int(matrix.shape[1]) for name, matrix in X.items()})
+    sparse = {name: _is_sparse(matrix) for name, matrix in X.items()}
+    sizes = shares(
+        n_bits,
+        {name: SPARSE_SHARE if each else 1.0 for name, each in sparse.items()},
+        {name: BITS_A_FEATURE * matrix.shape[1] for name, matrix in X.items()},
+    )
     scores = {name: _scores(matrix, rng) for name, matrix in X.items()}
     own = {}
     for name, matrix in X.items():
         if not sizes[name]:
             continue
-        if _is_sparse(matrix):
+        if sparse[name]:
             directions = _sparse_directions(matrix, sizes[name], rng)
         else:
             others = [scores[other].scores for other in X if other != name]
@@ -189,25 +216,26 @@ def make_content(X: Mapping[str, Matrix], n_bits: int, rng: np.random.Generator)
     return Content(own)
 
 
-def shares(n_bits: int, widths: Mapping[str, int]) -> dict[str, int]:
-    """Return how many content bits each modality has: equal shares, at most 4 a feature.
+def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -> dict[str, int]:
+    """Return how many content bits each modality has: in proportion to weights, up to a cap.
 
-    What narrow modalities cannot use goes to the others; where all are narrow they share it all.
+    What modalities cannot use beyond their caps goes to the others; where all caps together are
+    too small they do not count.
 
-    >>> shares(64, {"image": 1280, "text": 10}), shares(64, {"image": 1280, "price": 1})
-    ({'image': 32, 'text': 32}, {'image': 60, 'price': 4})
+    >>> shares(48, {"image": 1, "words": 2}, {"image": 5120, "words": 8192})
+    {'image': 16, 'words': 32}
+    >>> shares(64, {"image": 1, "price": 1}, {"image": 5120, "price": 4})
+    {'image': 60, 'price': 4}
     """
-    left, sizes = n_bits, dict.fromkeys(widths, 0)
-    caps = {name: 4 * width for name, width in widths.items()}
     if sum(caps.values()) < n_bits:
-        caps = dict.fromkeys(widths, n_bits)
-    while left:
-        open_ = [name for name in widths if sizes[name] < caps[name]]
-        each = max(left // len(open_), 1)
-        for name in open_[:left]:
-            more = min(each, caps[name] - sizes[name])
-            sizes[name] += more
-            left -= more
+        caps = dict.fromkeys(caps, n_bits)
+    sizes = dict.fromkeys(weights, 0)
+    for _ in range(n_bits):  # one bit at a time, to the modality that has least of what it is due
+        name = min(
+            (name for name in sizes if sizes[name] < caps[name]),
+            key=lambda name: (sizes[name] + 1) / weights[name],
+        )
+        sizes[name] += 1
     return sizes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from oasis.errors import InputError
 from oasis.hashers.chunk import (
     check_finite,
 )
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""Which rows are meant, (n,)."""
 
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
@@ -111,16 +114,18 @@ class LabelMap:
 
         A row of zeros is a modality that the sample lacks; a sample without any modality gets 0.
         """
-        parts = [
-            (self.predictors[name].project({name: matrix}), has_row(matrix), self.explained[name])
-            for name, matrix in X.items()
-        ]
+        return self.combined(
+            {name: self.predictors[name].project({name: matrix}) for name, matrix in X.items()},
+            {name: has_row(matrix) for name, matrix in X.items()},
+        )
+
+    def combined(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
+        """Return one prediction (n, c) from those of each modality, and which rows have it."""
+        parts = [(each, has[name], self.explained[name]) for name, each in predictions.items()]
         return added_evidence(parts, self.shares.astype(np.float32))
 
 
-def added_evidence(
-    parts: Sequence[tuple[Single, npt.NDArray[np.bool_], Array]], prior: Single
-) -> Single:
+def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -> Single:
     """Return one prediction (n, c) from those of several modalities, as in `LabelMap`.
 
     Parameters

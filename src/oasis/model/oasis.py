@@ -20,11 +20,11 @@ from oasis.model.codewords import grown_codewords, sample_codes, usual_owned
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, make_content
 from oasis.model.file import Arrays, ModelFile
-from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap
+from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.paper import PublishedOASIS
 from oasis.model.readout import Codebook
 from oasis.model.ridge import Ridge
-from oasis.model.round import ChunkRows, Mask
+from oasis.model.round import ChunkRows
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 def usual_content(n_bits: int) -> int:
     """Return how many of the bits of a code are content bits, unless asked otherwise.
 
-    Labels need about 64 bits; shorter codes keep more of their bits for them.
+    Labels take the first 80 bits: below that every content bit costs label MAP.
 
-    >>> [usual_content(n_bits) for n_bits in (16, 32, 64, 128, 256)]
-    [0, 0, 16, 64, 192]
+    >>> [usual_content(n_bits) for n_bits in (16, 64, 96, 128, 256)]
+    [0, 0, 16, 48, 176]
     """
-    return max(0, n_bits - 64 if n_bits >= 128 else (n_bits - 32) // 16 * 8)
+    return max(0, n_bits - 80)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class OASIS(Model[CodewordState]):
     owned : int, optional
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
-        ``max(0, 3 (n_label_bits - 48) // 5)``.
+        three in four beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any.
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -348,7 +348,9 @@ class OASIS(Model[CodewordState]):
 
     @property
     def _n_owned(self) -> int:
-        return usual_owned(self.n_label_bits) if self.owned is None else int(self.owned)
+        if self.owned is not None:
+            return int(self.owned)
+        return 3 * self.n_label_bits // 4 if self.n_content_bits else usual_owned(self.n_bits)
 
     def _check_parameters(self, state: CodewordState | None) -> None:
         super()._check_parameters(state)

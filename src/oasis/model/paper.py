@@ -16,9 +16,9 @@ from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
 from oasis.model.file import Arrays, ModelFile
-from oasis.model.hash_functions import LinearMap
+from oasis.model.hash_functions import LinearMap, Mask
 from oasis.model.ridge import Ridge
-from oasis.model.round import ChunkRows, Mask, Published, iterations
+from oasis.model.round import ChunkRows, Published, iterations
 from oasis.model.updates import SemanticSums, Weights
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Rows, Single, unit_rows
 from oasis.codes import Codes, pack
+from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
 from oasis.model.updates import (
     SemanticSums,
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
     from oasis.labels import LabelSpace
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
-"""Which rows of a chunk are meant, (n,)."""
 
 
 class Projector(Protocol):

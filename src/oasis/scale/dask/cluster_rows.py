@@ -17,8 +17,9 @@ import scipy.sparse as sp
 from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.gram import GramSum, transposed_product
+from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge, RidgeFit
-from oasis.model.round import Mask, Projector, Published, Targets, evenly_spaced
+from oasis.model.round import Projector, Published, Targets, evenly_spaced
 from oasis.scale.dask.blocks import Block, Place, groups_of, read_queries, read_samples, tiles
 from oasis.scale.dask.cluster import Cluster
 
