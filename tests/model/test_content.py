@@ -1,0 +1,225 @@
+"""Content bits: what they say beyond labels, and that any first chunk will do."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from oasis.codes import hamming, pack, unpack
+from oasis.errors import InputError
+from oasis.model import OASIS
+from oasis.model.content import make_content, shares
+
+N_BITS, CONTENT = 64, 32
+
+
+def items(n, seed=0, d=(40, 300), words=8):
+    """Pictures and words that share a hidden cause, one label for all, so labels tell nothing."""
+    shared = np.random.default_rng(99)
+    mixing, topics = shared.standard_normal((8, d[0])), shared.random((8, d[1])) ** 8
+    rng = np.random.default_rng(seed)
+    cause = rng.standard_normal((n, 8))
+    image = cause @ mixing + 0.3 * rng.standard_normal((n, d[0]))
+    chances = np.exp(3 * cause) @ topics
+    text = np.zeros((n, d[1]))
+    for row in range(n):
+        chosen = rng.choice(d[1], words, replace=False, p=chances[row] / chances[row].sum())
+        text[row, chosen] = 1
+    return {"image": image, "text": sp.csr_array(text)}, [["thing"]] * n
+
+
+def model(**options):
+    given = {"content": CONTENT, "labels": "orthogonal", "random_state": 0}
+    return OASIS(N_BITS, **given | options)
+
+
+def ranks(projections, codes, own):
+    scores = projections @ unpack(codes).T.astype(np.float32)
+    mine = scores[np.arange(len(own)), own][:, None]
+    return (scores > mine).sum(axis=1) + 1
+
+
+def test_a_code_has_label_bits_first_and_content_bits_last():
+    X, y = items(300)
+    learned = model().partial_fit(X, y)
+    assert (learned.n_label_bits, learned.n_content_bits) == (32, 32)
+    labels, content = np.hsplit(learned.codes_, [4])
+    assert len(np.unique(labels, axis=0)) == 1  # one label for all
+    assert len(np.unique(content, axis=0)) > 290
+
+
+def test_content_bits_are_the_signs_of_frozen_functions_of_unit_features():
+    X, y = items(300)
+    learned = model().partial_fit(X, y)
+    content = learned.state_.content
+    image = X["image"] / np.linalg.norm(X["image"], axis=1, keepdims=True)
+    text = X["text"].toarray()
+    text = text / np.linalg.norm(text, axis=1, keepdims=True)
+    values = []
+    for name, rows in (("image", image), ("text", text)):
+        own = content.own[name]
+        values.append(rows @ own.weights[name].T - own.offsets[name])
+        assert abs(np.square(values[-1]).mean() - 1) < 0.15
+    assert np.array_equal(learned.codes_[:, 4:], pack(np.hstack(values)))
+    before = {name: map_.weights[name].copy() for name, map_ in content.own.items()}
+    learned.partial_fit(*items(300, 1))
+    after = learned.state_.content
+    for name, P in before.items():
+        assert np.array_equal(after.own[name].weights[name], P)
+
+
+def test_the_item_itself_comes_first():
+    X, y = items(500)
+    learned = model().partial_fit(X, y)
+    some = np.arange(0, 500, 10)
+    for query in (X, {"image": X["image"]}, {"text": X["text"]}):
+        asked = {name: matrix[some] for name, matrix in query.items()}
+        by_content = ranks(learned.project(asked, content=1), learned.codes_, some)
+        by_default = ranks(learned.project(asked), learned.codes_, some)
+        assert np.median(by_content) <= 3 and np.median(by_default) <= 3
+        # the kind alone cannot tell them apart: all scores are equal
+        kind = learned.project(asked, content=0) @ unpack(learned.codes_).T.astype(np.float32)
+        assert np.ptp(kind, axis=1).max() == 0
+
+
+def test_the_weight_of_content_scales_the_parts_and_changes_no_direction_within_them():
+    X, _ = items(200)
+    learned = model().partial_fit(X, [["a"] if row % 2 else ["b"] for row in range(200)])
+    parts = [np.hsplit(learned.project(X, content=w), [32]) for w in (0.2, 0.8)]
+    (kind, thing), (less, more) = parts
+    assert np.allclose(4 * less, kind, rtol=1e-4, atol=1e-6)
+    assert np.allclose(more, 4 * thing, rtol=1e-4, atol=1e-6)
+    assert np.allclose(np.linalg.norm(more, axis=1), 0.8, rtol=1e-4)
+    assert not learned.project(X, content=0)[:, 32:].any()
+    assert not learned.project(X, content=1)[:, :32].any()
+    for bad in (-0.1, 1.5, "all", True, float("nan")):
+        with pytest.raises(InputError, match="content must be None or a number from 0 to 1"):
+            learned.project(X, content=bad)
+
+
+def two_views(n, seed):
+    """Two dense views of a hidden cause, and one label for all."""
+    mixing = np.random.default_rng(98).standard_normal((2, 8, 40))
+    rng = np.random.default_rng(seed)
+    cause = rng.standard_normal((n, 8))
+    views = cause @ mixing + 0.5 * rng.standard_normal((2, n, 40))
+    return {"image": views[0], "meaning": views[1]}, [["thing"]] * n
+
+
+@pytest.mark.parametrize(
+    ("make", "least"), [(two_views, 0.5), (items, 0.1)], ids=["meaning", "words"]
+)
+def test_an_item_that_lacks_a_modality_is_found_by_it(make, least):
+    learned = model().partial_fit(*make(2000, 0))
+    X, _ = make(200, 5)
+    for missing, given in (tuple(X), tuple(X)[::-1]):
+        nothing = 0 * X[missing]
+        codes = learned.partial_fit({**X, missing: nothing}, [()] * 200).codes_
+        found = ranks(learned.project({missing: X[missing]}, content=1), codes, np.arange(200))
+        assert (found <= 10).mean() > least, (missing, given)  # chance is 0.05
+
+
+def test_predicted_content_equals_a_dense_regression_on_everything_learned():
+    learned = model(labels="orthogonal")
+    chunks = [items(200, seed) for seed in range(3)]
+    for X, y in chunks:
+        learned.partial_fit(X, y)
+    content = learned.state_.content
+    unit = {"image": [], "text": []}
+    for X, _ in chunks:
+        for name, matrix in X.items():
+            dense = matrix.toarray() if sp.issparse(matrix) else matrix
+            unit[name].append(dense / np.linalg.norm(dense, axis=1, keepdims=True))
+    A, T = np.vstack(unit["image"]), np.vstack(unit["text"])
+    Z = T @ content.own["text"].weights["text"].T - content.own["text"].offsets["text"]
+    W = np.linalg.solve(A.T @ A + np.eye(A.shape[1]), A.T @ Z)
+    query = items(20, 9)[0]["image"]
+    query_unit = query / np.linalg.norm(query, axis=1, keepdims=True)
+    found = learned.state_.content_map.project({"image": query})[:, content.sizes["image"] :]
+    assert np.allclose(found, query_unit @ W, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_may_begin_without_labels_and_learn_them_later():
+    learned = model()
+    X, _ = items(200)
+    codes = learned.partial_fit(X, [()] * 200).codes_
+    assert not codes[:, :4].any() and len(np.unique(codes[:, 4:], axis=0)) > 190
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((200, 40)) + 3 * np.repeat(np.eye(40)[:2], 100, axis=0)
+    X = {"image": image, "text": items(200, 3)[0]["text"]}
+    learned.partial_fit(X, [["a"]] * 100 + [["b"]] * 100)
+    assert learned.classes_ == ("a", "b") and learned.n_seen_ == 400
+    assert (learned.predict_labels(X).argmax(axis=1) == np.repeat([0, 1], 100)).mean() > 0.9
+
+
+def test_a_model_without_label_bits_needs_no_labels():
+    learned = OASIS(64, content=64, labels="orthogonal", random_state=0)
+    X, _ = items(300)
+    codes = learned.partial_fit(X, [()] * 300).codes_
+    found = ranks(learned.project({"image": X["image"]}), codes, np.arange(300))
+    assert (found <= 3).mean() > 0.8
+
+
+FIRST = {
+    "one sample": lambda: items(1),
+    "two samples": lambda: items(2),
+    "a picture alone": lambda: ({**items(50)[0], "text": sp.csr_array((50, 300))}, [["a"]] * 50),
+    "constant": lambda: ({"image": np.ones((40, 40)), "text": items(40)[0]["text"]}, [["a"]] * 40),
+    "unlabelled": lambda: (items(30)[0], [()] * 30),
+}
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_any_first_chunk_gives_content_bits_that_are_good_for_what_comes(first):
+    learned = model().partial_fit(*FIRST[first]())
+    X, y = items(300, 7)
+    codes = learned.partial_fit(X, y).codes_
+    values = unpack(codes)[:, 32:]
+    assert (np.abs(values.mean(axis=0)) < 0.95).mean() > 0.8  # hardly a bit is constant
+    found = ranks(learned.project(X, content=1), codes, np.arange(300))
+    assert (found == 1).mean() > 0.8
+
+
+def test_one_dimensional_features_have_content_bits_too():
+    rng = np.random.default_rng(0)
+    X = {"image": rng.standard_normal((100, 30)), "price": rng.random((100, 1))}
+    learned = model().partial_fit(X, [["a"]] * 100)
+    assert learned.state_.content.sizes == {"image": 28, "price": 4}
+    assert np.isfinite(learned.project(X)).all()
+    alone = model().partial_fit({"price": rng.random((50, 1)) - 0.5}, [["a"]] * 50)
+    assert alone.state_.content.sizes == {"price": 32}
+
+
+def test_shares_add_up_to_all_bits():
+    for n_bits in (8, 24, 64, 192):
+        found = shares(n_bits, {"a": 1.0, "b": 2.0, "c": 1.0}, {"a": 4, "b": 400, "c": 400})
+        assert sum(found.values()) == n_bits and found["a"] <= 4
+        assert sum(shares(n_bits, {"a": 1.0}, {"a": 4}).values()) == n_bits
+
+
+def test_random_directions_for_words_keep_which_words_an_item_has():
+    X, _ = items(400)
+    content = make_content({"text": X["text"]}, 64, np.random.default_rng(0))
+    values = content.values({"text": X["text"]})
+    codes = pack(values)
+    distance = hamming(codes, codes)
+    shared = (X["text"] @ X["text"].T).toarray()
+    # of two unit vectors at an angle a, the signs of random projections differ in a / pi
+    for count in (0, 2, 4):
+        expected = 64 * np.arccos(count / 8) / np.pi
+        assert abs(distance[shared == count].mean() - expected) < 6
+
+
+def test_seeds_decide_content_bits():
+    X, y = items(100)
+    one, again, other = (model(random_state=s).partial_fit(X, y).codes_ for s in (1, 1, 2))
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+
+
+def test_classes_that_arrive_change_no_content_bit():
+    X, y = items(200)
+    a = model().partial_fit(X, y)
+    b = model().partial_fit(X, y).partial_fit(*items(200, 1))
+    X2, _ = items(50, 2)
+    plain = a.partial_fit(X2, [["thing"]] * 50).codes_[:, 4:]
+    grown = b.partial_fit(X2, [["new", "thing"]] * 50).codes_[:, 4:]
+    assert np.array_equal(plain, grown)
