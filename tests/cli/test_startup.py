@@ -12,7 +12,7 @@ from oasis.features.text import HashedText
 
 pytestmark = pytest.mark.slow  # every test starts an interpreter
 
-HEAVY = ("sklearn", "pandas", "joblib", "pymilvus", "grpc", "wordllama", "pyarrow")
+HEAVY = ("scipy", "sklearn", "pandas", "joblib", "pymilvus", "grpc", "wordllama", "pyarrow")
 
 
 def imported(code: str) -> set[str]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.linalg import blas
 
-from oasis.model import gram
 from oasis.model.gram import (
     GramSum,
 )
@@ -26,13 +26,13 @@ def used(monkeypatch):
     """How many rows were multiplied in which precision, in order."""
     calls = []
     for name in ("ssyrk", "dsyrk"):
-        real = getattr(gram.blas, name)
+        real = getattr(blas, name)
 
         def note(alpha, a, *, real=real, name=name, **options):
             calls.append((name, a.shape[1]))
             return real(alpha, a, **options)
 
-        monkeypatch.setattr(gram.blas, name, note)
+        monkeypatch.setattr(blas, name, note)
     return calls
 
 

@@ -61,7 +61,9 @@ def test_pairs_add_up_to_the_last_bit_in_any_order_while_classes_arrive():
     book = Codebook.zero(8)
     for rows, c in ((slice(0, 13), 4), (slice(13, 40), 4), (slice(40, 90), 6)):
         book = book.plus(B[rows], sp.csr_array(L[rows, :c]))
-    assert np.array_equal(book.pairs.toarray(), class_pairs(sp.csr_array(L[::-1])).toarray())
+    assert np.array_equal(
+        book.pairs.matrix().toarray(), class_pairs(sp.csr_array(L[::-1])).toarray()
+    )
 
 
 def test_the_readout_tells_the_classes_of_a_code():

@@ -33,15 +33,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, repeat
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from oasis.arrays import Array, Single
 
-LabelSets: TypeAlias = tuple[sp.csr_array, Array]
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+LabelSets: TypeAlias = "tuple[sp.csr_array, Array]"
 """Label sets (b, c) as 0 and 1, and how many samples (b,) have each."""
 
 NEAR = 0.3
@@ -104,6 +106,7 @@ def grown_codewords(
 
     Examples
     --------
+    >>> import scipy.sparse as sp
     >>> rng = np.random.default_rng(0)
     >>> L = sp.csr_array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> C = grown_codewords(np.empty((0, 8)), np.empty(0), sp.csr_array((0, 0)), L, 2, rng)
@@ -261,6 +264,8 @@ def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSet
     What came before weighs as many samples as it had, but `PAST` times the chunk at most. Classes
     alone keep apart even where they are hardly seen but together.
     """
+    import scipy.sparse as sp
+
     sets, weights = _distinct(L)
     before = pairs.sum()
     scale = min(1.0, PAST * weights.sum() / max(before, 1.0))
@@ -275,6 +280,8 @@ def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSet
 
 def _distinct(L: sp.csr_array) -> LabelSets:
     """Return the label sets of a chunk, each once, and how many samples have it."""
+    import scipy.sparse as sp
+
     rows = [tuple(sorted(names)) for names in np.split(L.indices, L.indptr[1:-1])]
     times = Counter(row for row in rows if row)
     # in the order of dense rows of 0 and 1, whatever the order of the chunk
@@ -288,6 +295,8 @@ def _distinct(L: sp.csr_array) -> LabelSets:
 
 def _pair_sets(pairs: sp.csr_array, n_classes: int) -> LabelSets:
     """Return the pairs of classes as label sets, and how often each came; the diagonal is one."""
+    import scipy.sparse as sp
+
     found = pairs.tocoo()
     rows, (one, other) = np.arange(found.nnz), found.coords
     apart = one != other

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.linalg import blas
 
-from oasis.arrays import Array, FloatArray, Matrix
+from oasis.arrays import Array, FloatArray, Matrix, is_sparse
 
 EPS32 = float(np.finfo(np.float32).eps)
 # float32 is used while its rounding error, bounded by eps times the trace, stays this far below
@@ -71,7 +69,7 @@ class GramSum:
         """Add X'X for the rows X (n, d)."""
         is_single = X.dtype == np.float32
         self.single = self.single and is_single
-        if isinstance(X, sp.csr_array):
+        if is_sparse(X):
             exact = X if self._fits_single(X) else X.astype(np.float64)
             products = (exact.T @ exact).tocoo()
             self.lower[products.row, products.col] += products.data
@@ -95,6 +93,8 @@ class GramSum:
         return np.array_split(X, n_pieces + 1)  # one more, as rows differ in length
 
     def _add_dense(self, X: npt.NDArray[Any]) -> None:
+        from scipy.linalg import blas
+
         if self._fits_single(X):
             self._add_lower(blas.ssyrk(1.0, X.T, lower=1))
             return
@@ -147,19 +147,19 @@ def lower_blocks(d: int) -> list[tuple[slice, slice]]:
 
 def product(X: Matrix, Wt: Array) -> Array:
     """Return ``X W'`` (n, r), computed in the precision of X."""
-    if isinstance(X, sp.csr_array):
+    if is_sparse(X):
         return np.asarray(X @ Wt, dtype=np.float64)
     return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def transposed_product(X: Matrix, B: Array) -> Array:
     """Return ``X'B`` (d, r), computed in the precision of X."""
-    if isinstance(X, sp.csr_array):
+    if is_sparse(X):
         return np.asarray(X.T @ B, dtype=np.float64)
     return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def sum_of_squares(X: Matrix) -> float:
     """Return the trace of X'X, computed in the precision of X."""
-    flat = X.data if isinstance(X, sp.csr_array) else X.ravel()
+    flat = X.data if is_sparse(X) else X.ravel()
     return float(np.dot(flat, flat))

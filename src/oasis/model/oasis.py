@@ -22,7 +22,7 @@ from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, 
 from oasis.model.file import Arrays, ModelFile
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import Codebook
+from oasis.model.readout import ClassPairs, Codebook
 from oasis.model.ridge import Ridge
 from oasis.model.round import ChunkRows
 
@@ -73,7 +73,9 @@ class CodewordState(ModelState):
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
         book = self.codebook
-        grown = grown_codewords(self.codewords, book.counts, book.pairs, L, self.n_owned, rng)
+        grown = grown_codewords(
+            self.codewords, book.counts, book.pairs.matrix(), L, self.n_owned, rng
+        )
         return replace(self, codewords=grown)
 
     def with_content(self, content: Content) -> CodewordState:
@@ -369,8 +371,8 @@ class OASIS(Model[CodewordState]):
             "LB": book.LB,
             "counts": book.counts,
             "pairs": book.pairs.data,
-            "pairs/columns": book.pairs.indices.astype(np.int64),
-            "pairs/ends": book.pairs.indptr.astype(np.int64),
+            "pairs/columns": book.pairs.columns,
+            "pairs/ends": book.pairs.ends,
             "codewords": state.codewords,
         }
         own = {} if state.content is None else state.content.own
@@ -386,15 +388,11 @@ class OASIS(Model[CodewordState]):
         return meta, arrays
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        import scipy.sparse as sp
-
         header, arrays = file.header, file.arrays
         counts, r, n_owned = arrays["counts"], self.n_label_bits, int(header["n_owned"])
         c = len(common.labels.names)
-        pairs = sp.csr_array(
-            (arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"]), shape=(c, c)
-        )
-        pairs.check_format()
+        pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])
+        pairs.check(c)
         book = Codebook(
             arrays["BB"], arrays["B1"], arrays["LB"], counts, pairs, int(header["n_coded"])
         )
@@ -403,7 +401,6 @@ class OASIS(Model[CodewordState]):
             ("B1", book.B1, (r,)),
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
-            ("pairs", book.pairs.data, (book.pairs.nnz,)),
             ("codewords", arrays["codewords"], (c, r)),
         ):
             check_shape(name, array, shape)

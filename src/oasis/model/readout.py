@@ -19,14 +19,15 @@ the class's codeword, which says where its codes are meant to be, whatever came 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
 
-from oasis.arrays import Array
+from oasis.arrays import Array, Rows
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 VALUE_RIDGE = 0.001
 """Ridge of the readout that gives the values of projections, per stored code."""
@@ -69,6 +70,60 @@ class Readout:
 
 
 @dataclass(frozen=True)
+class ClassPairs:
+    """Sum of `class_pairs`, in the three arrays of a CSR matrix (c, c).
+
+    SciPy makes the matrix when classes are learned; a search does without it.
+    """
+
+    data: Array
+    columns: Rows
+    ends: Rows
+
+    @classmethod
+    def none(cls) -> ClassPairs:
+        """Return the pairs of no classes."""
+        return cls(np.zeros(0), np.zeros(0, np.int64), np.zeros(1, np.int64))
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array) -> ClassPairs:
+        """Return the pairs of a matrix (c, c)."""
+        columns, ends = (each.astype(np.int64) for each in (matrix.indices, matrix.indptr))
+        return cls(matrix.data, columns, ends)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.ends) - 1
+
+    def matrix(self, n_classes: int | None = None) -> sp.csr_array:
+        """Return them as a matrix, with rows and columns of zeros for more classes."""
+        import scipy.sparse as sp
+
+        c = self.n_classes if n_classes is None else n_classes
+        ends = np.pad(self.ends, (0, c - self.n_classes), mode="edge")
+        return sp.csr_array((self.data, self.columns, ends), shape=(c, c))
+
+    def joined(self, other: ClassPairs) -> ClassPairs:
+        """Return the sum of both; ``other`` knows all classes of this one."""
+        return ClassPairs.of(self.matrix(other.n_classes) + other.matrix())
+
+    def check(self, n_classes: int) -> None:
+        """Raise ValueError unless the arrays are those of a matrix (n_classes, n_classes)."""
+        steps = np.diff(self.ends)
+        if (
+            self.ends.shape != (n_classes + 1,)
+            or self.data.shape != self.columns.shape
+            or self.data.dtype != np.float64
+            or self.columns.dtype != np.int64
+            or self.ends[0] != 0
+            or self.ends[-1] != len(self.data)
+            or (steps < 0).any()
+            or ((self.columns < 0) | (self.columns >= n_classes)).any()
+        ):
+            raise ValueError(f"the pairs are no matrix of {n_classes} x {n_classes}")
+
+
+@dataclass(frozen=True)
 class Codebook:
     """Sums over all stored codes and their labels; the size depends on bits and classes alone.
 
@@ -86,7 +141,7 @@ class Codebook:
     B1: Array
     LB: Array
     counts: Array
-    pairs: sp.csr_array
+    pairs: ClassPairs
     n: int
 
     @classmethod
@@ -94,12 +149,12 @@ class Codebook:
         """Return the codebook of no samples and no classes."""
         empty = np.zeros((0, n_bits))
         square, nothing = np.zeros((n_bits, n_bits)), np.zeros(0)
-        return cls(square, np.zeros(n_bits), empty, nothing, sp.csr_array((0, 0)), 0)
+        return cls(square, np.zeros(n_bits), empty, nothing, ClassPairs.none(), 0)
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
         counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
-        pairs = class_pairs(L)
+        pairs = ClassPairs.of(class_pairs(L))
         return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, pairs, len(B)))
 
     def joined(self, other: Codebook) -> Codebook:
@@ -110,7 +165,7 @@ class Codebook:
             self.B1 + other.B1,
             np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
             np.pad(self.counts, (0, more)) + other.counts,
-            _widened(self.pairs, len(other.counts)) + other.pairs,
+            self.pairs.joined(other.pairs),
             self.n + other.n,
         )
 
@@ -142,7 +197,7 @@ class Codebook:
         mean = self.B1 / self.n
         joint = self.LB - np.outer(self.counts, mean)
         A = self.n * (self.covariance + ridge * np.eye(len(mean)))
-        return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), joint.T).T)
+        return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
 
 
 def class_pairs(L: sp.csr_array) -> sp.csr_array:
@@ -153,23 +208,20 @@ def class_pairs(L: sp.csr_array) -> sp.csr_array:
 
     Examples
     --------
+    >>> import scipy.sparse as sp
     >>> L = sp.csr_array([[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
     >>> class_pairs(L).toarray().round(3)
     array([[0.   , 0.333, 0.333],
            [0.   , 1.   , 1.333],
            [0.   , 0.   , 0.   ]])
     """
+    import scipy.sparse as sp
+
     sizes = np.diff(L.indptr)
     shares = np.round(2**20 / np.maximum(sizes * (sizes - 1) / 2, 1)) / 2**20
     several = sp.triu(L.T @ sp.diags_array(shares) @ L, k=1, format="csr")
     alone = sp.diags_array(np.asarray(L[sizes == 1].sum(axis=0), dtype=np.float64).ravel())
     return sp.csr_array(several + alone)
-
-
-def _widened(pairs: sp.csr_array, n_classes: int) -> sp.csr_array:
-    """Return pairs (c, c) with rows and columns of zeros for more classes."""
-    ends = np.pad(pairs.indptr, (0, n_classes - pairs.shape[0]), mode="edge")
-    return sp.csr_array((pairs.data, pairs.indices, ends), shape=(n_classes, n_classes))
 
 
 def _unit_rows(directions: Array) -> Array:

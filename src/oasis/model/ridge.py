@@ -31,10 +31,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
-from oasis.arrays import Array, FloatArray, Matrix
+from oasis.arrays import Array, FloatArray, Matrix, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.gram import (
     EPS32,
@@ -140,6 +138,8 @@ class Ridge:
 
     def product(self, C: Array) -> Array:
         """Return ``(sum X'X + delta I) C`` for C (d, m)."""
+        from scipy.linalg import blas
+
         out = self.delta * C
         if self.base is not None:
             out += blas.dsymm(1.0, self.base, C, lower=1)
@@ -253,6 +253,8 @@ class _Cholesky:
         return self._solve(Y, trans=1)
 
     def _solve(self, Y: Array, trans: int) -> Array:
+        from scipy.linalg import blas
+
         trsm = blas.strsm if self.L.dtype == np.float32 else blas.dtrsm
         Y = np.asfortranarray(Y, dtype=self.L.dtype)
         solution = trsm(1.0, self.L, Y, lower=1, trans_a=trans)
@@ -273,6 +275,8 @@ class RidgeFit:
     """
 
     def __init__(self, ridge: Ridge, base: Array, is_single: bool) -> None:
+        from scipy.linalg import blas
+
         self._BX = ridge.BX
         if len(ridge.tail):
             base = blas.dsyrk(1.0, ridge.tail.T, beta=1.0, c=base, lower=1, overwrite_c=1)
@@ -349,6 +353,8 @@ class _SmallRound:
     """A round that leaves the sum's factor alone and corrects the last W."""
 
     def __init__(self, ridge: Ridge, X: Array, lowered: Array, E: Array) -> None:
+        from scipy.linalg import cho_factor
+
         self._old, self._X, self._lowered, self._E = ridge, X, lowered, E
         self._XE = X @ E  # (n, n)
         self._gain = cho_factor(np.eye(len(X)) + self._XE, lower=True)
@@ -357,7 +363,9 @@ class _SmallRound:
     @classmethod
     def start(cls, ridge: Ridge, X: Matrix) -> _SmallRound | None:
         """Return the round, or None when the old factor is too coarse to be refined."""
-        dense = X.toarray() if isinstance(X, sp.csr_array) else X
+        from scipy.linalg import cho_factor, cho_solve
+
+        dense = X.toarray() if is_sparse(X) else X
         dense = dense.astype(np.float64, copy=False)
         half, factor = ridge.half, ridge.factor
         inner = cho_factor(np.eye(half.shape[1]) + half.T @ half, lower=True)
@@ -389,10 +397,14 @@ class _SmallRound:
         )
 
     def _change(self, B: Array) -> Array:
+        from scipy.linalg import cho_solve
+
         return cho_solve(self._gain, B - self._before)  # (n, r)
 
 
 def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
+    from scipy.linalg import lapack
+
     d = len(base)
     A = lower_zeros(d, np.float32 if single else np.float64)
     copy_lower(base, A)

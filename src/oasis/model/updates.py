@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from oasis.arrays import Array
 
@@ -157,7 +156,7 @@ def _complete(basis: Array, noise: Array) -> Array:
 def u_step(GV: Array, VV: Array, weights: Weights) -> Array:
     """Return ``U = (sum G'V)(sum V'V + th I)^-1``, (f, r)."""
     A = VV + weights.theta * np.eye(len(VV))
-    return np.ascontiguousarray(cho_solve(cho_factor(A, lower=True), GV.T).T)
+    return np.ascontiguousarray(np.linalg.solve(A, GV.T).T)
 
 
 def b_step(G: Array, GV: Array, V: Array, XW: Array, weights: Weights) -> Array:
