@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import zlib
@@ -693,3 +694,24 @@ def test_export_refuses_an_unknown_format(tmp_path):
     with pytest.raises(InputError, match="unknown export format 'csv'"):
         export(HammingIndex(8), tmp_path / "x", "csv")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_file_that_others_truncate_does_not_end_the_process(tmp_path, monkeypatch, small):
+    if not small:
+        monkeypatch.setattr("oasis.index.file._SMALL", 0)
+    index, truth, rng = filled(HammingIndex, 16, n=500)
+    index.save(tmp_path / "index")
+    opened = HammingIndex.open(tmp_path / "index")
+    os.truncate(tmp_path / "index", 0)
+    queries = tied_codes(rng, 2, 16, 5)
+    if small:  # a copy in memory
+        assert_search(opened, truth, queries, 50, "insertion")
+        return
+    for ask in (
+        lambda: opened.search(queries, 5),
+        lambda: opened.search_asymmetric(np.ones((1, 16)), 5),
+        lambda: opened.range_search(queries, 3),
+    ):
+        with pytest.raises(FormatError, match="truncated while it was open"):
+            ask()

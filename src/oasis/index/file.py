@@ -88,8 +88,12 @@ def save(compact: CompactIndex, path: Path) -> None:
             out.write(bytes(-array.nbytes % _ALIGN))
 
 
-def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
-    """Map a file and return its arrays; see `HammingIndex.open`."""
+def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.mmap | None]:
+    """Return the arrays of a file and its map; see `HammingIndex.open`.
+
+    A small file is read into memory, so that nobody can change it under a search; then there is no
+    map.
+    """
     path = Path(path)
     try:
         opened = path.open("rb")
@@ -102,8 +106,13 @@ def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
                 f"{path} has {size} bytes, fewer than the header of an index ({HEADER}): "
                 "it is not an index file, or was truncated"
             )
-        mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
-    header = mapped[:HEADER]
+        content: mmap.mmap | npt.NDArray[np.uint8]
+        if size <= _SMALL:
+            content, mapped = np.fromfile(source, dtype=np.uint8, count=size), None
+            content.flags.writeable = False
+        else:
+            content = mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+    header = bytes(content[:HEADER])
     magic, version, n_bits, label_bits, zero, *counts = _FIXED.unpack_from(header)
     n_items, n_codes, prefix, length = counts
     if magic != MAGIC:
@@ -129,7 +138,7 @@ def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
     arrays: dict[str, npt.NDArray[Any] | None] = {}
     for index, (name, dtype) in enumerate(_DTYPES.items()):
         entry = _ENTRY.unpack_from(header, _FIXED.size + index * _ENTRY.size)
-        arrays[name] = _section(mapped, path, name, np.dtype(dtype), entry)
+        arrays[name] = _section(content, path, name, np.dtype(dtype), entry)
         if arrays[name] is None and name not in _OPTIONAL:
             raise FormatError(f"{path} is damaged: it has no section {name}")
         check = verify if verify is not None else size <= _SMALL
@@ -148,11 +157,24 @@ def load(path: Path, *, verify: bool | None = None) -> CompactIndex:
     if len(compact.ids) != n_items:
         raise FormatError(f"{path} is damaged: it has {len(compact.ids)} ids for {n_items} items")
     compact.check_shapes()
-    return compact
+    return compact, mapped
+
+
+def check_length(mapped: mmap.mmap) -> None:
+    """Raise where a mapped file was truncated by others: touching what is gone ends the process."""
+    if (found := mapped.size()) < len(mapped):
+        raise FormatError(
+            f"the index file was truncated while it was open: it had {len(mapped)} bytes, now "
+            f"{found}; open it again, or restore it"
+        )
 
 
 def _section(
-    mapped: mmap.mmap, path: Path, name: str, dtype: np.dtype[Any], entry: tuple[int, ...]
+    content: mmap.mmap | npt.NDArray[np.uint8],
+    path: Path,
+    name: str,
+    dtype: np.dtype[Any],
+    entry: tuple[int, ...],
 ) -> npt.NDArray[Any] | None:
     offset, nbytes, _, present = entry
     if not present:
@@ -160,11 +182,11 @@ def _section(
     if (
         offset < HEADER
         or offset % _ALIGN
-        or offset + nbytes > len(mapped)
+        or offset + nbytes > len(content)
         or nbytes % dtype.itemsize
     ):
         raise FormatError(f"{path} is damaged: section {name} does not lie within the file")
-    return np.frombuffer(mapped, dtype=dtype, count=nbytes // dtype.itemsize, offset=offset)
+    return np.frombuffer(content, dtype=dtype, count=nbytes // dtype.itemsize, offset=offset)
 
 
 def _bytes(array: npt.NDArray[Any] | None) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -104,6 +105,7 @@ class HammingIndex:
         empty = CompactIndex.empty(self.n_bits // 8, self.label_bits // 8)
         self._snapshot = Snapshot.of(empty, trusted=True)
         self._writer = threading.Lock()
+        self._mapped: mmap.mmap | None = None
 
     def __len__(self) -> int:
         return self._snapshot.n_items
@@ -224,6 +226,7 @@ class HammingIndex:
         """
         queries = check_codes(codes, self.n_bits)
         radius = min(check_radius(radius), self.n_bits)
+        self._check_file()
         snapshot = self._snapshot
         if not snapshot.n_items or not len(queries):
             nothing = np.empty(0, dtype=np.int64)
@@ -264,7 +267,11 @@ class HammingIndex:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> HammingIndex:
-        """Open a saved index by memory map; it can be added to, which leaves the file as it is.
+        """Open a saved index; it can be added to, which leaves the file as it is.
+
+        A file of more than 16 MiB is mapped, a smaller one read. Where others truncate a mapped
+        file, a search raises `FormatError`; where they do so during a search, or overwrite it in
+        place, nothing can be promised. `save` replaces files, which does no harm.
 
         Parameters
         ----------
@@ -280,15 +287,22 @@ class HammingIndex:
         NewerVersionError
             The file was written by a newer oasis.
         """
-        compact = file.load(Path(path), verify=verify)
+        compact, mapped = file.load(Path(path), verify=verify)
         index = cls(8 * compact.codes.shape[1], 8 * compact.n_label_bytes)
         index._snapshot = Snapshot.of(compact, trusted=False)
+        index._mapped = mapped
         return index
+
+    def _check_file(self) -> None:
+        """Raise where the mapped file was truncated; a file up to 16 MiB is a copy in memory."""
+        if self._mapped is not None:
+            file.check_length(self._mapped)
 
     def _run(
         self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
     ) -> tuple[Ids, npt.NDArray[Any]]:
         """Answer q queries; returns ids and keys, -1 and ``blank`` where there are no more."""
+        self._check_file()
         snapshot = self._snapshot
         allowed = None if allow is None else AllowList(allow)
         if allowed is None and q == 1 and snapshot.n_items >= k:
