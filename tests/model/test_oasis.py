@@ -271,6 +271,17 @@ def test_project_words_pulls_towards_the_codes_of_the_class():
     assert model.project_words(["sky", "cat"]).dtype == np.float32
 
 
+def test_predicted_label_sets_are_those_of_at_least_one_half():
+    X, y = toy.chunk(300)
+    model = orthogonal().partial_fit(X, y)
+    values = model.predict_labels(X)
+    assert values.shape == (300, len(model.classes_)) and values.dtype == np.float32
+    for row, found in zip(values, model.predict(X), strict=True):
+        assert found == tuple(name for name, p in zip(model.classes_, row, strict=True) if p >= 0.5)
+    right = [set(found) == set(names) for found, names in zip(model.predict(X), y, strict=True)]
+    assert np.mean(right) > 0.8
+
+
 def test_project_words_needs_words():
     model = orthogonal().partial_fit(*toy.chunk(30))
     with pytest.raises(InputError, match="word"):

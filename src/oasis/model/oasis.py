@@ -278,6 +278,12 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         return state.label_map.predict(check_features(X, state.widths))
 
+    def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
+        """Return the classes that each sample is predicted to have: those of at least 0.5."""
+        likely = self.predict_labels(X) >= 0.5
+        names = np.array(self.classes_, dtype=object)
+        return [tuple(names[row]) for row in likely]
+
     def project_words(self, names: Iterable[str]) -> Single:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32.
 
