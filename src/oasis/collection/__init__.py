@@ -22,7 +22,7 @@ Why so:
 - **The model is a file**, written whole, as its sums are d x d and all of them change with a chunk.
   A chunk with fewer than 32 labelled samples goes to the journal instead and is learned again on
   the next open, by the same calls, to the same bits.
-- **Readers** work on a `Snapshot`: a model that never changes, an index that is only appended to
+- **Readers** work on a `Committed`: a model that never changes, an index that is only appended to
   up to a published length, rows by key from SQLite. Keys only grow, so a key means one item for
   ever.
 
@@ -30,10 +30,11 @@ Why so:
 collection  `Collection`: opening, closing, ingest, delete, check
 queries     what can be asked of a collection: searches and look-ups
 writer      the order of a change
-snapshot    one committed state in memory, loaded or followed
+committed   one committed state in memory, loaded or followed
 catalog     SQLite: connections, transactions, questions
 commits     the tables, the head row, a learned chunk, and the statements that write it
-files       the files beside the catalog: generations, journal, the writer's lock
+files       the files beside the catalog: generations and the journal
+lock        the writer's lock, and how far writers have come
 replica     where the codes are searched: in memory or in Milvus
 search      from projections to hits
 where       which items pass a filter

@@ -22,7 +22,7 @@ from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.collection import Collection
 from oasis.collection.commits import Head, without_index_file
-from oasis.collection.files import LOCK_NAME, check_progress, lock_record, read_progress
+from oasis.collection.lock import LOCK_NAME, check_progress, lock_record, read_progress
 from oasis.collection.queries import ATTEMPTS
 from oasis.collection.replica import LOCAL, forget_address, recorded_address
 from oasis.errors import CollectionError, FormatError, MissingFileError

@@ -26,8 +26,8 @@ from oasis.collection.commits import (
     label_numbers,
     row_crc,
 )
+from oasis.collection.committed import Committed
 from oasis.collection.files import Files, read_entries
-from oasis.collection.snapshot import Snapshot
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
@@ -45,7 +45,7 @@ class Finding:
 
 
 def findings(
-    snapshot: Snapshot,
+    snapshot: Committed,
     catalog: Catalog,
     connection: sqlite3.Connection,
     directory: Path,
@@ -109,7 +109,7 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
 
 
 def _items(
-    catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Snapshot
+    catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Committed
 ) -> Iterator[Finding]:
     members: Counter[int] = Counter()
     bad: list[int] = []
@@ -213,7 +213,7 @@ def _model(directory: Path, head: Head) -> Iterator[Finding]:
             yield Finding(f"{path.name}: {error}")
 
 
-def _index(directory: Path, head: Head, snapshot: Snapshot) -> Iterator[Finding]:
+def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding]:
     if not head.index:
         return
     path = directory / head.index_name

@@ -17,14 +17,10 @@ from oasis import store
 from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.checks import Finding, findings
 from oasis.collection.commits import Head
-from oasis.collection.files import (
-    LOCK_NAME,
-    Files,
-    WriterLock,
-    check_progress,
-    read_progress,
-)
+from oasis.collection.committed import VanishedError
+from oasis.collection.files import Files
 from oasis.collection.intake import check_sequence, extract_items
+from oasis.collection.lock import LOCK_NAME, WriterLock, check_progress, read_progress
 from oasis.collection.queries import ATTEMPTS, Queries
 from oasis.collection.records import Id, Rejected, check_id
 from oasis.collection.replica import check_address, recorded_address, settle
@@ -35,7 +31,6 @@ from oasis.collection.setup import (
     label_space,
     with_labels,
 )
-from oasis.collection.snapshot import VanishedError
 from oasis.collection.where import AllowLists
 from oasis.collection.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError

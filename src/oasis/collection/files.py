@@ -1,4 +1,4 @@
-"""The files beside the catalog: model, journal, index and the writer's lock.
+"""The files beside the catalog: model, journal and index.
 
 Every file is written under a number never used before and made durable before a commit names it.
 
@@ -21,17 +21,13 @@ of threads); elsewhere it agrees to rounding. Stored codes do not depend on it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import re
 import struct
-import time
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,151 +36,11 @@ import safetensors.numpy
 from oasis import store
 from oasis.arrays import Matrix, is_sparse
 from oasis.collection.commits import Head
+from oasis.collection.lock import WriterLock, check_progress
 from oasis.collection.setup import label_space, with_labels
-from oasis.errors import CollectionError, FormatError, LockedError, OasisError
+from oasis.errors import CollectionError, FormatError, OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
-
-_PAUSE = 0.02
-
-
-class Progress(NamedTuple):
-    """How far writers have come: the numbers of the last commits begun, and finished.
-
-    A commit is noted here as begun, durably, before any of its files is written, and as finished
-    after it. So a catalog that is older than this, because its -wal file was not copied with it or
-    because it was emptied, is known from one whose last change a crash has cut short.
-    """
-
-    begun: int
-    finished: int
-
-
-class WriterLock:
-    """A lock on a file that the kernel lets go when its holder dies, however it dies.
-
-    The file itself stays. It holds the number of the process that locked it last, for messages
-    alone, and the `Progress`. Two locks exclude each other within one process too. A lock belongs
-    to the process that took it: a forked child closes its copy.
-
-    Parameters
-    ----------
-    path : Path
-        Created where it is missing; a link is not followed.
-    timeout : float
-        Seconds to wait for another writer to finish; 0 tries once.
-
-    Attributes
-    ----------
-    progress : Progress or None
-        None where the file is new, or what it held cannot be read.
-    """
-
-    def __init__(self, path: Path, timeout: float = 0.0) -> None:
-        self._path, self._pid = path, os.getpid()
-        deadline = time.monotonic() + timeout
-        self._descriptor = -1
-        try:
-            while not self._try():
-                if time.monotonic() >= deadline:
-                    holder = path.read_bytes()[:20].decode(errors="replace").strip()
-                    raise LockedError(
-                        f"{path.parent} is being written by another writer (process "
-                        f"{holder or 'unknown'}); wait for it with timeout=seconds, or open it "
-                        "with readonly=True"
-                    )
-                time.sleep(_PAUSE)
-            self.progress = read_progress(path)
-            self._note(durable=False)
-        except BaseException:
-            self.release()
-            raise
-        _LOCKS.add(self)
-
-    def _try(self) -> bool:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._path, flags, 0o666)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            return False
-        if self._is_there():
-            return True
-        self.release()  # somebody has removed the file meanwhile
-        return False
-
-    def _is_there(self) -> bool:
-        try:
-            found = self._path.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(found, os.fstat(self._descriptor))
-
-    def check(self) -> None:
-        """Raise unless this process, and nobody else, may write."""
-        if os.getpid() != self._pid or self._descriptor < 0:
-            raise CollectionError(
-                f"process {self._pid} opened {self._path.parent} for writing, before it forked "
-                "this one; open it again in this process"
-            )
-        if not self._is_there():
-            raise CollectionError(
-                f"{self._path} was removed or replaced under the writer, so another one may have "
-                "begun; nothing was changed: close the collection and open it again"
-            )
-
-    def begin(self, commit: int) -> None:
-        """Note, durably, that a commit is begun."""
-        self.check()
-        self.progress = Progress(commit, self.progress.finished if self.progress else 0)
-        self._note(durable=True)
-
-    def finish(self, commit: int) -> None:
-        """Note that a commit is there; should that not come to the disk, nothing is lost."""
-        self.progress = Progress(commit, commit)
-        with contextlib.suppress(OSError):
-            self._note(durable=False)
-
-    def _note(self, *, durable: bool) -> None:
-        begun, finished = self.progress or (-1, -1)
-        store.disk.write(self._path, 0, lock_record(self._pid, begun, finished))
-        if durable:
-            store.disk.sync(self._path)
-
-    def release(self) -> None:
-        """Let the next writer in; a second call does nothing, nor does one in a forked child."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-_LOCKS: WeakSet[WriterLock] = WeakSet()
-
-
-def _close_copies() -> None:
-    """Close the descriptors that a fork has copied, or the child would go on holding the locks."""
-    for lock in list(_LOCKS):
-        lock.release()
-
-
-os.register_at_fork(after_in_child=_close_copies)
-
-
-def lock_record(pid: int, begun: int, finished: int) -> bytes:
-    """Return what stands in a lock file; `read_progress` reads it."""
-    return f"{pid:<20}\n{begun:<20}\n{finished:<20}\n".encode()
-
-
-def read_progress(path: Path) -> Progress | None:
-    """Return what a lock file says of the commits begun and finished; None if it says nothing."""
-    try:
-        lines = path.read_bytes().decode("ascii").split("\n")
-        begun, finished = int(lines[1]), int(lines[2])
-    except (OSError, ValueError, IndexError):
-        return None
-    return Progress(begun, finished) if len(lines) == 4 and finished >= 0 else None
-
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"OASISJNL"
@@ -296,8 +152,6 @@ def replay(model: OASIS, path: Path, start: int, stop: int) -> OASIS:
             raise FormatError(f"{path} does not fit the model beside it: {error}") from error
     return model
 
-
-LOCK_NAME = "writer.lock"
 
 _GENERATION = re.compile(r"(?:model|journal|index)-(\d+)\.\w+")
 _LEFT_OVER = re.compile(r"(?:model|journal|index)-\d+\.\w+|\..*\.tmp")
@@ -425,14 +279,3 @@ def _number(name: str) -> int:
     """Return the generation of a file; 0 for one that is no generation."""
     match = _GENERATION.fullmatch(name)
     return int(match[1]) if match else 0
-
-
-def check_progress(directory: Path, commits: int, progress: Progress | None) -> None:
-    """Raise where the catalog, which shows so many commits, is older than the writers' progress."""
-    if progress is not None and (progress.finished > commits or progress.begun > commits + 1):
-        raise FormatError(
-            f"{directory} is damaged: its catalog shows commit {commits}, but commit "
-            f"{max(progress)} was made. The catalog was emptied, or copied without its -wal file, "
-            "or an older one was put in its place. Nothing was changed. Put the right one back, or "
-            f"restore a backup; to go on with commit {commits}, remove {LOCK_NAME}"
-        )

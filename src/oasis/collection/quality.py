@@ -13,8 +13,8 @@ from oasis.arrays import Matrix, indicator
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import label_numbers
+from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
-from oasis.collection.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -43,7 +43,7 @@ class QualityMeter:
         self._sample: list[list[int]] = []
 
     def measure(
-        self, snapshot: Snapshot, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
+        self, snapshot: Committed, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
     ) -> Quality | None:
         """Return the quality of the snapshot for up to 200 of the samples that have labels.
 
@@ -81,7 +81,7 @@ class QualityMeter:
         chance = _sharing(asked, indicator(self._sample, c)).mean()
         return Quality(float(precision), float(chance))
 
-    def _draw(self, snapshot: Snapshot, connection: sqlite3.Connection) -> None:
+    def _draw(self, snapshot: Committed, connection: sqlite3.Connection) -> None:
         top = snapshot.head.next_key
         if self._drawn_at and top <= _STALE * self._drawn_at:
             return

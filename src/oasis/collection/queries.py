@@ -16,6 +16,7 @@ import numpy as np
 from oasis.codes import unpack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import ITEM_COLUMNS, ItemRow, label_numbers, row_crc
+from oasis.collection.committed import Committed, VanishedError, follow, load
 from oasis.collection.files import Files
 from oasis.collection.intake import check_sequence, extract_queries
 from oasis.collection.records import (
@@ -31,7 +32,6 @@ from oasis.collection.records import (
 )
 from oasis.collection.search import Question, answer
 from oasis.collection.setup import Setup, feature_widths
-from oasis.collection.snapshot import Snapshot, VanishedError, follow, load
 from oasis.collection.where import AllowLists
 from oasis.errors import (
     CollectionError,
@@ -179,7 +179,7 @@ class Queries:
         (hits,) = self._ask(snapshot, question._replace(k=k + offset + 1, offset=0))
         return [hit for hit in hits if hit.id != id][offset : offset + k]
 
-    def _ask(self, snapshot: Snapshot, question: Question) -> list[list[Hit]]:
+    def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
         while True:
             try:
                 return answer(snapshot, self._catalog, self._allow_lists, question)
@@ -324,7 +324,7 @@ class Queries:
             raise CollectionError("this collection is closed")
         self._catalog.check_process()
 
-    def _current(self) -> Snapshot:
+    def _current(self) -> Committed:
         """Return the last committed state."""
         self._check_open()
         if self._follows:
@@ -360,7 +360,7 @@ class Queries:
         if self._snapshot.replica is not before.replica:
             before.replica.close()
 
-    def _look(self, snapshot: Snapshot | None) -> Snapshot:
+    def _look(self, snapshot: Committed | None) -> Committed:
         """Return the state that is committed now, from an older one if there is one."""
         attempts = ATTEMPTS if self._follows else 1
         while True:
@@ -373,7 +373,7 @@ class Queries:
                 if not attempts:
                     raise
 
-    def _look_at(self, connection: sqlite3.Connection, snapshot: Snapshot | None) -> Snapshot:
+    def _look_at(self, connection: sqlite3.Connection, snapshot: Committed | None) -> Committed:
         if snapshot is None:
             return load(self._catalog, connection, self.path, self.n_bits, self._words)
         return follow(snapshot, self._catalog, connection, self.path, self._words)
@@ -384,7 +384,7 @@ def _stored(row: ItemRow, names: Sequence[str]) -> Stored:
     return Stored(row.id, row.decoded_payload(), labels, row.round, row.code)
 
 
-def _learned(snapshot: Snapshot) -> OASIS:
+def _learned(snapshot: Committed) -> OASIS:
     if snapshot.model is None:
         raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
     return snapshot.model

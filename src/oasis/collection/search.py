@@ -12,8 +12,8 @@ import numpy.typing as npt
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import ITEM_COLUMNS, ItemRow, Keys
+from oasis.collection.committed import Committed
 from oasis.collection.records import Hit, Mode
-from oasis.collection.snapshot import Snapshot
 from oasis.collection.where import AllowLists, Filter
 from oasis.errors import CollectionError, FormatError, InputError, TooLargeError
 
@@ -78,7 +78,7 @@ _Ask: TypeAlias = Callable[[int, Keys | None], _Found]
 
 
 def answer(
-    snapshot: Snapshot, catalog: Catalog, allow_lists: AllowLists, question: Question
+    snapshot: Committed, catalog: Catalog, allow_lists: AllowLists, question: Question
 ) -> list[list[Hit]]:
     """Return the hits of each query, best first; ties by age, the older item first.
 
@@ -124,7 +124,7 @@ _Chosen: TypeAlias = tuple[_Found, dict[int, ItemRow], list[list[int]]]
 """Answers of the index, rows by key, and per query the positions of its hits among the answers."""
 
 
-def _asker(snapshot: Snapshot, question: Question) -> _Ask:
+def _asker(snapshot: Committed, question: Question) -> _Ask:
     n_bits = snapshot.replica.n_bits
     projections = question.projections
     if question.mode == "hamming":
@@ -150,7 +150,7 @@ def _asker(snapshot: Snapshot, question: Question) -> _Ask:
 
 
 def _plain(
-    snapshot: Snapshot,
+    snapshot: Committed,
     catalog: Catalog,
     question: Question,
     ask: _Ask,
@@ -192,7 +192,7 @@ def _plain(
 
 
 def _filtered(
-    snapshot: Snapshot,
+    snapshot: Committed,
     catalog: Catalog,
     allow_lists: AllowLists,
     question: Question,
@@ -230,7 +230,7 @@ def _filtered(
 
 
 def _fetch(
-    snapshot: Snapshot,
+    snapshot: Committed,
     catalog: Catalog,
     connection: sqlite3.Connection,
     keys: npt.NDArray[np.int64],
@@ -261,7 +261,7 @@ def _too_much(max_bytes: int | None) -> TooLargeError:
     )
 
 
-def _hit(snapshot: Snapshot, row: ItemRow, score: float, query: int, payload: bool) -> Hit:
+def _hit(snapshot: Committed, row: ItemRow, score: float, query: int, payload: bool) -> Hit:
     if payload:
         row.check()
     elif not isinstance(row.code, bytes):  # without its payload a row cannot be compared

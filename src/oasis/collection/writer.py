@@ -27,13 +27,13 @@ from oasis.collection.commits import (
     insert_round,
     without_index_file,
 )
+from oasis.collection.committed import Committed
 from oasis.collection.files import Entry, Files
 from oasis.collection.intake import check_intake
 from oasis.collection.quality import QualityMeter
 from oasis.collection.records import Id, utf8
 from oasis.collection.replica import Replica
 from oasis.collection.setup import Setup, feature_widths, prepared, with_seen
-from oasis.collection.snapshot import Snapshot
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
     Chunk,
@@ -80,7 +80,7 @@ class Writer:
             replica.repair(catalog, connection, head)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
 
-    def adopt(self, snapshot: Snapshot, model: OASIS) -> Snapshot:
+    def adopt(self, snapshot: Committed, model: OASIS) -> Committed:
         """Make a model that knows more words the one to go on with."""
         head = replace(snapshot.head, commits=snapshot.head.commits + 1)
         with self._changing(snapshot) as change:
@@ -91,13 +91,13 @@ class Writer:
 
     def ingest(
         self,
-        snapshot: Snapshot,
+        snapshot: Committed,
         X: Mapping[str, Any],
         y: Labels,
         ids: Any,
         payload: Any,
         thumbnails: Any,
-    ) -> Snapshot:
+    ) -> Committed:
         """Learn a chunk and store its items."""
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
@@ -109,7 +109,7 @@ class Writer:
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
-        model.partial_fit(chunk.X, chunk.labels)
+        model.learn(chunk)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
         new_chunk = NewChunk(head.n_rounds + 1, head.next_key, intake, chunk.labels, codes)
@@ -135,7 +135,7 @@ class Writer:
             self._changed += n
             return self._publish(snapshot, change.head, model)
 
-    def delete(self, snapshot: Snapshot, ids: Sequence[Id]) -> Snapshot:
+    def delete(self, snapshot: Committed, ids: Sequence[Id]) -> Committed:
         """Delete items; every id must be there."""
         with self._catalog.reading() as connection:
             found = self._catalog.keys_of(connection, ids)
@@ -155,7 +155,7 @@ class Writer:
             self._changed += len(keys)
             return self._publish(snapshot, change.head, snapshot.model)
 
-    def checkpoint(self, snapshot: Snapshot, *, index_changes: int) -> Snapshot:
+    def checkpoint(self, snapshot: Committed, *, index_changes: int) -> Committed:
         """Fold the journal into the model file, and write the index after so many changes."""
         head = snapshot.head
         folds = snapshot.model is not None and head.journal_entries > 0
@@ -176,7 +176,7 @@ class Writer:
                 self._changed = 0
             return self._publish(snapshot, change.head, snapshot.model)
 
-    def repair(self, snapshot: Snapshot) -> None:
+    def repair(self, snapshot: Committed) -> None:
         """Make anew what can be made from the items' rows; the snapshot is to be loaded again.
 
         Postings, counts of classes, the list of deletions and the index; files that no commit
@@ -203,7 +203,9 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------
 
-    def _write_files(self, snapshot: Snapshot, change: _Change, chunk: Chunk, model: OASIS) -> None:
+    def _write_files(
+        self, snapshot: Committed, change: _Change, chunk: Chunk, model: OASIS
+    ) -> None:
         """Write what the commit of a chunk will name."""
         if self._changed >= max(INDEX_ROWS, snapshot.head.n_items // INDEX_SHARE):
             # it shows the state before this chunk, which is all that memory has
@@ -238,7 +240,7 @@ class Writer:
                 f"id {next(iter(known))!r}{more} is in the collection already; delete it first"
             )
 
-    def _committed(self, snapshot: Snapshot) -> bool:
+    def _committed(self, snapshot: Committed) -> bool:
         """Return whether there is, or may be, a commit after the one that the snapshot shows."""
         try:
             with self._catalog.reading() as connection:
@@ -246,8 +248,8 @@ class Writer:
         except OasisError:
             return True
 
-    def _publish(self, snapshot: Snapshot, head: Head, model: OASIS | None) -> Snapshot:
-        new = Snapshot(
+    def _publish(self, snapshot: Committed, head: Head, model: OASIS | None) -> Committed:
+        new = Committed(
             head, None if model is None else prepared(model), snapshot.replica, snapshot.classes
         )
         self._files.finish(head)
@@ -255,7 +257,7 @@ class Writer:
         return new
 
     @contextmanager
-    def _changing(self, snapshot: Snapshot) -> Iterator[_Change]:
+    def _changing(self, snapshot: Committed) -> Iterator[_Change]:
         """Take back files when the commit does not come about."""
         change, changed = _Change(snapshot.head), self._changed
         try:

@@ -1,4 +1,4 @@
-"""Snapshot: one committed state of model, index and classes in memory, loaded or followed."""
+"""`Committed`: one committed state of model, index and classes in memory, loaded or followed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class VanishedError(FormatError):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Committed:
     """One committed state.
 
     The replica is shared between snapshots and follows the newest one. A search that finds a key
@@ -59,7 +59,7 @@ def load(
     n_bits: int,
     words: Any,
     known: Replica | None = None,
-) -> Snapshot:
+) -> Committed:
     """Return the state that the connection sees, from the files beside the catalog.
 
     Cost: one pass over the model file, the replay of the journal, and the items that the index
@@ -69,16 +69,16 @@ def load(
     head = catalog.head(connection)
     model = _load_model(directory, head, words) if head.model else None
     replica = open_replica(catalog, connection, directory, head, n_bits, known)
-    return Snapshot(head, model, replica, catalog.class_names(connection))
+    return Committed(head, model, replica, catalog.class_names(connection))
 
 
 def follow(
-    snapshot: Snapshot,
+    snapshot: Committed,
     catalog: Catalog,
     connection: sqlite3.Connection,
     directory: Path,
     words: Any,
-) -> Snapshot:
+) -> Committed:
     """Return the state that the connection sees, from an older one; only what is new is read."""
     head = catalog.head(connection)
     if head.commits == snapshot.head.commits:
@@ -96,7 +96,7 @@ def follow(
         model = _replayed(model, directory, head, start)
     snapshot.classes.extend(catalog.class_names(connection, len(snapshot.classes)))
     snapshot.replica.follow(catalog, connection, snapshot.head, head)
-    return Snapshot(head, model, snapshot.replica, snapshot.classes)
+    return Committed(head, model, snapshot.replica, snapshot.classes)
 
 
 def _load_model(directory: Path, head: Head, words: Any) -> OASIS:
