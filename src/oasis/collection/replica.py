@@ -27,6 +27,7 @@ from oasis.collection.files import Files
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import HammingIndex, Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
+from oasis.model import OASIS
 from oasis.scale.milvus.address import Address, without_user
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _indexed(
     catalog: Catalog, connection: sqlite3.Connection, path: Path | None, head: Head, n_bits: int
 ) -> HammingIndex:
     """Return the codes that the connection sees: of the index file, if any, and of later rows."""
-    index, last = HammingIndex(n_bits), 0
+    index, last = HammingIndex(n_bits, recorded_label_bits(catalog, connection)), 0
     if path is not None:
         index, last = HammingIndex.open(path), head.index_key
         if index.n_bits != n_bits:
@@ -242,6 +243,15 @@ def _indexed(
             f"{catalog.path} is damaged: it has {len(index)} items, its head says {head.n_items}"
         )
     return index
+
+
+def recorded_label_bits(catalog: Catalog, connection: sqlite3.Connection) -> int:
+    """Return how many bits of a code say labels, where others say content; 0 without others."""
+    parameters = json.loads(catalog.meta(connection, "parameters") or "{}")
+    if parameters.get("kind") != OASIS.kind:
+        return 0
+    model = OASIS(parameters["n_bits"], content=parameters["content"])
+    return model.n_label_bits if model.n_content_bits else 0
 
 
 _ADDRESS = "index"
