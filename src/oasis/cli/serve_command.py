@@ -43,6 +43,13 @@ def serve(
             metavar="NAME", help="A name it may be called by, as behind a proxy. May be repeated."
         ),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A proxy before it, whose X-Forwarded-For is believed. May be repeated.",
+        ),
+    ] = None,
     bits: Annotated[
         int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
     ] = None,
@@ -72,7 +79,8 @@ def serve(
         body_bytes=max_body << 20, bodies_bytes=max(256, 4 * max_body) << 20, ingests=queue
     )
     names = frozenset(name.lower() for name in allow_host or ())
-    settings = Settings.of(host, Tokens(read_token, write_token), names, limits)
+    tokens = Tokens(read_token, write_token)
+    settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()))
     log_to_stderr()
     with (
         listen(host, port) as listening,

@@ -11,6 +11,7 @@ settings         limits, tokens and host names
 server           running it: a socket, signals, a graceful stop
 decoding         untrusted pictures, decoded in processes that are killed at a limit
 http/guard       what holds for every request: id, headers, hosts, sizes, time, log, counters
+http/connections how many an address may have; size and time of a request's head
 http/problems    errors as problem details (RFC 9457)
 http/counters    counters and histograms in the text format of Prometheus
 http/logs        one JSON object a line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -24,6 +25,8 @@ _GRACE_SECONDS = 4
 STOP_SECONDS = 9.0
 """After SIGTERM or SIGINT the process ends within this time, whatever runs."""
 _KEEP_ALIVE_SECONDS = 30
+_FILES = 4096
+_OTHER_FILES = 128  # of the collection, of decoders, of libraries
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -62,6 +65,17 @@ def _share_the_machine(collection: Collection) -> None:
             embedder.n_threads = max(1, (os.cpu_count() or 1) - 1)
 
 
+def _most_connections() -> int:
+    """Return how many connections leave files for everything else, after asking for more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    free = _FILES if soft == resource.RLIM_INFINITY else soft
+    return max(8, free - _OTHER_FILES)
+
+
 def _end_within(seconds: float) -> None:
     """End the process when it is still there after some seconds."""
 
@@ -90,6 +104,8 @@ def run(
     """
     try:
         import uvicorn
+
+        from oasis.service.http.connections import protocol_of
     except ImportError as error:
         raise MissingExtraError("uvicorn", extra="service", what="the service") from error
 
@@ -111,6 +127,9 @@ def run(
     server = Server(
         uvicorn.Config(
             app,
+            http=protocol_of(settings, _most_connections()),
+            proxy_headers=bool(settings.proxies),
+            forwarded_allow_ips=sorted(settings.proxies),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -37,6 +37,8 @@ class Limits:
     answer_bytes : of the payloads of all hits of a request
     bodies_bytes : of all requests that are being answered
     body_seconds : in which a body has to arrive
+    head_bytes, head_seconds : of the head of a request, and in which it has to arrive
+    connections : open at once from one address, that of a proxy excepted
     answer_seconds : after which a search is given up; an ingest is never
     requests : answered at once
     ingests : changes waiting or running; the one after is told to come again
@@ -57,6 +59,9 @@ class Limits:
     answer_bytes: int = 32 << 20
     bodies_bytes: int = 256 << 20
     body_seconds: float = 60.0
+    head_bytes: int = 64 << 10
+    head_seconds: float = 10.0
+    connections: int = 128
     answer_seconds: float = 30.0
     requests: int = 256
     ingests: int = 8
@@ -133,11 +138,14 @@ class Settings:
     limits, tokens : see there
     hosts : names that requests may call it by, without the port; None for any. The loopback names
         keep a page of another site from reaching a service on this machine by a name of its own.
+    proxies : addresses of proxies, whose X-Forwarded-For and X-Forwarded-Proto are believed. From
+        anyone else they are not.
     """
 
     limits: Limits = field(default_factory=Limits)
     tokens: Tokens = field(default_factory=Tokens)
     hosts: frozenset[str] | None = LOOPBACK
+    proxies: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -146,6 +154,7 @@ class Settings:
         tokens: Tokens,
         names: frozenset[str] = frozenset(),
         limits: Limits | None = None,
+        proxies: frozenset[str] = frozenset(),
     ) -> Self:
         """Return the settings for an address to listen on; any but loopback needs a token.
 
@@ -161,4 +170,4 @@ class Settings:
                 "OASIS_READ_TOKEN and OASIS_WRITE_TOKEN, or one of them"
             )
         hosts = LOOPBACK | names if local else (names or None)
-        return cls(limits or Limits(), tokens, hosts)
+        return cls(limits or Limits(), tokens, hosts, proxies)

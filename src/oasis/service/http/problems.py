@@ -72,6 +72,7 @@ _TITLES = {
     421: "Unknown Host header",
     422: "What was sent cannot be used",
     429: "Too much at once",
+    431: "The head of the request is too large",
     500: "Something went wrong in the service",
     501: "This service lacks something for that",
     503: "The service cannot do that now",
