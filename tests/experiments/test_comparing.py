@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_methods_without_information_are_marked_with_the_reason(results: Path) -
     )
     assert sum(row[2].startswith("*") for row in table.rows) == 1
     assert sum(row[2].startswith("~") for row in table.rows) == 1
+
+
+def test_reproduce_prints_the_reason_of_a_mark(
+    results: Path, toy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picks = ["--dataset", toy, "--setting", "first", "--method", "fomh+sigma=100000,lemon"]
+    arguments = ["oasis", "reproduce", *picks, "--bits", "16", "--out", str(results)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"16 bits, FOMH, sigma=100000: \d+ of 16 bits are the same", printed)
+    assert "16 bits, LEMON" not in printed
 
 
 @pytest.mark.slow

@@ -219,6 +219,7 @@ def _progress() -> Progress:
 def _print_table(finished: list[Finished]) -> None:
     """Print MAP at the last round, queries of that round, mean over seeds."""
     from oasis.experiments.measure.cells import Results, title_of
+    from oasis.experiments.report.headline import mark_lines
 
     summaries = [each.summary for each in finished if each.summary is not None]
     if not summaries:
@@ -235,7 +236,11 @@ def _print_table(finished: list[Finished]) -> None:
             for setting in results.settings(dataset)
             for variant in results.variants(dataset, setting)
         ]
-        people().print(table_of(columns, rows, f"{dataset}: MAP at the last round"))
+        title = f"{dataset}: MAP at the last round, queries of that round"
+        people().print(table_of(columns, rows, title))
+        for n_bits in results.bits(dataset):
+            for line in mark_lines(results, dataset, n_bits):
+                people().print(f"{n_bits} bits, {line.removeprefix('† ')}", markup=False)
 
 
 def _figures(
