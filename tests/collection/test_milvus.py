@@ -203,7 +203,7 @@ def test_items_of_another_collection_are_left_alone(folder, lite):
     with pytest.raises(CollectionError, match="is not of this collection: it says"):
         Collection.open(folder / "new", model=toy_model(), index=where)
     with pytest.raises(InputError, match="holds codes of 16 bits"):
-        Collection.open(folder / "new", 64, index=where)
+        Collection.open(folder / "another", 64, index=where)
     with Collection.open(folder / "other", model=toy_model()) as other:
         apply(other, 0)
     with pytest.raises(CollectionError, match="not of this collection"):

@@ -29,6 +29,7 @@ from collection_writer import KILL_POINTS, apply, step
 from toy import chunk
 
 from oasis.collection import Collection, milvus, replica
+from oasis.collection.search import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite
@@ -333,7 +334,8 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
             assert reader.codes_are_here
             assert where not in engine_lite._users
             # a search that was under way is answered from where they are now
-            hits = reader._answer(before, truth.model.project(X), "hamming", 3, 0, None)
+            question = Question.of(truth.model.project(X), "hamming", 3, 0, None)
+            hits = reader._ask(before, question)
             assert hits == c.search(X, 3, "hamming")
 
 

@@ -205,6 +205,8 @@ class Collection(Queries):
             files.recover(head)
             if address is not None:
                 settle(catalog, setup.n_bits, address)
+                with catalog.reading() as connection:
+                    files.tidy(catalog.head(connection))
         return cls(directory, catalog, setup, lock, extractor, words)
 
     def close(self) -> None:

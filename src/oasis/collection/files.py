@@ -220,7 +220,12 @@ class Files:
         progress = None if self._lock is None else self._lock.progress
         check_progress(self.directory, head.commits, progress)
         if progress is None or progress.begun != head.commits + 1:
-            newer = [name for name in self.left_over(head) if _number(name) > head.generation]
+            # an index is a copy of what the catalog holds, so nothing is lost with one
+            newer = [
+                name
+                for name in self.left_over(head)
+                if _number(name) > head.generation and not name.startswith("index")
+            ]
             journal = self.directory / head.journal_name
             if head.journal and journal.is_file() and journal.stat().st_size > head.journal_bytes:
                 newer.append(journal.name)
