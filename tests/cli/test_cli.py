@@ -213,6 +213,20 @@ def test_search_by_text_word_and_item_agree_with_the_collection(filled, oasis):
     assert _ids(out) == [[hit.id for hit in by_item]]
 
 
+def test_search_by_kind_and_by_content(tmp_path, oasis):
+    rows = [{**row(number), "labels": ["thing"]} for number in range(40)]
+    source, target = write_jsonl(tmp_path / "items.jsonl", rows), tmp_path / "c.oasis"
+    assert oasis("ingest", target, source, *TEXT_ONLY)[0] == 0
+    query = ("search", target, "--text", rows[31]["text"], "-k", 1, "--json")
+    assert _ids(oasis(*query, "--content", 0)[1]) == [["item-0"]]
+    _, out, _ = oasis(*query, "--content", 1)
+    assert _ids(out) == [["item-31"]] and json.loads(out)["content"] == 1.0
+    with Collection.open(target, readonly=True) as opened:
+        like = [hit.id for hit in opened.more_like("item-3", 5, content=0.9)]
+    _, out, _ = oasis("search", target, "--like", "item-3", "-k", 5, "--content", 0.9, "--json")
+    assert _ids(out) == [like]
+
+
 def _ids(out):
     return [[hit["id"] for hit in result["hits"]] for result in json.loads(out)["results"]]
 
@@ -381,7 +395,7 @@ def test_export_holds_every_code_under_its_id(filled, tmp_path, oasis, form):
         index = faiss.read_index_binary(str(out))
         lines = (tmp_path / "codes.faiss.ids.jsonl").read_text().splitlines()
         keys = {each["key"]: each["id"] for each in map(json.loads, lines)}
-        codes = faiss.vector_to_array(faiss.downcast_IndexBinary(index.index).xb).reshape(60, 8)
+        codes = faiss.vector_to_array(faiss.downcast_IndexBinary(index.index).xb).reshape(60, 16)
         ids = faiss.vector_to_array(index.id_map)
         found = {keys[int(key)]: each.tobytes() for key, each in zip(ids, codes, strict=True)}
     elif form == "npz":
@@ -422,15 +436,19 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
             ("search", "C", "--text", "boat", "--where", '{"$labels": {"has": "see"}}'),
             "no class is called 'see'; did you mean 'sea'?",
         ),
+        (
+            ("search", "C", "--text", "boat", "--mode", "hamming", "--content", "0.5"),
+            "leave one of them out",
+        ),
         (("search", "C", "--text", "boat", "--save", "no/such/folder.png"), "cannot write"),
         (("search", "C", "--image", "no.png"), "expected one of ['text']"),
         (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
         (("export", "C", "no/such/folder.npz"), "cannot write"),
         (("info", "nowhere"), "there is no collection"),
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
-        (("ingest", "C", "I", "--bits", "32"), "64 bits"),
+        (("ingest", "C", "I", "--bits", "32"), "128 bits"),
         (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
-        (("ingest", "N", "I", "--owned", "65"), "owned must be an integer from 0 to 48"),
+        (("ingest", "N", "I", "--owned", "129"), "owned must be an integer from 0 to"),
         (("ingest", "N", "I", "--bits", "7"), "a positive multiple of 8"),
         (("ingest", "C", "I", "--image-extractor", "none"), "the one recorded made"),
         (("ingest", "I", "I"), "is a file"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from PIL import Image
-from service_data import fill, item, picture, vectors
+from service_data import ALIKE, fill, fill_alike, item, picture, vectors
 from serving import serving
 
 from oasis.client import Client
@@ -69,6 +69,24 @@ def test_searches_are_the_collections(pair, mode):
     assert same(pair, lambda c: c.search_words(["cat", "dog"], 3, mode))[0][0].labels == ("cat",)
     assert same(pair, lambda c: c.more_like("item/1", 3, mode, None, 1))
     assert same(pair, lambda c: c.more_like(4, 3, mode))
+
+
+def test_searches_by_kind_and_by_content_are_the_collections(tmp_path):
+    here, there = fill_alike(tmp_path / "here"), fill_alike(tmp_path / "there")
+    queries = [{"text": word} for word in ALIKE]
+    with serving(there) as server, Client(server.url) as client, Collection.open(here) as c:
+        pair = client, c
+        found = same(pair, lambda c: c.search_items(queries, 2, content=1.0))
+        assert [hits[0].id for hits in found] == list(range(len(ALIKE)))
+        found = same(pair, lambda c: c.search_items(queries, 2, content=0))
+        assert [hits[0].id for hits in found] == [0] * len(ALIKE)
+        X = {"text": np.eye(3, c.stats().modalities["text"])}
+        assert same(pair, lambda c: c.search(X, 5, content=np.float32(0.25)))
+        assert same(pair, lambda c: c.more_like(3, 5)) != same(
+            pair, lambda c: c.more_like(3, 5, content=0)
+        )
+        kind, said = same(pair, lambda c: c.search(X, 5, "hamming", content=0.5))
+        assert kind is InputError and "counts all bits alike" in said
 
 
 def test_pictures_of_a_path_are_sent_as_files(pair, tmp_path):

@@ -56,6 +56,21 @@ def fill(path, n=N):
     return path
 
 
+ALIKE = [
+    "anchor", "boat", "cloud", "bird", "fur", "lamp", "mountain", "needle", "orange", "piano",
+    "river", "stone", "tower", "umbrella", "violin", "window",
+]  # fmt: skip
+
+
+def fill_alike(path):
+    """Make a collection with content bits of words that all have one label; ids are rows."""
+    items = [{"id": row, "text": word, "labels": ["sea"]} for row, word in enumerate(ALIKE)]
+    model = OASIS(128, labels=class_vectors(), random_state=0)
+    with Collection.open(path, model=model, extractor=glyphs.extractor()) as c:
+        assert not c.ingest_items(items)
+    return path
+
+
 def vectors(n, seed=0):
     """Features and labels in the shape of the collection's."""
     rng = np.random.default_rng([13, seed])

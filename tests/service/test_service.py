@@ -14,7 +14,7 @@ import zlib
 import numpy as np
 import pytest
 import safetensors.numpy
-from service_data import N, fill, item, picture, vectors
+from service_data import ALIKE, N, fill, fill_alike, item, picture, vectors
 from serving import Serving, asgi, asgi_async, form, serving
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -71,6 +71,31 @@ def test_search_by_words_text_picture_both_and_like(server):
     body, kind = form({"items": [{}], "k": 1}, {"image.0": picture("sky", 70)})
     status, found = server.json("POST", "/v1/search", body, kind=kind)
     assert status == 200 and found["results"] == search(server, items=[{"image": image}], k=1)
+
+
+def test_search_by_kind_and_by_content(server, tmp_path):
+    with serving(fill_alike(tmp_path / "c")) as alike:
+        for row, word in enumerate(ALIKE[:4]):
+            (hits,) = search(alike, items=[{"text": word}], k=1, content=1)
+            assert hits[0]["id"] == row
+            (hits,) = search(alike, items=[{"text": word}], k=1, content=0.0)
+            assert hits[0]["id"] == 0
+        (near,) = search(alike, like=5, content=0.7)
+        assert [hit["id"] for hit in near] != [
+            hit["id"] for hit in search(alike, like=5, content=0)[0]
+        ]
+        for bad in (-0.1, 1.01, "1", True):
+            body = {"like": 5, "content": bad}
+            status, found = problem(alike, "POST", "/v1/search", json.dumps(body).encode())
+            assert status == 422 and found["errors"][0]["pointer"] == "/content"
+        status, found = problem(
+            alike, "POST", "/v1/search", json.dumps({"words": ["sea"], "content": 0.5}).encode()
+        )
+        assert status == 422 and "words ask for the kind alone" in str(found)
+    # codes without content bits
+    body = {"like": "item/1", "content": 0.5}
+    status, found = problem(server, "POST", "/v1/search", json.dumps(body).encode())
+    assert status == 422 and "no content bits" in found["detail"]
 
 
 def test_vectors_as_lists_and_as_tensors_give_the_same(server):

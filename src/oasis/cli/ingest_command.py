@@ -27,7 +27,7 @@ def ingest(
         ),
     ],
     bits: Annotated[
-        int | None, typer.Option(help="Length of the codes of a new collection; 64 if not given.")
+        int | None, typer.Option(help="Length of the codes of a new collection; 128 if not given.")
     ] = None,
     owned: Annotated[
         int | None,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from oasis.collection import Collection
+from oasis.collection.collection import N_BITS
 from oasis.collection.feeding import collection_exists
 from oasis.errors import CollectionError
 from oasis.features.extractor import Extractor
@@ -32,7 +33,7 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
     if bits is None and collection_exists(path):
         with Collection.open(path, readonly=True) as opened:
             bits = opened.n_bits
-    return OASIS(64 if bits is None else bits, owned=owned)
+    return OASIS(N_BITS if bits is None else bits, owned=owned)
 
 
 def extractor_to_fill(

@@ -52,6 +52,15 @@ def search(
     mode: Annotated[
         Mode, typer.Option(help="Compare projections, or codes alone.")
     ] = Mode.asymmetric,
+    content: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="0 asks for the kind alone, 1 for exactly this; not with --word. If not given, "
+            "a small weight, and 0.5 with --like.",
+        ),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +91,8 @@ def search(
             "give --text, --image, --vector or several of them; or --like; or --word"
             + (" (only one kind at a time)" if any(kinds) else "")
         )
+    if word and content is not None:
+        raise typer.BadParameter("words ask for the kind alone", param_hint="--content")
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
@@ -91,9 +102,11 @@ def search(
             queries: list[dict[str, Any]] = [{"word": name} for name in word]
             lists = opened.search_words(word, **options)
         elif like is not None:
+            options["content"] = content
             found = stored_id(opened, like)
             queries, lists = [{"like": found}], [opened.more_like(found, **options)]
         else:
+            options["content"] = content
             asked = {"text": text, "image": image}
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
@@ -110,7 +123,8 @@ def search(
             {"query": query, "hits": [asdict(hit) for hit in hits]}
             for query, hits in zip(queries, lists, strict=True)
         ]
-        print_json({"mode": mode.value, "k": k, "where": condition, "results": results})
+        how = {"mode": mode.value, "content": content, "k": k, "where": condition}
+        print_json({**how, "results": results})
         return
     for query, hits in zip(queries, lists, strict=True):
         rows = (

@@ -95,10 +95,11 @@ class Client:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
     ) -> list[list[Hit]]:
         """Return the k best hits of every query; arrays are sent as they are, in their own type."""
-        asked = question(k, mode, where, offset, payload)
+        asked = question(k, mode, where, offset, payload, content)
         return _lists(self._service.ask("search", *pack(X, asked)))
 
     def search_items(
@@ -109,13 +110,14 @@ class Client:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
 
         Pictures are sent as files: bytes as they are, of a path what it holds.
         """
-        asked = question(k, mode, where, offset, payload)
+        asked = question(k, mode, where, offset, payload, content)
         asked["items"] = [raw(item, ("text", "image")) for item in listed(items, "queries")]
         return _lists(self._service.ask("search", *plain(asked)))
 
@@ -142,10 +144,11 @@ class Client:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
     ) -> list[Hit]:
         """Return the items nearest to one that is stored, itself left out, by its code."""
-        asked = question(k, mode, where, offset, payload)
+        asked = question(k, mode, where, offset, payload, content)
         asked["like"] = check_id(id)
         return _lists(self._service.ask("search", *plain(asked)))[0]
 

@@ -20,9 +20,15 @@ _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 
 
 def question(
-    k: int, mode: str, where: Mapping[str, Any] | None, offset: int, payload: bool
+    k: int,
+    mode: str,
+    where: Mapping[str, Any] | None,
+    offset: int,
+    payload: bool,
+    content: float | None = None,
 ) -> dict[str, Any]:
-    return {"k": k, "mode": mode, "where": where, "offset": offset, "payload": payload}
+    asked = {"k": k, "mode": mode, "where": where, "offset": offset, "payload": payload}
+    return asked if content is None else {**asked, "content": content}
 
 
 def plain(asked: dict[str, Any]) -> tuple[bytes, str]:

@@ -42,6 +42,9 @@ from oasis.items import Fields, Item, Reject, read_items, read_table, vector_wid
 from oasis.model import OASIS
 from oasis.store import recorded_checksum
 
+N_BITS = 128
+"""Length of the codes of a new collection, unless asked otherwise: enough for content bits."""
+
 _CLOSING_SHARE = 64
 
 
@@ -113,7 +116,7 @@ class Collection(Queries):
         path : path-like
             A directory: missing, empty, or a collection.
         n_bits : int, optional
-            Length of the codes of a new collection, 64 if not given. Of one that exists it may be
+            Length of the codes of a new collection, 128 if not given. Of one that exists it may be
             left out, and another one is refused.
         model : OASIS, optional
             What a new collection learns with; ``OASIS(n_bits)`` if not given. It may have learned
@@ -558,7 +561,7 @@ class Collection(Queries):
 
 def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
     """Return what a new collection learns with; what cannot learn is refused."""
-    started = OASIS(64 if n_bits is None else n_bits) if model is None else model
+    started = OASIS(N_BITS if n_bits is None else n_bits) if model is None else model
     started.check()
     if n_bits is not None and n_bits != started.n_bits:
         raise InputError(f"n_bits={n_bits}, but the model has n_bits={started.n_bits}")

@@ -95,6 +95,7 @@ class Queries:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
@@ -111,16 +112,27 @@ class Queries:
             distance.
         where : mapping, optional
             A filter; see `oasis.collection.where`.
+        content : float from 0 to 1, optional
+            Weight of the content bits in asymmetric scores: 0 asks for the kind alone, the labels
+            that are predicted of the query; 1 for the thing itself alone. None: as in
+            `OASIS.project`. A collection whose codes have no content bits takes None alone.
         payload : bool
             Whether hits carry their payload; without, it is empty, and not read.
         max_bytes : int, optional
             Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
         snapshot = self._current()
-        question = Question.of(
-            _learned(snapshot).project(X), mode, k, offset, where, payload, max_bytes
-        )
-        return self._ask(snapshot, question)
+        model = _learned(snapshot)
+        codes = None
+        if content is None:
+            projections = model.project(X)
+        else:
+            _check_content(model, content, mode)
+            projections = model.project(X, content)
+            if content in (0, 1):  # half of the projections are 0 and have no signs
+                codes = model.encode(X)
+        question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
+        return self._ask(snapshot, question._replace(codes=codes))
 
     def search_items(
         self,
@@ -130,12 +142,15 @@ class Queries:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor."""
         X = extract_queries(self.extractor, check_sequence(items, "queries"))
-        return self.search(X, k, mode, where, offset, payload=payload, max_bytes=max_bytes)
+        return self.search(
+            X, k, mode, where, offset, content=content, payload=payload, max_bytes=max_bytes
+        )
 
     def search_words(
         self,
@@ -168,15 +183,27 @@ class Queries:
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[Hit]:
-        """Return the items nearest to one that is stored, itself left out, by its code."""
+        """Return the items nearest to one that is stored, itself left out, by its code.
+
+        With content bits, asymmetric scores weigh kind and content alike, so that near-duplicates
+        come first; ``content`` gives another weight, from 0 for the kind to 1 for content alone.
+        """
         snapshot = self._current()
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
-        projections = unpack(code).astype(np.float32)
+        model = _learned(snapshot)
+        if content is not None:
+            _check_content(model, content, mode)
+        if _content_bits(model) and mode == "asymmetric":
+            projections = model.project_codes(code, content)
+        else:
+            projections = unpack(code).astype(np.float32)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        (hits,) = self._ask(snapshot, question._replace(k=k + offset + 1, offset=0))
+        question = question._replace(k=k + offset + 1, offset=0, codes=code)
+        (hits,) = self._ask(snapshot, question)
         return [hit for hit in hits if hit.id != id][offset : offset + k]
 
     def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
@@ -388,3 +415,21 @@ def _learned(snapshot: Committed) -> OASIS:
     if snapshot.model is None:
         raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
     return snapshot.model
+
+
+def _content_bits(model: OASIS) -> int:
+    """Return how many bits of a code are content bits; the published method has none."""
+    return model.n_content_bits if isinstance(model, OASIS) else 0
+
+
+def _check_content(model: OASIS, content: float, mode: Any) -> None:
+    if not _content_bits(model):
+        raise InputError(
+            f"content={content!r}, but the codes of this collection have no content bits; leave it "
+            "out, or begin a collection with a model that has some, such as OASIS(128)"
+        )
+    if mode == "hamming":
+        raise InputError(
+            f"content={content!r} weighs projections, but mode='hamming' counts all bits alike; "
+            "leave one of them out"
+        )

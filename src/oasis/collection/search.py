@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.codes import pack
+from oasis.codes import Codes, pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.commits import ITEM_COLUMNS, ItemRow, Keys
 from oasis.collection.committed import Committed
@@ -30,7 +30,8 @@ class Question(NamedTuple):
     """What is asked: (q, n_bits) projections, how many hits to skip and to return, a filter.
 
     ``payload`` says whether hits carry theirs, and ``max_bytes`` how many bytes of JSON the
-    payloads that are read may have together; None for any number.
+    payloads that are read may have together; None for any number. ``codes`` are those that the
+    distances of hits are counted from, the signs of the projections if not given.
     """
 
     projections: npt.NDArray[np.float32]
@@ -40,6 +41,7 @@ class Question(NamedTuple):
     where: Filter | None
     payload: bool = True
     max_bytes: int | None = None
+    codes: Codes | None = None
 
     @classmethod
     def of(
@@ -104,7 +106,8 @@ def answer(
         keys = (int(found.keys[i, j]) for i in range(q) for j in lists[i][question.offset : wanted])
         if sum(len(rows[key].payload or "") for key in keys) > question.max_bytes:
             raise _too_much(question.max_bytes)
-    queries = [int.from_bytes(code.tobytes(), "little") for code in pack(question.projections)]
+    codes = pack(question.projections) if question.codes is None else question.codes
+    queries = [int.from_bytes(code.tobytes(), "little") for code in codes]
     return [
         [
             _hit(

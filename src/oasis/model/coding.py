@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single, has_row
+from oasis.codes import Codes, unpack
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
@@ -32,6 +33,9 @@ CONTENT_WEIGHT = 0.06
 
 CAUTION = 1.5
 """Power of the largest predicted label in the confidence."""
+
+LIKE_WEIGHT = 0.5
+"""The same where the query is a stored code: kind and content have equal standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,21 @@ class QueryMap:
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
         """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
         kind = self.readout.project(sharpened(labels))  # (n, r_l)
+        w = CONTENT_WEIGHT if weight is None else weight
+        return self._weighed(kind, content, w, confidence(labels))
+
+    def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
+        """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
+        signs, n_label = unpack(codes).astype(np.float32), len(self.covariance)
+        w = LIKE_WEIGHT if weight is None else weight
+        sure = np.ones(len(signs), dtype=np.float32)
+        return self._weighed(signs[:, :n_label], signs[:, n_label:], w, sure)
+
+    def _weighed(self, kind: Single, content: Single, w: float, sure: Single) -> Single:
         if not content.shape[1]:
             return kind
-        w = CONTENT_WEIGHT if weight is None else weight
         spread = np.sqrt(np.maximum(np.vecdot(kind @ self.covariance, kind), 0))
-        kind = _scaled(kind, spread, (1 - w) * confidence(labels))
+        kind = _scaled(kind, spread, (1 - w) * sure)
         thing = _scaled(content, np.linalg.norm(content, axis=1), np.full(len(content), w))
         return np.hstack([kind, thing])
 

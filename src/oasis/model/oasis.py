@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from oasis.arrays import Array, Single, state_of
-from oasis.codes import Codes, pack
+from oasis.codes import Codes, check_codes, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
@@ -268,6 +268,18 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         weight = _check_weight(content)
         return state.query_map.project(check_features(X, state.widths), weight)
+
+    def project_codes(self, codes: Any, content: float | None = None) -> Single:
+        """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.
+
+        Parameters
+        ----------
+        codes : (n, n_bits / 8) uint8
+        content : float from 0 to 1, optional
+            Weight of the content bits, as in `project`; None: 0.5, kind and content alike.
+        """
+        weight = _check_weight(content)
+        return self.learned.query_map.project_codes(check_codes(codes, self.n_bits), weight)
 
     def predict_labels(self, X: Mapping[str, Any]) -> Single:
         """Return how likely a sample has each class, (n, c) float32, in the order of ``classes_``.

@@ -117,11 +117,12 @@ def _hits(
         "payload": payload,
         "max_bytes": max_bytes,
     }
-    if asked.like is not None:
-        return [collection.more_like(asked.like, **how)]
     if asked.words is not None:
         check_batch(service, len(asked.words), asked)
         return collection.search_words(asked.words, **how)
+    how["content"] = asked.content
+    if asked.like is not None:
+        return [collection.more_like(asked.like, **how)]
     if asked.items is not None:
         queries = raw_fields(body)
         check_raw(service, len(queries))

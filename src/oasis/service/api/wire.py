@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictFloat,
     StrictInt,
     StrictStr,
     WithJsonSchema,
@@ -111,6 +112,12 @@ class SearchRequest(_Request):
     k: StrictInt = Field(10, ge=1, description="How many hits a query.")
     offset: StrictInt = Field(0, ge=0, description="How many hits to skip.")
     mode: Literal["asymmetric", "hamming"] = "asymmetric"
+    content: StrictFloat | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="0 asks for the kind alone, 1 for exactly this; not with words.",
+    )
     where: dict[str, Any] | None = Field(
         None, description='A filter, such as {"year": {"gte": 2020}} or {"$labels": {"has": "sky"}}'
     )
@@ -129,6 +136,8 @@ class SearchRequest(_Request):
     @model_validator(mode="after")
     def _one_kind(self) -> SearchRequest:
         _check_one(self, "vectors", "items", "words", "like")
+        if self.words is not None and self.content is not None:
+            raise ValueError("words ask for the kind alone; leave content out")
         return self
 
 
