@@ -275,14 +275,14 @@ def test_searches_do_not_wait_for_learning(folder, monkeypatch):
         X, y = chunk(40, seed=1)
         before = c.search(X, 5)
         inside, go_on = threading.Event(), threading.Event()
-        real = OASIS.partial_fit
+        real = OASIS.learn
 
         def slow(self, *args):
             inside.set()
             assert go_on.wait(30)
             return real(self, *args)
 
-        monkeypatch.setattr(OASIS, "partial_fit", slow)
+        monkeypatch.setattr(OASIS, "learn", slow)
         thread = threading.Thread(target=c.ingest, args=(X, y))
         thread.start()
         assert inside.wait(30)
