@@ -159,12 +159,11 @@ def test_v_is_feasible_where_blocks_have_few_label_sets(client):
     # three label sets for 16 bits: V has to be completed by noise
     X, _ = toy.chunk(120, 8)
     y = [["sky"], ["sea"], ["cat"]] * 40
-    for name in ("samples, labels", "paper"):
-        model, alone = MAKERS[name](), MAKERS[name]().partial_fit(X, y)
-        partial_fit(model, cut(X, even(120, 11)), y)
-        assert np.array_equal(model.codes_, alone.codes_)
-        assert np.allclose(model.state_.sums.VV, 120 * np.eye(R), atol=1e-8)
-        assert np.allclose(model.state_.sums.GV.sum(axis=0), alone.state_.sums.GV.sum(axis=0))
+    model, alone = MAKERS["paper"](), MAKERS["paper"]().partial_fit(X, y)
+    partial_fit(model, cut(X, even(120, 11)), y)
+    assert np.array_equal(model.codes_, alone.codes_)
+    assert np.allclose(model.state_.sums.VV, 120 * np.eye(R), atol=1e-8)
+    assert np.allclose(model.state_.sums.GV.sum(axis=0), alone.state_.sums.GV.sum(axis=0))
 
 
 @pytest.mark.parametrize("kind", ["default", "paper"])

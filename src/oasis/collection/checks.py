@@ -38,10 +38,18 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong, in words; ``can_repair`` says whether `repair` makes it anew."""
+    """Something that is wrong.
+
+    Attributes
+    ----------
+    text : what, in words
+    can_repair : whether `repair` makes it anew
+    is_missing : whether a file is not there, which a writer may have replaced meanwhile
+    """
 
     text: str
     can_repair: bool = False
+    is_missing: bool = False
 
 
 def findings(
@@ -201,7 +209,7 @@ def _model(directory: Path, head: Head) -> Iterator[Finding]:
                 yield Finding(f"{path.name}: it is not the file that the catalog names")
             OASIS.load(path)
         except (OSError, OasisError) as error:
-            yield Finding(f"{path.name}: {error}")
+            yield Finding(f"{path.name}: {error}", is_missing=isinstance(error, FileNotFoundError))
     if head.journal:
         path = directory / head.journal_name
         try:
@@ -210,7 +218,7 @@ def _model(directory: Path, head: Head) -> Iterator[Finding]:
                 text = f"it has {n} entries, the catalog says {head.journal_entries}"
                 yield Finding(f"{path.name}: {text}")
         except (OSError, OasisError) as error:
-            yield Finding(f"{path.name}: {error}")
+            yield Finding(f"{path.name}: {error}", is_missing=isinstance(error, FileNotFoundError))
 
 
 def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding]:
@@ -224,7 +232,7 @@ def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding
             yield Finding(f"{path.name}: {text}", can_repair=True)
     except (OSError, OasisError) as error:
         text = f"{path.name}: {error} (it is made anew from the catalog)"
-        yield Finding(text, can_repair=True)
+        yield Finding(text, can_repair=True, is_missing=isinstance(error, FileNotFoundError))
 
 
 def rebuild_copies(connection: sqlite3.Connection) -> None:

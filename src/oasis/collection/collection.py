@@ -475,6 +475,9 @@ class Collection(Queries):
                 if self._commits() == self._snapshot.head.commits:
                     break
                 found = self._findings()
+            if self._follows and self._commits() != self._snapshot.head.commits:
+                # a writer that commits faster than a check looks: it removed what it replaced
+                found = [finding for finding in found if not finding.is_missing]
             return found
 
     def _findings(self) -> list[Finding]:

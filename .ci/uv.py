@@ -1,6 +1,6 @@
-"""Print shell lines that give uv the package sources that pip is configured with."""
+"""Run uv with the package sources that pip is configured with: uv.py UV ARGUMENTS..."""
 
-import shlex
+import os
 import subprocess
 import sys
 
@@ -25,5 +25,4 @@ for line in reversed(listed.splitlines()):
         settings[name] = ("," if name == "UV_FIND_LINKS" else " ").join(words)
 if "UV_INDEX" in settings:
     settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip too looks into all of them
-for name, value in settings.items():
-    print(f"export {name}={shlex.quote(value)}")
+os.execve(sys.argv[1], sys.argv[1:], {**os.environ, **settings})  # noqa: S606
