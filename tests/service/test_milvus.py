@@ -130,9 +130,10 @@ def test_a_failure_of_milvus_is_told_without_its_address(folder, monkeypatch, ca
         monkeypatch.undo()
         assert asgi(app, "GET", "/health/ready")[0] == 200
         c.index.remove([1])
+        caplog.clear()
         status, _, told = asgi(app, "POST", "/v1/search", {"words": ["cat"], "k": N})
-        assert status == 503 and "lacks 1 items" in told["detail"]
-        assert where not in told["detail"]
+        assert status == 503 and "log of the service" in told["detail"]
+        assert "lacks 1 items" in caplog.text and where not in told["detail"]
 
 
 def absent(folder, monkeypatch, nowhere):
