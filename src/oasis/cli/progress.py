@@ -28,13 +28,28 @@ def progress_of(what: str, total: int | None) -> Iterator[Callable[[int], None]]
         _Rate(),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with TerminalProgress(*columns, console=console) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(n: int) -> None:
             bar.update(task, advance=n)
 
         yield advance
+
+
+class TerminalProgress(Progress):
+    """Bars that write nothing at all where there is no terminal.
+
+    Some versions of rich end even a disabled bar with an empty line.
+    """
+
+    def start(self) -> None:
+        if self.console.is_terminal:
+            super().start()
+
+    def stop(self) -> None:
+        if self.console.is_terminal:
+            super().stop()
 
 
 class _Rate(TextColumn):

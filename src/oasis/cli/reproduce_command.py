@@ -193,23 +193,22 @@ def _progress() -> Progress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        Progress,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
-    console = Console(file=sys.stderr)
-    return Progress(
+    from oasis.cli.progress import TerminalProgress
+
+    return TerminalProgress(
         BarColumn(bar_width=24),
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
-        console=console,
-        disable=not console.is_terminal,
+        console=Console(file=sys.stderr),
         transient=True,
         # the speed of the whole grid: single runs differ a hundredfold
         speed_estimate_period=1e9,
