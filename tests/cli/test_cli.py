@@ -16,8 +16,9 @@ from PIL import Image, ImageDraw
 
 from oasis.cli import main, reference
 from oasis.cli.console import file_size
-from oasis.collection import Collection, feeding
-from oasis.collection.conditions import parse_where
+from oasis.collection import Collection
+from oasis.collection.filters.conditions import parse_where
+from oasis.collection.transfer import feeding
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor, Function
 from oasis.features.thumbnail import MAX_BYTES

@@ -10,8 +10,9 @@ from collection_toy import open_toy
 from collection_truth import Truth, assert_hits, assert_same_model
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, writer
-from oasis.collection.intake import MAX_PAYLOAD_BYTES, MAX_THUMBNAIL_BYTES
+from oasis.collection import Collection
+from oasis.collection.writing import writer
+from oasis.collection.writing.intake import MAX_PAYLOAD_BYTES, MAX_THUMBNAIL_BYTES
 from oasis.errors import (
     CollectionError,
     DuplicateIdError,

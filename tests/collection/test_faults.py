@@ -15,8 +15,9 @@ from collection_writer import SIZES, apply, step
 from toy import chunk
 
 from oasis import store
-from oasis.collection import Collection, writer
-from oasis.collection.catalog import Catalog
+from oasis.collection import Collection
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.writing import writer
 from oasis.errors import CollectionError, StorageError
 from oasis.index import HammingIndex
 from oasis.store import Disk

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, writer
+from oasis.collection import Collection
+from oasis.collection.writing import writer
 
 pytestmark = pytest.mark.slow
 

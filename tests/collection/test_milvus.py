@@ -23,7 +23,8 @@ from toy import chunk
 
 from oasis.cli import main
 from oasis.client import Client, transport
-from oasis.collection import Collection, milvus, replica
+from oasis.collection import Collection
+from oasis.collection.replica import milvus, replica
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus.engine import protocol

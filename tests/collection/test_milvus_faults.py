@@ -28,8 +28,9 @@ from collection_victim import Victim
 from collection_writer import KILL_POINTS, apply, step
 from toy import chunk
 
-from oasis.collection import Collection, milvus, replica
-from oasis.collection.search import Question
+from oasis.collection import Collection
+from oasis.collection.replica import milvus, replica
+from oasis.collection.search.search import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite

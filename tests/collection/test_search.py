@@ -10,8 +10,11 @@ from collection_toy import first, open_toy, payloads
 from collection_truth import Truth, assert_hits, assert_same_model
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, search, where, writer
-from oasis.collection.where import Filter
+from oasis.collection import Collection
+from oasis.collection.filters import where
+from oasis.collection.filters.where import Filter
+from oasis.collection.search import search
+from oasis.collection.writing import writer
 from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
 from oasis.model import OASIS
 

@@ -9,7 +9,8 @@ from collection_truth import Truth, assert_hits, assert_same_model, contents, to
 from collection_writer import apply
 from toy import chunk
 
-from oasis.collection import Collection, writer
+from oasis.collection import Collection
+from oasis.collection.writing import writer
 from oasis.errors import EngineError
 
 on_the_server = pytest.mark.xdist_group("milvus")

@@ -20,8 +20,9 @@ from pathlib import Path
 from collection_truth import toy_model
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, writer
-from oasis.collection.milvus import MilvusReplica
+from oasis.collection import Collection
+from oasis.collection.replica.milvus import MilvusReplica
+from oasis.collection.writing import writer
 from oasis.errors import StorageError
 from oasis.scale.milvus import MilvusIndex
 

@@ -10,8 +10,9 @@ import pytest
 from service_data import fill, item, vectors
 from serving import asgi, asgi_async
 
-from oasis.collection import Collection, milvus, replica
-from oasis.collection.milvus import MilvusReplica
+from oasis.collection import Collection
+from oasis.collection.replica import milvus, replica
+from oasis.collection.replica.milvus import MilvusReplica
 from oasis.demo import glyphs
 from oasis.errors import EngineError
 from oasis.scale.milvus import MilvusIndex

@@ -24,7 +24,7 @@ def export(
     Example: oasis export photos.oasis codes.parquet --format parquet
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection import exporting
+    from oasis.collection.transfer import exporting
 
     with open_to_read(collection) as opened:
         written = exporting.export(opened, out, form)

@@ -32,7 +32,7 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
     Example: oasis info photos.oasis --json
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.replica import LOCAL
+    from oasis.collection.replica.replica import LOCAL
 
     with open_to_read(collection) as opened:
         stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()

@@ -107,7 +107,7 @@ def ingest(
     """
     from oasis.cli.opening import extractor_to_fill, model_to_fill
     from oasis.cli.progress import progress_of
-    from oasis.collection.feeding import FeedSummary, expected_items, ingest_all
+    from oasis.collection.transfer.feeding import FeedSummary, expected_items, ingest_all
     from oasis.items import Fields, RejectsFile, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oasis.collection import Collection
 from oasis.collection.collection import N_BITS
-from oasis.collection.feeding import collection_exists
+from oasis.collection.transfer.feeding import collection_exists
 from oasis.errors import CollectionError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS

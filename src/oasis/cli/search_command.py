@@ -81,7 +81,7 @@ def search(
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.conditions import check_names, parse_where, stored_id
+    from oasis.collection.filters.conditions import check_names, parse_where, stored_id
     from oasis.items import read_vector
 
     raw = text is not None or image is not None
@@ -162,7 +162,7 @@ def _line(payload: dict[str, Any]) -> str:
 def _save_hits(
     opened: Any, queries: list[dict[str, Any]], lists: list[list[Any]], path: Path
 ) -> None:
-    from oasis.collection.contact_sheet import Picture, contact_sheet
+    from oasis.collection.transfer.contact_sheet import Picture, contact_sheet
 
     sections = [
         (

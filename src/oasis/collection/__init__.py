@@ -28,25 +28,16 @@ Why so:
 
 ==========  ======================================================================================
 collection  `Collection`: opening, closing, ingest, delete, check
-queries     what can be asked of a collection: searches and look-ups
-writer      the order of a change
+records     what is answered: `Hit`, `Stored`, `Stats` ...
 committed   one committed state in memory, loaded or followed
-catalog     SQLite: connections, transactions, questions
-commits     the tables, the head row, a learned chunk, and the statements that write it
-files       the files beside the catalog: generations and the journal
-lock        the writer's lock, and how far writers have come
-replica     where the codes are searched: in memory or in Milvus
-search      from projections to hits
-where       which items pass a filter
-intake      checks of ids, payloads and thumbnails; features of raw items
-setup       what a collection was made with
-quality     precision@10 beside chance, before a chunk is learned
-checks      looking for damage, and what repair makes anew
-backup      a consistent copy beside a writer, and back
-feeding     items of a data file into a collection: batches, resuming, rejects
-exporting   codes, ids, labels and payloads for other tools
-conditions  filters and ids as people write them; `contact_sheet` draws hits
-records     what is answered
+search/     queries (the searches and look-ups of a collection), search (projections to hits)
+writing/    writer (the order of a change), intake (checks of what comes in), quality
+filters/    where (which items pass a filter), conditions (filters as people type them)
+catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
+files/      files (generations beside the catalog, the journal), lock (the writer's)
+replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)
+upkeep/     checks (damage and repair), backup (a copy beside a writer, and back)
+transfer/   feeding (data files in), exporting (data out), contact_sheet (hits as a picture)
 ==========  ======================================================================================
 """
 

@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from oasis import store
-from oasis.collection.catalog import NAME, Catalog, translated
-from oasis.collection.checks import Finding, findings
-from oasis.collection.commits import Head
-from oasis.collection.committed import VanishedError
-from oasis.collection.files import Files
-from oasis.collection.intake import check_sequence, extract_items
-from oasis.collection.lock import LOCK_NAME, WriterLock, check_progress, read_progress
-from oasis.collection.queries import ATTEMPTS, Queries
-from oasis.collection.records import Id, Rejected, check_id
-from oasis.collection.replica import check_address, recorded_address, settle
-from oasis.collection.setup import (
+from oasis.collection.catalog.catalog import NAME, Catalog, translated
+from oasis.collection.catalog.commits import Head
+from oasis.collection.catalog.setup import (
     Setup,
     feature_widths,
     has_learned,
     label_space,
     with_labels,
 )
-from oasis.collection.where import AllowLists
-from oasis.collection.writer import Writer
+from oasis.collection.committed import VanishedError
+from oasis.collection.files.files import Files
+from oasis.collection.files.lock import LOCK_NAME, WriterLock, check_progress, read_progress
+from oasis.collection.filters.where import AllowLists
+from oasis.collection.records import Id, Rejected, check_id
+from oasis.collection.replica.replica import check_address, recorded_address, settle
+from oasis.collection.search.queries import ATTEMPTS, Queries
+from oasis.collection.upkeep.checks import Finding, findings
+from oasis.collection.writing.intake import check_sequence, extract_items
+from oasis.collection.writing.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
 from oasis.features.extractor import Extractor
 from oasis.hashers.protocol import (
@@ -276,7 +276,7 @@ class Collection(Queries):
         Notes
         -----
         A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
-        smaller one is appended to the journal (`oasis.collection.files` says what that holds).
+        smaller one is appended to the journal (see `oasis.collection.files.files`).
         """
         with self._writing() as writer:
             self._snapshot = writer.ingest(self._snapshot, X, y, ids, payload, thumbnails)

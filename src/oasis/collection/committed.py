@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Head
-from oasis.collection.files import replay
-from oasis.collection.replica import Replica, open_replica
-from oasis.collection.setup import with_seen
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import Head
+from oasis.collection.catalog.setup import with_seen
+from oasis.collection.files.files import replay
+from oasis.collection.replica.replica import Replica, open_replica
 from oasis.errors import FormatError
 from oasis.index.protocol import CodeIndex
 from oasis.model import OASIS

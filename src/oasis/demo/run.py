@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from oasis import store
 from oasis.collection import Collection, Hit
-from oasis.collection.catalog import NAME
+from oasis.collection.catalog.catalog import NAME
 from oasis.datasets.icons import icons
 from oasis.datasets.registry import load
 from oasis.demo import glyphs, terminal

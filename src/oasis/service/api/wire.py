@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from oasis.collection import Hit, Rejected, Stats, Stored
-from oasis.collection.replica import LOCAL
+from oasis.collection.replica.replica import LOCAL
 
 MAX_KEYS = 64
 """Most keys of an object that maps names to vectors by modality."""

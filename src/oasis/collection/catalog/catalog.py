@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.collection.commits import (
+from oasis.collection.catalog.commits import (
     APPLICATION_ID,
     FORMAT_VERSION,
     HEAD_COLUMNS,

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Head, Keys, NewChunk, delete_rows, without_index_file
-from oasis.collection.files import Files
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import Head, Keys, NewChunk, delete_rows, without_index_file
+from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import HammingIndex, Matches, ScoredMatches
 from oasis.index.protocol import CodeIndex
@@ -31,7 +31,7 @@ from oasis.model import OASIS
 from oasis.scale.milvus.address import Address, without_user
 
 if TYPE_CHECKING:
-    from oasis.collection.milvus import MilvusReplica
+    from oasis.collection.replica.milvus import MilvusReplica
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
@@ -140,7 +140,7 @@ _LOG = logging.getLogger("oasis.collection")
 
 
 class LocalReplica:
-    """The replica of a collection that needs no server; see `oasis.collection.replica.Replica`."""
+    """The replica of a collection that needs no server; see `Replica`."""
 
     address = LOCAL
     is_local = True
@@ -293,7 +293,7 @@ def open_replica(
 
 def _milvus(address: str, n_bits: int, owner: str) -> MilvusReplica:
     # imported for a collection in Milvus alone
-    from oasis.collection.milvus import MilvusReplica
+    from oasis.collection.replica.milvus import MilvusReplica
 
     return MilvusReplica(address, n_bits, owner)
 

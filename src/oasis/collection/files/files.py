@@ -35,9 +35,9 @@ import safetensors.numpy
 
 from oasis import store
 from oasis.arrays import Matrix, is_sparse
-from oasis.collection.commits import Head
-from oasis.collection.lock import WriterLock, check_progress
-from oasis.collection.setup import label_space, with_labels
+from oasis.collection.catalog.commits import Head
+from oasis.collection.catalog.setup import label_space, with_labels
+from oasis.collection.files.lock import WriterLock, check_progress
 from oasis.errors import CollectionError, FormatError, OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import (
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import (
     CHECKED_COLUMNS,
     ITEM_COLUMNS,
     Head,
@@ -27,7 +27,7 @@ from oasis.collection.commits import (
     row_crc,
 )
 from oasis.collection.committed import Committed
-from oasis.collection.files import Files, read_entries
+from oasis.collection.files.files import Files, read_entries
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from oasis.collection.catalog import NAME
+from oasis.collection.catalog.catalog import NAME
 from oasis.collection.collection import Collection
-from oasis.collection.intake import check_intake
+from oasis.collection.writing.intake import check_intake
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 from oasis.items import Item, Reject, RejectsFile

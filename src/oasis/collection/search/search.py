@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes, pack
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import ITEM_COLUMNS, ItemRow, Keys
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, Keys
 from oasis.collection.committed import Committed
+from oasis.collection.filters.where import AllowLists, Filter
 from oasis.collection.records import Hit, Mode
-from oasis.collection.where import AllowLists, Filter
 from oasis.errors import CollectionError, FormatError, InputError, TooLargeError
 
 MAX_HITS = 1_000_000

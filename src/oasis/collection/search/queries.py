@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import unpack
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import ITEM_COLUMNS, ItemRow, label_numbers, row_crc
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, label_numbers, row_crc
+from oasis.collection.catalog.setup import Setup, feature_widths
 from oasis.collection.committed import Committed, VanishedError, follow, load
-from oasis.collection.files import Files
-from oasis.collection.intake import check_sequence, extract_queries
+from oasis.collection.files.files import Files
+from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import (
     ClassInfo,
     Hit,
@@ -30,9 +31,8 @@ from oasis.collection.records import (
     check_id,
     utf8,
 )
-from oasis.collection.search import Question, answer
-from oasis.collection.setup import Setup, feature_widths
-from oasis.collection.where import AllowLists
+from oasis.collection.search.search import Question, answer
+from oasis.collection.writing.intake import check_sequence, extract_queries
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -111,7 +111,7 @@ class Queries:
             By the cosine of the query's real-valued projection with an item's signs, or by Hamming
             distance.
         where : mapping, optional
-            A filter; see `oasis.collection.where`.
+            A filter; see `oasis.collection.filters.where`.
         content : float from 0 to 1, optional
             Weight of the content bits in asymmetric scores: 0 asks for the kind alone, the labels
             that are predicted of the query; 1 for the thing itself alone. None: as in

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Head, Keys, NewChunk, label_numbers, without_index_file
-from oasis.collection.files import Files
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import Head, Keys, NewChunk, label_numbers, without_index_file
+from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
@@ -43,7 +43,7 @@ in the catalog alone, which decides filters anyway."""
 
 
 class MilvusReplica:
-    """The codes of a collection in Milvus; see `oasis.collection.replica.Replica`.
+    """The codes of a collection in Milvus; see `oasis.collection.replica.replica.Replica`.
 
     Parameters
     ----------

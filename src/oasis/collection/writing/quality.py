@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from oasis.arrays import Matrix, indicator
 from oasis.codes import pack
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import label_numbers
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import label_numbers
 from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from oasis.collection.catalog import Catalog, translated
-from oasis.collection.checks import rebuild_copies
-from oasis.collection.commits import (
+from oasis.collection.catalog.catalog import Catalog, translated
+from oasis.collection.catalog.commits import (
     Head,
     NewChunk,
     delete_items,
@@ -27,13 +26,14 @@ from oasis.collection.commits import (
     insert_round,
     without_index_file,
 )
+from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with_seen
 from oasis.collection.committed import Committed
-from oasis.collection.files import Entry, Files
-from oasis.collection.intake import check_intake
-from oasis.collection.quality import QualityMeter
+from oasis.collection.files.files import Entry, Files
 from oasis.collection.records import Id, utf8
-from oasis.collection.replica import Replica
-from oasis.collection.setup import Setup, feature_widths, prepared, with_seen
+from oasis.collection.replica.replica import Replica
+from oasis.collection.upkeep.checks import rebuild_copies
+from oasis.collection.writing.intake import check_intake
+from oasis.collection.writing.quality import QualityMeter
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
     Chunk,

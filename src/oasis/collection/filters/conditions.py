@@ -8,8 +8,8 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
+from oasis.collection.filters.where import LABELS
 from oasis.collection.records import ClassInfo, Stored
-from oasis.collection.where import LABELS
 from oasis.errors import InputError
 
 # a value that begins with the sign of an operator is a slip of the keyboard; JSON text can say it

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes
-from oasis.collection.intake import Intake
 from oasis.collection.records import Id, Quality
+from oasis.collection.writing.intake import Intake
 from oasis.errors import FormatError
 
 Keys = npt.NDArray[np.int64]

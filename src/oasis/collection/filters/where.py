@@ -32,8 +32,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oasis.collection.catalog import Catalog
-from oasis.collection.commits import Keys, decoded_payload
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import Keys, decoded_payload
 from oasis.collection.records import utf8
 from oasis.errors import FormatError, InputError
 

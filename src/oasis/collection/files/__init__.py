@@ -1,0 +1,1 @@
+"""Files beside the catalog: `files` has their generations and the journal, `lock` the lock."""

@@ -1,0 +1,1 @@
+"""Filters: `where` says which items pass one, `conditions` reads them from a command line."""

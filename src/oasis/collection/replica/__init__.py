@@ -1,0 +1,1 @@
+"""Where the codes are searched: `replica` in memory, `milvus` in Milvus."""
