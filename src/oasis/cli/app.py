@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
@@ -26,30 +27,24 @@ from oasis.cli.serve_command import serve
 from oasis.cli.tune_command import tune
 from oasis.errors import OasisError
 
-app = typer.Typer(
-    name="oasis",
-    help="Online multi-modal hashing: short binary codes learned from a stream.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: importing what draws it takes as long as all the rest
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("demo")(demo)
-app.command("ingest")(ingest)
-app.command("search")(search)
-app.command("info")(info)
-app.command("export")(export)
-app.command("check")(check)
-app.command("backup")(backup)
-app.command("restore")(restore)
-app.command("serve")(serve)
-app.command("reproduce")(reproduce)
-app.command("tune")(tune)
-app.command("report")(report)
-app.command("evaluate")(evaluate)
-app.command("scenarios")(scenarios)
-app.command("beyond")(beyond)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "ingest": ingest,
+    "search": search,
+    "info": info,
+    "export": export,
+    "check": check,
+    "backup": backup,
+    "restore": restore,
+    "serve": serve,
+    "reproduce": reproduce,
+    "tune": tune,
+    "report": report,
+    "evaluate": evaluate,
+    "scenarios": scenarios,
+    "beyond": beyond,
+}
+"""Every command by its name, in the order of the help."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,7 +53,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool,
@@ -70,14 +64,32 @@ def options(
     pass
 
 
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with some of the commands; typer builds all options of each."""
+    app = typer.Typer(
+        name="oasis",
+        help="Online multi-modal hashing: short binary codes learned from a stream.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: importing what draws it takes as long as all the rest
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    for name in names:
+        app.command(name)(COMMANDS[name])
+    return app
+
+
 def main() -> None:
     """Run the command line; errors that have a name become one line and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that lacks a character gets a question mark, not an error
             stream.reconfigure(errors="replace")
+    asked = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
-        app()
+        application(asked or COMMANDS)()
     except (OasisError, OSError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         sys.exit(1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from oasis.cli.app import app
+from oasis.cli.app import application
 
 _START = """\
 # The command line
@@ -26,7 +26,7 @@ errors go to standard error. Exit codes: 0; 1 for an error, in one line; 2 for w
 
 def reference() -> str:
     """Return the reference in Markdown: every command with its arguments and options."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     parts = [_START]
     for name, command in sorted(group.commands.items()):
         parts.append(f"## oasis {name}\n\n{_help(command.help or '')}\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -246,7 +246,8 @@ def _fetch(
     have been searched with the code of a chunk that failed, and belong to another one by now.
     """
     columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
-    wanted: Sequence[int] = np.unique(keys[(keys >= 0) & (keys < snapshot.head.next_key)]).tolist()
+    there = keys[(keys >= 0) & (keys < snapshot.head.next_key)]
+    wanted = sorted(set(there.tolist()))  # np.unique imports numpy.ma: half of a short search
     found: dict[int, ItemRow] = {}
     n_bytes = 0
     for values in catalog.rows(connection, columns, wanted):

@@ -17,7 +17,6 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -225,6 +224,8 @@ def _pieces(codes: Buffer, start: int, stop: int) -> list[tuple[int, Codes]]:
 
 def _by_byte_tables(part: Codes, queries: Scores, n: int) -> tuple[Scores, Slots]:
     """Return float32 sums and positions of the n best codes by lookup tables per byte."""
+    import faiss
+
     q = len(queries)
     sums = np.empty((q, n), dtype=np.float32)
     slots = np.empty((q, n), dtype=np.int64)
@@ -256,6 +257,8 @@ def _monotone(bits: npt.NDArray[np.int32]) -> Slots:
 @functools.lru_cache(maxsize=8)
 def _sign_quantizer(n_bytes: int) -> Any:
     """Return a product quantizer whose 256 centroids per byte are that byte's eight signs."""
+    import faiss
+
     quantizer = faiss.ProductQuantizer(8 * n_bytes, n_bytes, 8)
     signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
     faiss.copy_array_to_vector(np.tile(signs, (n_bytes, 1)).ravel(), quantizer.centroids)

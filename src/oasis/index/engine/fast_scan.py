@@ -17,7 +17,6 @@ import functools
 import threading
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 
 from oasis.codes import Codes
@@ -95,6 +94,8 @@ def _end(segments: tuple[Segment, ...]) -> int:
 
 def pack_index(codes: Codes) -> Any:
     """Return the faiss index of codes; it keeps its own copy of them."""
+    import faiss
+
     plain: Any = faiss.clone_index(_sign_index(8 * codes.shape[1]))
     plain.add_sa_codes(np.ascontiguousarray(codes))
     return faiss.IndexPQFastScan(plain)
@@ -103,6 +104,8 @@ def pack_index(codes: Codes) -> Any:
 @functools.lru_cache(maxsize=8)
 def _sign_index(n_bits: int) -> Any:
     """Return an empty faiss `IndexPQ` whose 16 centroids per nibble are its four signs."""
+    import faiss
+
     index = faiss.IndexPQ(n_bits, n_bits // 4, 4, faiss.METRIC_INNER_PRODUCT)
     centroids = np.tile(NIBBLES.T.astype(np.float32), (n_bits // 4, 1))
     faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)

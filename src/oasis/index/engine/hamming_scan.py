@@ -1,11 +1,11 @@
 """The nearest distinct codes by Hamming distance: the first slots by (distance, slot), exactly.
 
-Codes come as one or two contiguous arrays.
+Codes come as one or two contiguous arrays. faiss is imported by the first search, here and in
+`fast_scan` and `best_codes`, because loading it takes longer than reading a collection.
 """
 
 from __future__ import annotations
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +19,8 @@ def nearest(parts: list[Codes], queries: Codes, s: int) -> tuple[npt.NDArray[np.
 
     ``s`` must not exceed the number of codes. faiss keeps the lowest rows among ties.
     """
+    import faiss
+
     found, start = [], 0
     for part in parts:
         distances, slots = faiss.knn_hamming(queries, part, min(s, len(part)), variant="hc")
@@ -35,6 +37,8 @@ def nearest(parts: list[Codes], queries: Codes, s: int) -> tuple[npt.NDArray[np.
 
 def within(parts: list[Codes], queries: Codes, radius: int) -> tuple[Slots, Slots, Slots]:
     """Return (query, slot, distance) of every code at distance <= radius, in no order."""
+    import faiss
+
     found, start = [], 0
     for part in parts:
         result = faiss.RangeSearchResult(len(queries))
