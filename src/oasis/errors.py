@@ -25,7 +25,11 @@
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
     OasisWarning (UserWarning)
-    └── SimilarNamesWarning             two class names differ by case alone
+    ├── SimilarNamesWarning             two class names differ by case alone
+    ├── KernelWidthWarning              a kernel is far too wide or narrow for the features
+    └── CacheWarning                    something costly could not be written to the cache folder
+
+The command line prints a warning of ours as one line, ``note: ...``, on standard error.
 
 Every message says what was found, what was expected and, where there is one, the way out.
 """
@@ -148,3 +152,11 @@ class OasisWarning(UserWarning):
 
 class SimilarNamesWarning(OasisWarning):
     """Two class names differ by case alone, such as 'Cat' and 'cat'; they are two classes."""
+
+
+class KernelWidthWarning(OasisWarning):
+    """A kernel is so wide or narrow that its features hardly differ between samples."""
+
+
+class CacheWarning(OasisWarning):
+    """Something costly could not be written to the cache folder and will be made again."""

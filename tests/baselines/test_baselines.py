@@ -13,7 +13,7 @@ from baseline_makers import N_BITS, fomh, itq, itq_refit, lemon, pca_sign, rando
 from oasis.baselines import FOMH, ITQ, LEMON, PCASign, Probe, RandomProjection
 from oasis.baselines.shared.kernel import AnchorKernel
 from oasis.codes import unpack
-from oasis.errors import InputError
+from oasis.errors import InputError, KernelWidthWarning
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_fomh_does_not_depend_on_whether_classes_are_announced():
 
 
 def test_fomh_uses_the_published_widths_by_default():
-    with pytest.warns(UserWarning, match="kernel width (140|60) of modality"):
+    with pytest.warns(KernelWidthWarning, match="kernel width (140|60) of modality"):
         regressions = FOMH(8, random_state=0).partial_fit(*toy.chunk(20)).state_.regressions
     assert regressions["image"].kernel.sigma == 140 and regressions["text"].kernel.sigma == 60
     X, y = toy.chunk(20)

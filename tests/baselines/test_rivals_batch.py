@@ -13,7 +13,7 @@ from oasis.baselines.sapmh import NUSWIDE, SAPMHTraining, SAPMHWeights
 from oasis.baselines.shared.batch import KernelRows, Seen
 from oasis.baselines.shared.kernel import AnchorKernel
 from oasis.codes import pack, unpack
-from oasis.errors import InputError, NotFittedError
+from oasis.errors import InputError, KernelWidthWarning, NotFittedError
 from oasis.hashers.chunk import (
     check_chunk,
 )
@@ -306,14 +306,16 @@ def test_published_widths_and_parameters():
     X, y = toy.chunk(20)
     with pytest.raises(InputError, match="no kernel width for modality 'sound'"):
         OMHDQ(8).partial_fit({"sound": X["image"]}, y)
-    with pytest.warns(UserWarning, match="kernel width (60|80) of modality '(image|text)' is far"):
+    with pytest.warns(
+        KernelWidthWarning, match="kernel width (60|80) of modality '(image|text)' is far"
+    ):
         kernels = OMHDQ(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
     assert kernels["image"].sigma == 60 and kernels["text"].sigma == 80
     assert kernels["image"].n_features == 21
-    with pytest.warns(UserWarning, match="hardly differ between samples; pass sigma='mean'"):
+    with pytest.warns(KernelWidthWarning, match="hardly differ between samples; pass sigma='mean'"):
         kernels = SAPMH(8, random_state=0).partial_fit(X, y).state_.encoder.kernels
     assert kernels["image"].sigma == 100 and kernels["image"].n_features == 20
-    with pytest.warns(UserWarning, match="kernel width 88"):
+    with pytest.warns(KernelWidthWarning, match="kernel width 88"):
         nuswide = SAPMH(8, random_state=0, **NUSWIDE).partial_fit(X, y)
     assert nuswide.state_.encoder.kernels["text"].sigma == 88
     assert nuswide.state_.encoder.W.shape == (500, 8)
@@ -325,9 +327,9 @@ def test_a_width_is_warned_of_when_it_is_far_from_the_mean_distance_and_only_the
     root = AnchorKernel.at(X, rows, "mean", bias=True).sigma
     near = AnchorKernel.at(X, rows, 4.9 * root, bias=True, name="image").features(X)
     AnchorKernel.at(X, rows, root / 4.9, bias=True, name="image")  # warnings are errors here
-    with pytest.warns(UserWarning, match="modality 'image' .* hardly differ"):
+    with pytest.warns(KernelWidthWarning, match="modality 'image' .* hardly differ"):
         far = AnchorKernel.at(X, rows, 20 * root, bias=True, name="image").features(X)
     assert far[:, :-1].min() > 0.99 > near[:, :-1].min()
-    with pytest.warns(UserWarning, match="are nearly zero"):
+    with pytest.warns(KernelWidthWarning, match="are nearly zero"):
         tiny = AnchorKernel.at(X, rows, root / 10, bias=True, name="image").features(X)
     assert np.median(tiny[:, :-1]) < 1e-6

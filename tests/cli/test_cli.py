@@ -113,6 +113,14 @@ def test_ingest_may_say_how_many_bits_are_owned_and_says_so_again(tmp_path, oasi
         assert np.bitwise_count(codes).sum(axis=1).tolist() == [1] * 30  # one bit for each class
 
 
+def test_a_warning_is_a_note_without_a_source_line(tmp_path, oasis):
+    rows = [row(0), row(1), row(3) | {"labels": ["Sea"]}]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--json")
+    said = "note: class names that differ by case alone are different classes: 'sea' and 'Sea'\n"
+    assert (code, err) == (0, said)
+
+
 def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled, tmp_path, oasis):
     source = write_jsonl(tmp_path / "more.jsonl", [row(number) for number in range(50, 70)])
     code, out, _ = oasis("ingest", filled, source, "--json")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from oasis.cli import main
-from oasis.errors import FormatError
+from oasis.errors import FormatError, KernelWidthWarning
 from oasis.experiments.grid import reproduce
 from oasis.experiments.measure.cells import Results
 from oasis.experiments.measure.queries import (
@@ -88,7 +88,7 @@ def results(toy: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("compared") / "out"
     methods = ["oasis", "lemon", "random-projection", "fomh+sigma=100000", "probe"]
     grid = Grid([toy], ["first", "second"], methods, [16], seeds=2)
-    with pytest.warns(UserWarning, match="kernel width 100000"):
+    with pytest.warns(KernelWidthWarning, match="kernel width 100000"):
         finished = reproduce(grid.runs(), out)
     assert all(each.status == "computed" for each in finished)
     return out

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.cli import main
-from oasis.errors import DataError, FormatError, InputError, NewerVersionError
+from oasis.errors import DataError, FormatError, InputError, KernelWidthWarning, NewerVersionError
 from oasis.experiments import grid as grids
 from oasis.experiments.grid import Finished, Notice, RoundDone, reproduce
 from oasis.experiments.measure.summaries import Summary, read_summaries, read_summary
@@ -233,14 +233,17 @@ def test_two_runs_of_one_key_are_refused(toy: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_give_the_same_as_one(toy: str, tmp_path: Path) -> None:
-    runs = Grid([toy], ["third"], ["lemon", "fomh+gamma=-1"], [8], seeds=2).runs()
+    methods = ["lemon", "fomh+gamma=-1", "fomh+sigma=100000"]
+    runs = Grid([toy], ["third"], methods, [8], seeds=2).runs()
     seen: list[object] = []
-    several = reproduce(runs, tmp_path / "several", jobs=2, listener=seen.append)
-    single = reproduce(runs, tmp_path / "single")
+    with pytest.warns(KernelWidthWarning, match="kernel width 100000"):
+        several = reproduce(runs, tmp_path / "several", jobs=2, listener=seen.append)
+    with pytest.warns(KernelWidthWarning, match="kernel width 100000"):
+        single = reproduce(runs, tmp_path / "single")
     assert [each.status for each in several] == [each.status for each in single]
-    assert sum(isinstance(each, Finished) for each in seen) == 4
+    assert sum(isinstance(each, Finished) for each in seen) == 6
     assert any(isinstance(each, RoundDone) for each in seen)
-    for run in runs[::2]:
+    for run in runs[::3]:
         one, other = (
             read_result(tmp_path / kind / "raw" / f"{run.key}.npz")
             for kind in ("several", "single")

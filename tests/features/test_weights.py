@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oasis.errors import DataError, FormatError
+from oasis.errors import CacheWarning, DataError, FormatError
 from oasis.features import efficientnet
 from oasis.features.cache import cache_folder, read_cached, write_cached
 from oasis.features.weights import parse_tensors, read_weights
@@ -298,5 +298,5 @@ def test_the_graph_works_without_a_cache_but_says_so(
     monkeypatch.setattr(efficientnet, "efficientnet_weights_path", Path)
     monkeypatch.setattr(efficientnet, "read_weights", lambda path, sha256: {})
     monkeypatch.setattr(efficientnet, "build_graph", lambda w: b"graph")
-    with pytest.warns(RuntimeWarning, match="OASIS_CACHE"):
+    with pytest.warns(CacheWarning, match="OASIS_CACHE"):
         assert efficientnet.graph() == b"graph"

@@ -1,6 +1,7 @@
 """The application: which commands there are, and what becomes of an error.
 
-Exit codes: 0, 1 (a clear one-line error on standard error), 2 (usage).
+A warning of ours becomes a note. Exit codes: 0, 1 (a clear one-line error on standard error), 2
+(usage).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import typer
 import oasis
 from oasis.cli.beyond_command import beyond
 from oasis.cli.check_command import backup, check, restore
+from oasis.cli.console import warnings_as_notes
 from oasis.cli.demo_command import demo
 from oasis.cli.evaluate_command import evaluate
 from oasis.cli.export_command import export
@@ -89,7 +91,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     asked = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
-        application(asked or COMMANDS)()
+        with warnings_as_notes():
+            application(asked or COMMANDS)()
     except (OasisError, OSError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         sys.exit(1)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 
 import typer
+
+from oasis.errors import OasisWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +33,34 @@ def people() -> Console:
     from rich.console import Console
 
     return Console(highlight=False)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings of ours as ``note: ...``, without the source line that Python adds.
+
+    Each text is printed once. With ``python -W`` the filters are those of the user.
+    """
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, OasisWarning):
+                remark(f"note: {message}")
+            else:
+                others(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        if not sys.warnoptions:
+            warnings.simplefilter("default", OasisWarning)
+        yield
 
 
 def remark(text: str) -> None:

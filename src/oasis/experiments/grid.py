@@ -1,30 +1,25 @@
 """Carry out many runs: resume what is there, put aside what is damaged, use several processes.
 
 A results folder holds ``raw/<key>.npz``, ``summaries/<key>.json`` and ``queries/<key>.npz``, and on
-request ``convergence/<key>.json``. A run whose files are whole
-and were made from the same data, runbook and method is not run again; whatever stands in its place
-otherwise is moved aside with a notice, never overwritten.
+request ``convergence/<key>.json``. A run whose files are whole and were made from the same data,
+runbook and method is not run again. Any other file in its place is moved aside with a notice, and
+never overwritten.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import queue
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from oasis.datasets.dataset import (
-    Dataset,
-)
+from oasis.datasets.dataset import Dataset
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError, OasisError
 from oasis.experiments.measure import traces
 from oasis.experiments.measure.convergence import trace_run
@@ -39,7 +34,6 @@ from oasis.experiments.measure.summaries import (
     write_summary,
 )
 from oasis.experiments.run.definition import Run, load_dataset
-from oasis.experiments.run.machine import THREAD_VARIABLES
 from oasis.experiments.run.methods import method_named
 from oasis.experiments.run.results import (
     RawResult,
@@ -47,6 +41,7 @@ from oasis.experiments.run.results import (
     write_result,
 )
 from oasis.experiments.run.runner import carry_out, describe
+from oasis.experiments.run.workers import Warned, warn_again, with_warnings, worker_processes
 
 RAW = "raw"
 """Where a results folder keeps its raw results."""
@@ -292,29 +287,14 @@ def _dataset(name: str, folder: Path | None) -> Dataset:
 def _in_processes(
     runs: Sequence[Run], out: Path, data: Path | None, jobs: int, tell: Listener
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    events: multiprocessing.queues.Queue[Event] = context.Queue()
-    before = set(multiprocessing.active_children())
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with limited_threads(threads):
-        executor = ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_start_worker, initargs=(events,)
-        )
-        futures = {executor.submit(_work, run, out, data): run for run in runs}
-        try:
-            _follow(futures, events, tell)
-        except BaseException:
-            # a worker in the middle of a run would go on for minutes; files appear whole or not
-            # at all, so it can be ended anywhere
-            executor.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-            raise
-        executor.shutdown()
+    events: multiprocessing.queues.Queue[Event] = multiprocessing.get_context("spawn").Queue()
+    with worker_processes(jobs, _listen, events) as executor:
+        futures = {executor.submit(with_warnings, _work, run, out, data): run for run in runs}
+        _follow(futures, events, tell)
 
 
 def _follow(
-    futures: dict[Future[tuple[list[Notice], Finished]], Run],
+    futures: dict[Future[tuple[tuple[list[Notice], Finished], Warned]], Run],
     events: multiprocessing.queues.Queue[Event],
     tell: Listener,
 ) -> None:
@@ -324,12 +304,13 @@ def _follow(
         _drain(events, tell)
         for future in done:
             try:
-                notices, finished = future.result()
+                (notices, finished), warned = future.result()
             except BrokenProcessPool as error:
                 raise OasisError(
                     f"a process ended in the middle of {futures[future].key}, perhaps for want of "
                     "memory; run the same command again, with fewer jobs, to go on"
                 ) from error
+            warn_again(warned)
             for notice in notices:
                 tell(notice)
             tell(finished)
@@ -344,28 +325,12 @@ def _drain(events: multiprocessing.queues.Queue[Event], tell: Listener) -> None:
             return
 
 
-@contextmanager
-def limited_threads(threads: int) -> Iterator[None]:
-    """Set the environment that new processes inherit; linear algebra reads it when loaded."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 _events: multiprocessing.queues.Queue[Event] | None = None
 
 
-def _start_worker(events: multiprocessing.queues.Queue[Event]) -> None:
+def _listen(events: multiprocessing.queues.Queue[Event]) -> None:
     global _events
     _events = events
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
 def _work(run: Run, out: Path, data: Path | None) -> tuple[list[Notice], Finished]:

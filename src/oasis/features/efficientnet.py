@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.errors import FormatError, MissingExtraError
+from oasis.errors import CacheWarning, FormatError, MissingExtraError
 from oasis.features.cache import read_cached, write_cached
 from oasis.features.weights import (
     EFFICIENTNET_LITE0_SHA256,
@@ -179,7 +179,7 @@ def graph() -> bytes:
         warnings.warn(
             f"the image model could not be kept in the cache folder ({error}); every process will "
             "assemble it again until OASIS_CACHE names a folder that can be written",
-            RuntimeWarning,
+            CacheWarning,
             stacklevel=2,
         )
     return model

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from oasis.arrays import Array, Matrix, has_row, inner_products
 from oasis.baselines.shared.parameters import check_weight
-from oasis.errors import InputError
+from oasis.errors import InputError, KernelWidthWarning
 
 Width: TypeAlias = float | Literal["mean", "half-mean", "double-mean"]
 """A number, or the root mean squared distance between samples and anchors times 1, 1/2 or 2."""
@@ -146,6 +146,7 @@ def chosen_width(sigma: Width, mean: float, name: str) -> float:
             f"kernel width {width:g} of modality {name!r} is far from the root mean squared "
             f"distance {root:.3g} between samples and anchors: the kernel features {effect}; pass "
             "sigma='mean', or scale the features",
+            KernelWidthWarning,
             stacklevel=2,
         )
     return width

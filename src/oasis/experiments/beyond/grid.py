@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +25,8 @@ from oasis.experiments.beyond.inquiries import (
 )
 from oasis.experiments.beyond.material import Material, NoTextsError, load_material
 from oasis.experiments.beyond.protocols import Sizes
-from oasis.experiments.grid import limited_threads, put_aside
+from oasis.experiments.grid import put_aside
+from oasis.experiments.run.workers import warn_again, with_warnings, worker_processes
 
 
 @dataclass(frozen=True)
@@ -145,34 +143,21 @@ def _in_processes(
     jobs: int,
     tell: Listener,
 ) -> list[Done]:
-    before = set(multiprocessing.active_children())
     found: list[Done] = []
-    with limited_threads(max(1, (os.cpu_count() or 1) // jobs)):
-        executor = ProcessPoolExecutor(
-            jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-        )
-        futures = {
-            executor.submit(_ensure, each, plan.sizes, plan.content, out, data): each
-            for each in inquiries
-        }
-        try:
+    try:
+        with worker_processes(jobs) as executor:
+            futures = [
+                executor.submit(with_warnings, _ensure, each, plan.sizes, plan.content, out, data)
+                for each in inquiries
+            ]
             for future in as_completed(futures):
-                found.append(future.result())
-                tell(found[-1])
-        except BaseException as error:
-            # files appear whole or not at all, so a worker can be ended anywhere
-            executor.shutdown(wait=False, cancel_futures=True)
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise OasisError(
-                    "a process ended in the middle of an inquiry, perhaps for want of memory; run "
-                    "the same command again, with fewer jobs, to go on"
-                ) from error
-            raise
-        executor.shutdown()
+                done, warned = future.result()
+                warn_again(warned)
+                found.append(done)
+                tell(done)
+    except BrokenProcessPool as error:
+        raise OasisError(
+            "a process ended in the middle of an inquiry, perhaps for want of memory; run the same "
+            "command again, with fewer jobs, to go on"
+        ) from error
     return found
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
