@@ -21,6 +21,7 @@ from oasis.client.requests import (
 from oasis.client.transport import Transport, problem_of, raise_for
 from oasis.collection.records import (
     ClassInfo,
+    FieldInfo,
     Hit,
     Id,
     Mode,
@@ -192,6 +193,13 @@ class Client:
     def classes(self) -> list[ClassInfo]:
         """Return the classes in order of arrival, with the number of items that have each."""
         return [ClassInfo(**each) for each in self._service.ask("classes")["classes"]]
+
+    def fields(self) -> list[FieldInfo]:
+        """Return the fields of payloads with examples of their values, from a sample."""
+        return [
+            FieldInfo(**{**each, "values": tuple(each["values"])})
+            for each in self._service.ask("fields")["fields"]
+        ]
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""

@@ -32,7 +32,7 @@ records     what is answered: `Hit`, `Stored`, `Stats` ...
 committed   one committed state in memory, loaded or followed
 search/     queries (the searches and look-ups of a collection), search (projections to hits)
 writing/    writer (the order of a change), intake (checks of what comes in), quality
-filters/    where (which items pass a filter), conditions (filters as people type them)
+filters/    where (which items pass a filter), conditions (filters as people type them), fields
 catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
 files/      files (generations beside the catalog, the journal), lock (the writer's)
 replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)
@@ -45,12 +45,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oasis.collection.records import ClassInfo, Hit, Rejected, Round, Stats, Stored
+from oasis.collection.records import ClassInfo, FieldInfo, Hit, Rejected, Round, Stats, Stored
 
 if TYPE_CHECKING:
     from oasis.collection.collection import Collection as Collection
 
-__all__ = ["ClassInfo", "Collection", "Hit", "Rejected", "Round", "Stats", "Stored"]
+__all__ = ["ClassInfo", "Collection", "FieldInfo", "Hit", "Rejected", "Round", "Stats", "Stored"]
 
 
 def __getattr__(name: str) -> Any:

@@ -92,6 +92,29 @@ class ClassInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """A field of payloads, as a sample of the items has it.
+
+    Attributes
+    ----------
+    name : key of the payload's top level
+    kind : "number", "text", "boolean", "list", "object", or "mixed"
+    n : items of the sample that have it
+    values : texts of up to 100 characters or booleans, the most frequent first, at most 20
+    complete : whether the sample has no other values than these
+    min, max : of numbers, else None
+    """
+
+    name: str
+    kind: str
+    n: int
+    values: tuple[Any, ...]
+    complete: bool
+    min: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A collection in numbers.
 
@@ -107,6 +130,7 @@ class Stats:
     bytes : kind of file -> bytes on disk
     index : where the codes are searched: "local", or the address of a Milvus collection; a service
         says "milvus" instead of the address
+    n_content_bits : how many of the bits are content bits; 0 before the first chunk
     """
 
     n_items: int
@@ -120,6 +144,7 @@ class Stats:
     extractor: dict[str, Any] | None = field(hash=False)
     bytes: dict[str, int] = field(hash=False)
     index: str = "local"
+    n_content_bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,4 @@
-"""Filters: `where` says which items pass one, `conditions` reads them from a command line."""
+"""Filters: `where` says which items pass one, `conditions` reads them from a command line.
+
+`fields` tells which fields payloads have.
+"""

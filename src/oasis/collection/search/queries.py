@@ -15,13 +15,21 @@ import numpy as np
 
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, label_numbers, row_crc
+from oasis.collection.catalog.commits import (
+    ITEM_COLUMNS,
+    ItemRow,
+    decoded_payload,
+    label_numbers,
+    row_crc,
+)
 from oasis.collection.catalog.setup import Setup, feature_widths
 from oasis.collection.committed import Committed, VanishedError, follow, load
 from oasis.collection.files.files import Files
+from oasis.collection.filters.fields import SAMPLE, SAMPLE_BYTES, described
 from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import (
     ClassInfo,
+    FieldInfo,
     Hit,
     Id,
     Mode,
@@ -284,6 +292,26 @@ class Queries:
         with self._catalog.reading() as connection:
             return self._catalog.classes(connection)
 
+    def fields(self) -> list[FieldInfo]:
+        """Return the fields of payloads with examples of their values, those of most items first.
+
+        From the 1,000 oldest and the 1,000 newest items, as far as their payloads have up to 8 MiB
+        together, so that the cost does not grow with the collection.
+        """
+        with self._catalog.reading() as connection:
+            found: dict[int, str] = {}
+            for order in ("ASC", "DESC"):
+                n_bytes = 0
+                rows = connection.execute(
+                    f"SELECT key, payload FROM items ORDER BY key {order} LIMIT {SAMPLE}"  # noqa: S608
+                )
+                for key, payload in rows:
+                    n_bytes += len(payload or "")
+                    if n_bytes > SAMPLE_BYTES // 2:
+                        break
+                    found[key] = payload
+        return described(decoded_payload(found[key]) for key in sorted(found))
+
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
         with self._catalog.reading() as connection:
@@ -304,6 +332,7 @@ class Queries:
             extractor=self._recorded_extractor(),
             index=snapshot.replica.address,
             bytes=Files(self.path).sizes(),
+            n_content_bits=0 if snapshot.model is None else _content_bits(snapshot.model),
         )
 
     @property

@@ -7,29 +7,14 @@ from importlib import resources
 
 from fastapi import APIRouter, Response
 
+_FOLDER = resources.files("oasis.service") / "static"
 _KINDS = {
     "html": "text/html",
     "css": "text/css",
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-_FILES = {
-    "/": "index.html",
-    "/docs": "docs.html",
-    "/static/style.css": "style.css",
-    "/static/main.js": "main.js",
-    "/static/api.js": "api.js",
-    "/static/search.js": "search.js",
-    "/static/stream.js": "stream.js",
-    "/static/charts.js": "charts.js",
-    "/static/add.js": "add.js",
-    "/static/dom.js": "dom.js",
-    "/static/picture.js": "picture.js",
-    "/static/docs.js": "docs.js",
-    "/favicon.ico": "icon.svg",
-    "/static/icon.svg": "icon.svg",
-}
-"""Address -> file; nothing else is served, whatever a path says."""
+_PLACES = {"/": "index.html", "/docs": "docs.html", "/favicon.ico": "icon.svg"}
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -42,13 +27,23 @@ POLICY = (
 def router() -> APIRouter:
     """Return the routes of all files."""
     made = APIRouter(include_in_schema=False)
-    for path, name in _FILES.items():
+    for path, name in files().items():
         made.add_api_route(path, _server_of(name), methods=["GET", "HEAD"])
     return made
 
 
+def files() -> dict[str, str]:
+    """Return address -> file; nothing else is served, whatever a path says.
+
+    >>> files()["/"], files()["/static/main.js"]
+    ('index.html', 'main.js')
+    """
+    names = sorted(each.name for each in _FOLDER.iterdir() if each.name.rsplit(".")[-1] in _KINDS)
+    return {**_PLACES, **{f"/static/{name}": name for name in names}}
+
+
 def _server_of(name: str) -> Callable[[], Awaitable[Response]]:
-    content = (resources.files("oasis.service") / "static" / name).read_bytes()
+    content = (_FOLDER / name).read_bytes()
     kind = _KINDS[name.rsplit(".", 1)[1]]
 
     async def serve() -> Response:

@@ -225,6 +225,16 @@ async def classes(service: Served) -> Response:
     )
 
 
+@router.get("/v1/fields", dependencies=READ, responses=gives(wire.FieldsAnswer))
+async def fields(service: Served) -> Response:
+    """Return the fields of payloads with examples of their values, from a sample of the items."""
+    return wire.answer(
+        await service.read(
+            lambda: wire.encoded({"fields": [asdict(e) for e in service.collection.fields()]})
+        )
+    )
+
+
 @router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""

@@ -242,6 +242,20 @@ class ClassesAnswer(BaseModel):
     classes: list[ClassAnswer]
 
 
+class FieldAnswer(BaseModel):
+    name: str
+    kind: Literal["number", "text", "boolean", "list", "object", "mixed"]
+    n: int = Field(description="Items of the sample that have it.")
+    values: list[Any] = Field(description="Texts or booleans, the most frequent first.")
+    complete: bool = Field(description="Whether the sample has no other values.")
+    min: float | None
+    max: float | None
+
+
+class FieldsAnswer(BaseModel):
+    fields: list[FieldAnswer] = Field(description="Those of most items first.")
+
+
 class RoundAnswer(BaseModel):
     number: int
     time: float = Field(description="Seconds since 1970.")
@@ -270,6 +284,7 @@ class StatsAnswer(BaseModel):
     extractor: dict[str, Any] | None
     bytes: dict[str, int]
     index: Literal["local", "milvus"] = Field(description="Where the codes are searched.")
+    n_content_bits: int = Field(description="Bits that say what the item is beside its labels.")
     readonly: bool
 
 

@@ -1,66 +1,63 @@
-// The view that adds an item, and searches with it at once.
+// The view that adds one item, and searches with it at once; bulk.js adds many.
 
+import { about, refresh, takes, takesItems, watch } from "./about.js";
 import * as api from "./api.js";
+import * as bulk from "./bulk.js";
 import { $, el, number, replace, showError } from "./dom.js";
+import { labelsIn } from "./edit.js";
 import { pictureField } from "./picture.js";
-import { card } from "./search.js";
+import { card } from "./results.js";
+import * as search from "./search.js";
 
 const LOOK = 12;
 const DEEP = 500;
 
-let facts = null;
 let picture = null;
 
-export function start(stats, classes, acts, onadded) {
-  facts = stats;
-  const fields = Object.values(stats.extractor || {}).map((entry) => entry.field);
-  const raw = stats.extractor === null ? ["text", "image"] : fields;
+export function start() {
   picture = pictureField($("#add-picture"), { name: "add-file", label: "Picture" });
-  const fresh = stats.extractor === null && stats.n_rounds === 0;
-  $("#add-picture").hidden = !raw.includes("image");
-  const reason = stats.readonly
-    ? "This service only reads."
-    : !fresh && stats.extractor === null
-      ? "This collection was filled with ready features, so items cannot be added here: use the API."
-      : "";
-  if (reason) {
-    $("#add-status").textContent = reason;
-    for (const each of $("#add-form").elements) each.disabled = true;
-  }
   newId();
-  showKnown(classes);
+  bulk.start();
   $("#add-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const button = $("#add-form button[type=submit]");
     button.disabled = true;
     try {
-      await add(acts, onadded);
+      await add();
     } finally {
       button.disabled = false;
     }
   });
-}
-
-export function showKnown(classes) {
-  replace($("#known-labels"), classes.map((each) => el("option", { value: each.name })));
+  watch(({ stats, classes }) => {
+    $("#add-picture").hidden = !takes("image");
+    $("#add-text").closest(".field").hidden = !takes("text");
+    const reason = stats.readonly
+      ? "This service only reads."
+      : !takesItems()
+        ? "This collection was filled with ready features, so items cannot be added here: use the API."
+        : "";
+    $("#add-closed").textContent = reason;
+    $("#add-closed").hidden = !reason;
+    for (const each of $("#add-form").elements) each.disabled = Boolean(reason);
+    replace($("#known-labels"), classes.map((each) => el("option", { value: each.name })));
+  });
 }
 
 function newId() {
   $("#add-id").value = `item-${crypto.getRandomValues(new Uint32Array(2)).join("").slice(0, 12)}`;
 }
 
-async function add(acts, onadded) {
+async function add() {
   showError(null);
   const status = $("#add-status");
   const [title, text, id] = ["title", "text", "id"].map((name) => $(`#add-${name}`).value.trim());
-  const labels = $("#add-labels").value.split(",").map((each) => each.trim()).filter(Boolean);
   if (!text && !picture.file) {
     showError({ title: "Nothing to learn from", detail: "Give the item a text, a picture, or both." });
     return;
   }
   status.textContent = "Learning…";
   replace($("#add-results"));
-  const item = { id, labels: [...new Set(labels)], payload: title ? { title } : {} };
+  const item = { id, labels: labelsIn($("#add-labels").value), payload: title ? { title } : {} };
   if (text) item.text = text;
   try {
     const answer = await api.ingest({ items: [item] }, [picture.file]);
@@ -70,11 +67,11 @@ async function add(acts, onadded) {
       return;
     }
     status.textContent = `Added. The collection has ${number(answer.n_items)} items now.`;
-    await find(id, text, picture.file, acts);
+    await refresh();
+    await find(id, text, picture.file);
     $("#add-form").reset();
     picture.set(null);
     newId();
-    await onadded();
   } catch (problem) {
     status.textContent = "";
     showError(problem);
@@ -82,7 +79,7 @@ async function add(acts, onadded) {
 }
 
 // Equal codes come oldest first, so a new item may stand behind many that are as near.
-async function find(id, text, file, acts) {
+async function find(id, text, file) {
   const found = await api.search({ items: [text ? { text } : {}], k: DEEP }, [file]);
   const place = found.findIndex((hit) => hit.id === id);
   const hits = found.slice(0, LOOK);
@@ -91,8 +88,9 @@ async function find(id, text, file, acts) {
     place < 0
       ? ` A search with it does not find it among the first ${number(DEEP)}.`
       : ` A search with it finds it at place ${number(place + 1)}.`;
+  const acts = { ...search.actions, state: () => ({ view: "add" }) };
   replace(
     $("#add-results"),
-    hits.map((hit) => card(hit, facts.n_bits, acts, hit.id === id ? "just added" : "")),
+    hits.map((hit) => card(hit, about.stats.n_bits, acts, hit.id === id ? "just added" : "")),
   );
 }

@@ -22,8 +22,13 @@ function written(_, value) {
 }
 
 export const toJson = (value) => JSON.stringify(value, written);
+export const fromJson = (text) => JSON.parse(text, exact);
 
-async function send(path, options = {}) {
+const PATIENCE = 8;
+
+const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+
+async function send(path, options = {}, patience = PATIENCE) {
   const token = sessionStorage.getItem(KEY);
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   let response;
@@ -42,6 +47,12 @@ async function send(path, options = {}) {
     found = JSON.parse(text);
   } catch {
     found = { detail: text.slice(0, 300) };
+  }
+  // changes are made one after the other: a queue that is full has room again soon
+  const wait = Number(response.headers.get("Retry-After"));
+  if (response.status === 429 && wait > 0 && patience > 0) {
+    await pause(Math.min(wait, 5));
+    return send(path, options, patience - 1);
   }
   const mayAsk = response.status === 401 || (response.status === 403 && found.type?.endsWith(":scope"));
   if (mayAsk && (await askToken(found.detail))) return send(path, options);
@@ -74,7 +85,7 @@ function askToken(reason) {
 
 async function json(path, options) {
   const response = await send(path, options);
-  return JSON.parse(await response.text(), exact);
+  return fromJson(await response.text());
 }
 
 function post(path, request, pictures = []) {
@@ -90,21 +101,26 @@ function post(path, request, pictures = []) {
 
 export const stats = () => json("/v1/stats");
 export const classes = async () => (await json("/v1/classes")).classes;
+export const fields = async () => (await json("/v1/fields")).fields;
 export const rounds = async () => (await json("/v1/rounds")).rounds;
 export const search = async (request, pictures) =>
   (await post("/v1/search", request, pictures)).results[0];
 export const ingest = (request, pictures) => post("/v1/ingest", request, pictures);
+export const remove = (ids) => post("/v1/delete", { ids });
 
-const kindOf = (id) => (typeof id === "string" ? "text" : "number");
+const addressed = (id) =>
+  new URLSearchParams({ id: String(id), kind: typeof id === "string" ? "text" : "number" });
 
-// A picture as an object URL, or null where an item has none.
-export async function thumbnail(id) {
-  const query = new URLSearchParams({ id: String(id), kind: kindOf(id) });
+export const item = (id) => json(`/v1/item?${addressed(id)}`);
+
+// A picture as a blob, or null where an item has none.
+async function picture(path) {
   try {
-    const response = await send(`/v1/thumbnail?${query}`);
-    return URL.createObjectURL(await response.blob());
+    return await (await send(path)).blob();
   } catch (problem) {
     if (problem.status === 404) return null;
     throw problem;
   }
 }
+
+export const thumbnail = (id) => picture(`/v1/thumbnail?${addressed(id)}`);

@@ -1,14 +1,14 @@
 // Starting the page, and moving between its views.
 
+import { about, refresh, watch } from "./about.js";
 import * as add from "./add.js";
-import * as api from "./api.js";
+import * as address from "./address.js";
+import * as detail from "./detail.js";
 import { $, plural, showError } from "./dom.js";
 import * as search from "./search.js";
 import * as stream from "./stream.js";
 
-const VIEWS = ["search", "stream", "add"];
-
-function showFacts(stats) {
+function showFacts({ stats }) {
   $("#facts").textContent = [
     plural(stats.n_items, "item"),
     plural(stats.n_classes, "class", "classes"),
@@ -17,49 +17,56 @@ function showFacts(stats) {
   ].join(" · ");
 }
 
-function show() {
-  const wanted = location.hash.slice(1);
-  const view = VIEWS.includes(wanted) ? wanted : "search";
-  for (const each of VIEWS) {
+let view = null;
+
+function show(state) {
+  const moved = view !== state.view;
+  view = state.view;
+  for (const each of address.VIEWS) {
     $(`#view-${each}`).hidden = each !== view;
-    const link = $(`nav a[href="#${each}"]`);
+    const link = $(`nav a[data-view="${each}"]`);
     if (each === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  showError(null);
-  document.title = `${$(`#title-${view}`).textContent} – oasis`;
-  if (view === "stream") stream.show(search.actions);
-  if (view === "search") $("#query").focus({ preventScroll: true });
-}
-
-async function refresh() {
-  const [stats, classes] = await Promise.all([api.stats(), api.classes()]);
-  showFacts(stats);
-  search.showClasses(classes);
-  add.showKnown(classes);
+  if (moved) showError(null);
+  const title = view === "search" && state.q ? state.q : $(`#title-${view}`).textContent;
+  document.title = `${title} – oasis`;
+  if (view === "stream" && moved) stream.show(search.actions);
+  if (view === "search") search.show(state);
+  detail.show(state);
+  const typing = matchMedia("(hover: hover)").matches;
+  if (view === "search" && moved && typing && state.item === undefined) $("#query").focus({ preventScroll: true });
 }
 
 async function start() {
   try {
-    const stats = await api.stats();
-    const classes = await api.classes();
-    showFacts(stats);
-    search.start(stats, classes);
-    add.start(stats, classes, search.actions, refresh);
+    await refresh();
   } catch (problem) {
     showError(problem);
     return;
   }
-  window.addEventListener("hashchange", show);
+  watch(showFacts);
+  search.start();
+  detail.start();
+  add.start();
+  for (const link of document.querySelectorAll("[data-view]")) {
+    link.addEventListener("click", (event) => {
+      // the search comes back as it was left
+      const back = link.dataset.view === "search" && view !== "search" ? search.actions.state() : {};
+      address.follow(event, { ...back, view: link.dataset.view, item: undefined });
+    });
+  }
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, dialog");
     if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    location.hash = "#search";
+    if (view !== "search") address.go({ ...search.actions.state(), view: "search", item: undefined });
     $("#query").focus();
+    $("#query").select();
   });
-  show();
-  document.body.dataset.ready = "yes";
+  address.onchange(show);
+  show(address.read());
+  document.body.dataset.ready = about.stats ? "yes" : "";
 }
 
 start();

@@ -1,217 +1,317 @@
-// The view that searches, and the cards of hits.
+// The view that searches: one box, a picture, how exact, filters; and the hits.
 
+import { about, asks, isEmpty, watch } from "./about.js";
+import * as address from "./address.js";
 import * as api from "./api.js";
-import { $, el, labelChip, plural, replace, showError, svg } from "./dom.js";
+import { $, el, labelChip, plural, replace, showError } from "./dom.js";
+import * as filters from "./filters.js";
+import { keep, kept } from "./kept.js";
 import { pictureField } from "./picture.js";
+import { arrowKeys, card, runsOf, sameRun, stack, titleOf } from "./results.js";
 
-const PAGE = 24;
-const SUGGESTED = 14;
-const HINTS = {
-  text: "Words are matched through what was learned from texts.",
-  meaning: "A label, or any word: items are found whose labels mean nearly the same.",
-};
+const PAGE = 48;
+const MOST = 1000;
+const SUGGESTED = 16;
 
-let facts = null;
 let picture = null;
-let asked = null;
-let shown = [];
+let state = null;
+let file = null;
+let likeTitle = "";
+let hits = [];
+let opened = new Set();
+let beyond = null;
 let turn = 0;
 
-export function start(stats, classes) {
-  facts = stats;
-  const fields = Object.values(stats.extractor || {}).map((entry) => entry.field);
-  const hasText = fields.includes("text");
-  const hasImage = fields.includes("image");
+export const shownHits = () => hits;
+
+export const actions = {
+  state: () => state ?? address.read(),
+  like: (found) => {
+    address.go({ view: "search", like: found.id, content: state?.content, label: state?.label, where: state?.where });
+    window.scrollTo({ top: 0 });
+  },
+  label: (name, predicted = false) => {
+    const now = address.read();
+    const base = now.view === "search" && isQuestion(now) ? now : { view: "search" };
+    const where = predicted ? { ...base.where, $labels: { has: name, predicted: true } } : base.where;
+    address.go({ ...base, label: predicted ? "" : name, where, item: undefined, n: 0 });
+  },
+};
+
+export function start() {
   picture = pictureField($("#search-picture"), {
     name: "search-file",
-    label: "A picture to search with",
-    onchange: (file) => file && run(fromForm()),
+    label: "Search with a picture",
+    zone: $("#search-form"),
+    preview: $("#search-preview"),
+    onchange: async (chosen) => submit(chosen ? await keep(chosen) : ""),
   });
-  $("#search-picture").hidden = !hasImage;
-  const [text, meaning] = document.querySelectorAll("[name=how]");
-  text.disabled = !hasText;
-  (hasText ? text : meaning).checked = true;
-  for (const each of [text, meaning]) each.addEventListener("change", hint);
-  hint();
-  showClasses(classes);
-  $("#search-status").textContent = classes.length
-    ? "Or begin with one of the most frequent labels:"
-    : "Nothing has been learned yet: add an item with a label first.";
   $("#search-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    run(fromForm());
+    submit();
   });
-  $("#label-filter").addEventListener("change", () => asked && run({ ...asked, label: label() }));
-  $("#show-more").addEventListener("click", more);
+  const slider = $("#content");
+  slider.addEventListener("input", showSlider);
+  slider.addEventListener("change", () => {
+    slider.dataset.set = "yes";
+    showSlider();
+    resubmit({ content: Number(slider.value) });
+  });
+  $("#content-reset").addEventListener("click", () => {
+    setSlider(null);
+    resubmit({ content: null });
+    slider.focus();
+  });
+  $("#show-more").addEventListener("click", () => load(PAGE));
+  filters.start((changed) => resubmit(changed));
+  arrowKeys($("#results"));
+  watch(describeCollection);
 }
 
-export function showClasses(classes) {
-  const chosen = label();
-  const names = classes.map((each) => each.name).sort((a, b) => a.localeCompare(b));
-  replace(
-    $("#label-filter"),
-    el("option", { value: "" }, "any"),
-    names.map((name) => el("option", { value: name }, name)),
-  );
-  $("#label-filter").value = names.includes(chosen) ? chosen : "";
-  const frequent = [...classes].sort((a, b) => b.n - a.n).slice(0, SUGGESTED);
+function describeCollection({ stats, classes }) {
+  $("#search-picture").hidden = !asks("image");
+  $("#exactness").hidden = !stats.n_content_bits;
+  $("#query").placeholder = asks("text") || isEmpty() ? "Search for anything" : "A label, or a word near to one";
+  const frequent = classes.filter((each) => each.n).sort((a, b) => b.n - a.n).slice(0, SUGGESTED);
   replace(
     $("#suggestions"),
-    frequent.map((each) => labelChip(each.name, () => searchLabel(each.name), `${each.n}`)),
+    frequent.map((each) => labelChip(each.name, () => address.go({ view: "search", label: each.name }), `${each.n}`)),
+  );
+  if (!state || !isQuestion(state)) welcome();
+}
+
+function welcome() {
+  replace($("#results"));
+  $("#show-more").hidden = true;
+  $("#weak").hidden = true;
+  const some = $("#suggestions").childElementCount > 0;
+  $("#suggestions").hidden = !some;
+  if (!isEmpty()) {
+    $("#search-status").textContent = some ? "Or look through the most frequent labels:" : "";
+    return;
+  }
+  const add = { view: "add" };
+  replace(
+    $("#search-status"),
+    "This collection is empty. ",
+    el("a", { href: address.write(add), onclick: (event) => address.follow(event, add) }, "Add the first items"),
+    ", and search for them here.",
   );
 }
 
-function hint() {
-  $("#how-hint").textContent = HINTS[how()];
+// -- the form and the address -----------------------------------------------------------------
+
+const isQuestion = (question) => Boolean(question.q || question.picture || question.label || question.like !== undefined);
+
+function showSlider() {
+  const slider = $("#content");
+  const isSet = slider.dataset.set === "yes";
+  const value = Number(slider.value);
+  const words = value === 0 ? "the kind alone" : value === 1 ? "exactly this alone" : `${Math.round(100 * value)} % exactly this`;
+  slider.setAttribute("aria-valuetext", isSet ? words : "balanced");
+  $("#content-value").textContent = isSet ? words : "balanced";
+  $("#content-reset").hidden = !isSet;
 }
 
-const how = () => document.querySelector("[name=how]:checked").value;
-const label = () => $("#label-filter").value;
+function setSlider(value) {
+  const slider = $("#content");
+  slider.value = value ?? 0.5;
+  slider.dataset.set = value === null ? "" : "yes";
+  showSlider();
+}
 
 function fromForm() {
-  return { words: $("#query").value.trim(), how: how(), file: picture.file, label: label() };
+  const slider = $("#content");
+  const isSet = slider.dataset.set === "yes" && about.stats.n_content_bits;
+  return {
+    view: "search",
+    q: $("#query").value.trim(),
+    content: isSet ? Number(slider.value) : null,
+    picture: state?.picture || "",
+    ...filters.chosen(),
+  };
 }
 
-function searchLabel(name) {
-  $("#query").value = name;
-  document.querySelector("[name=how][value=meaning]").checked = true;
-  hint();
-  picture.set(null, false);
-  run(fromForm());
-}
-
-function request(question, offset) {
-  const found = { k: PAGE, offset };
-  if (question.label) found.where = { $labels: { has: question.label } };
-  if (question.like !== undefined) return [{ ...found, like: question.like }, []];
-  if (question.how === "meaning" && question.words && !question.file) {
-    return [{ ...found, words: [question.words] }, []];
+function submit(key) {
+  const question = fromForm();
+  if (key !== undefined) question.picture = key;
+  if (!isQuestion(question)) {
+    $("#query").focus();
+    if (!isEmpty()) {
+      address.go({ view: "search" });
+      $("#search-status").textContent = "Type some words, choose a picture, or take a label:";
+    }
+    return;
   }
-  const item = question.words ? { text: question.words } : {};
-  return [{ ...found, items: [item] }, [question.file]];
+  address.go(question);
+}
+
+// The same question with another filter or weight; before there is one, nothing is asked yet.
+function resubmit(changed) {
+  const now = address.read();
+  const next = { ...now, ...changed, item: undefined, n: 0 };
+  if (isQuestion(next)) address.go(next);
+  else if (isQuestion(now)) address.go({ view: "search" });
+}
+
+// -- asking -----------------------------------------------------------------------------------
+
+function request(question, offset, k) {
+  const where = { ...question.where };
+  if (question.label) where.$labels = { has: question.label };
+  const asked = { k, offset };
+  if (Object.keys(where).length) asked.where = where;
+  const weight = about.stats.n_content_bits && question.content !== null ? { content: question.content } : {};
+  if (question.like !== undefined) return [{ ...asked, ...weight, like: question.like }, []];
+  if (!question.q && !question.picture) return [{ ...asked, words: [question.label] }, []];
+  if (!asks("text") && !file) return [{ ...asked, words: [question.q] }, []];
+  return [{ ...asked, ...weight, items: [question.q ? { text: question.q } : {}] }, [file]];
 }
 
 function describe(question) {
   const filter = question.label ? ` with the label “${question.label}”` : "";
-  if (question.like !== undefined) return `more like “${question.title}”${filter}`;
-  const parts = [
-    question.words && `“${question.words}”`,
-    question.file && "your picture",
-  ].filter(Boolean);
-  return parts.join(" and ") + filter;
+  const others = Object.keys(question.where || {}).length ? ", filtered" : "";
+  if (question.like !== undefined) return `more like “${likeTitle}”${filter}${others}`;
+  const parts = [question.q && `“${question.q}”`, question.picture && "your picture"].filter(Boolean);
+  if (!parts.length) return `the label “${question.label}”, most typical first${others}`;
+  return parts.join(" and ") + filter + others;
 }
 
-async function run(question) {
+const asking = (question) => address.write({ ...question, item: undefined, n: 0 });
+
+// Show what the address asks for; what is shown already is left alone.
+export async function show(next) {
+  const same = state && asking(state) === asking(next) && hits.length;
+  state = next;
+  $("#query").value = next.q;
+  setSlider(next.content);
+  filters.set(next);
+  if (same) return;
   showError(null);
-  if (question.like === undefined && !question.words && !question.file) {
-    $("#search-status").textContent = "Type some words or choose a picture first.";
-    $("#query").focus();
+  if (!isQuestion(next)) {
+    turn += 1;
+    hits = [];
+    file = null;
+    picture.set(null, false);
+    $("#results").removeAttribute("aria-busy");
+    welcome();
     return;
   }
-  asked = question;
-  shown = [];
-  await load();
+  file = next.picture ? await kept(next.picture) : null;
+  if (state !== next) return;
+  picture.set(file, false);
+  if (next.picture && !file) {
+    replace($("#results"));
+    showError({
+      title: "The picture of this search is not here",
+      detail: "A link does not carry it: pictures stay in the browser that searched. Choose it again.",
+    });
+    return;
+  }
+  hits = [];
+  opened = new Set();
+  if (next.like !== undefined) likeTitle = await titleOfStored(next.like);
+  if (state === next) await load(next.n || PAGE);
 }
 
-async function load() {
+async function titleOfStored(id) {
+  try {
+    return titleOf(await api.item(id));
+  } catch {
+    return String(id); // the search itself tells what is wrong
+  }
+}
+
+async function load(k) {
   const mine = ++turn;
-  const before = shown.length;
+  const question = state;
+  const before = hits.length;
+  const wanted = Math.min(k, MOST);
   $("#results").setAttribute("aria-busy", "true");
   $("#search-status").textContent = "Searching…";
   try {
     const began = performance.now();
-    const hits = await api.search(...request(asked, before));
-    if (mine !== turn) return;
+    const found = await api.search(...request(question, before, wanted));
     const spent = Math.max(1, Math.round(performance.now() - began));
-    shown = shown.concat(hits);
-    const cards = hits.map((hit) => card(hit, facts.n_bits, actions));
-    if (before) $("#results").append(...cards);
-    else replace($("#results"), cards);
-    $("#suggestions").hidden = true;
-    $("#show-more").hidden = hits.length < PAGE;
-    const flat = shown.length && shown.every((hit) => hit.score === 0);
-    $("#search-status").textContent = shown.length
-      ? `The ${plural(shown.length, "best hit", "best hits")} for ${describe(asked)}, in ${spent} ms` +
-        (flat ? ". All scores are 0: nothing like this has been learned yet." : "")
-      : `Nothing found for ${describe(asked)}`;
-    if (before) cards[0]?.querySelector("button")?.focus();
+    if (mine !== turn) return;
+    hits = hits.concat(found);
+    beyond = found.length < wanted ? { n: 0, more: false } : await countBeyond(question);
+    if (mine !== turn) return;
+    draw(found.length === wanted);
+    if (before) address.note({ ...address.read(), n: Math.min(MOST, hits.length) });
+    $("#search-status").textContent = hits.length
+      ? `The ${plural(hits.length, "best hit", "best hits")} for ${describe(question)}, in ${spent} ms`
+      : `Nothing found for ${describe(question)}`;
+    if (before) focusHit(before);
   } catch (problem) {
     if (mine !== turn) return;
     $("#search-status").textContent = "";
     if (!before) replace($("#results"));
     $("#show-more").hidden = true;
+    $("#weak").hidden = true;
     showError(problem);
   } finally {
     if (mine === turn) $("#results").removeAttribute("aria-busy");
   }
 }
 
-const more = () => load();
-
-export const actions = {
-  like(hit) {
-    location.hash = "#search";
-    $("#query").value = "";
-    picture.set(null, false);
-    run({ like: hit.id, title: titleOf(hit), label: label() });
-    $("#title-search").scrollIntoView({ block: "start" });
-  },
-  label(name) {
-    location.hash = "#search";
-    $("#label-filter").value = name;
-    if (asked) run({ ...asked, label: name });
-    else searchLabel(name);
-  },
-};
-
-export function titleOf(hit) {
-  const { title, name } = hit.payload;
-  return String(typeof title === "string" && title ? title : typeof name === "string" && name ? name : hit.id);
+// How many hits that were not loaded are tied with the last one that was.
+async function countBeyond(question) {
+  if (runsOf(hits).at(-1).length < 2) return { n: 0, more: false };
+  const [asked, pictures] = request(question, hits.length, MOST);
+  const others = await api.search({ ...asked, fields: ["score", "distance"] }, pictures);
+  const n = sameRun(hits.at(-1), others);
+  return n < 0 ? { n: others.length, more: others.length === MOST } : { n, more: false };
 }
 
-export function card(hit, nBits, acts, mark = "") {
-  const title = titleOf(hit);
-  const frame = el("div", { class: "frame" });
-  api
-    .thumbnail(hit.id)
-    .then((url) => {
-      if (url) {
-        const image = el("img", { src: url, alt: "" });
-        image.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
-        replace(frame, image);
-      } else {
-        replace(frame, el("span", { class: "letters", "aria-hidden": "true" }, [...title].slice(0, 2).join("")));
-      }
-    })
-    .catch(() => replace(frame, el("span", { class: "letters", "aria-hidden": "true" }, "?")));
-  const near = 1 - hit.distance / nBits;
-  return el(
-    "li",
-    { class: `card ${mark && "marked"}` },
-    frame,
-    el(
-      "div",
-      { class: "body" },
-      mark ? el("p", { class: "mark" }, mark) : null,
-      el("h3", { title: String(hit.id) }, title),
-      svg(
-        "svg",
-        { class: "nearness", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
-        svg("rect", { width: 100, height: 4, class: "track" }),
-        svg("rect", { width: (100 * near).toFixed(1), height: 4, class: "value" }),
-      ),
-      el(
-        "p",
-        { class: "numbers" },
-        el("span", { title: "Hamming distance: bits that differ" }, `${hit.distance} of ${nBits} bits`),
-        el("span", { title: "Score: the cosine of query and code" }, hit.score.toFixed(2)),
-      ),
-      el("div", { class: "chips small" }, hit.labels.map((name) => labelChip(name, () => acts.label(name)))),
-      el(
-        "button",
-        { type: "button", class: "like", "aria-label": `More like ${title}`, onclick: () => acts.like(hit) },
-        "More like this",
-      ),
-    ),
-  );
+// The card that shows the hit of that rank, or the one that it is stacked in.
+export function focusHit(rank) {
+  const cards = [...$("#results").querySelectorAll(".card")].filter((each) => Number(each.dataset.at) <= rank);
+  cards.at(-1)?.querySelector(".open").focus();
+}
+
+function draw(mayHaveMore) {
+  const nBits = about.stats.n_bits;
+  const runs = runsOf(hits);
+  const firstWeak = hits.findIndex((hit) => hit.weak);
+  const allFlat = hits.length > 0 && hits.every((hit) => hit.score === 0);
+  const nothing = allFlat || firstWeak === 0;
+  $("#weak").hidden = !nothing;
+  const cards = [];
+  let rank = 0;
+  const put = (element, n) => {
+    element.dataset.at = rank;
+    rank += n;
+    cards.push(element);
+  };
+  for (const run of runs) {
+    const [first] = run;
+    if (firstWeak > 0 && first === hits[firstWeak]) {
+      cards.push(el("li", { class: "notice" }, "Nothing more like this here. What is nearest all the same:"));
+    }
+    const extra = run === runs.at(-1) ? beyond : { n: 0, more: false };
+    if (run.length === 1 || opened.has(first.id)) {
+      for (const hit of run) put(card(hit, nBits, actions), 1);
+      continue;
+    }
+    put(stack(run, run.length + extra.n, extra.more, () => openRun(first, extra)), run.length);
+  }
+  replace($("#results"), cards);
+  $("#suggestions").hidden = hits.length > 0;
+  $("#show-more").hidden = !mayHaveMore || hits.length >= MOST;
+}
+
+async function openRun(first, extra) {
+  opened.add(first.id);
+  if (extra.n) await load(Math.min(extra.n, PAGE));
+  else draw(!$("#show-more").hidden);
+  focusHit(hits.indexOf(first));
+}
+
+// An item was deleted or changed: its card goes, or is drawn anew.
+export function changed(id, fresh) {
+  hits = fresh
+    ? hits.map((hit) => (hit.id === id ? { ...hit, ...fresh } : hit))
+    : hits.filter((hit) => hit.id !== id);
+  if (state && isQuestion(state)) draw(!$("#show-more").hidden);
 }

@@ -1,0 +1,29 @@
+// What the collection is: asked at the start, and again after every change, by whoever shows it.
+
+import * as api from "./api.js";
+
+export const about = { stats: null, classes: [], fields: [] };
+
+const watchers = [];
+
+// Call now, where it is known already, and after every change.
+export function watch(call) {
+  watchers.push(call);
+  if (about.stats) call(about);
+}
+
+export async function refresh() {
+  const [stats, classes, fields] = await Promise.all([api.stats(), api.classes(), api.fields()]);
+  Object.assign(about, { stats, classes, fields });
+  for (const call of watchers) call(about);
+}
+
+const fieldsOf = (stats) => Object.values(stats.extractor || {}).map((entry) => entry.field);
+
+// An empty collection takes texts and pictures: which of them it has is settled by the first chunk.
+const isFresh = (stats) => stats.extractor === null && stats.n_rounds === 0;
+
+export const takes = (field) => isFresh(about.stats) || fieldsOf(about.stats).includes(field);
+export const asks = (field) => fieldsOf(about.stats).includes(field);
+export const takesItems = () => takes("text") || takes("image");
+export const isEmpty = () => about.stats.n_items === 0;

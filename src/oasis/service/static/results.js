@@ -1,0 +1,148 @@
+// Hits as cards. Hits that a search cannot tell apart are one card that opens.
+
+import * as address from "./address.js";
+import { el, labelChip, number, svg } from "./dom.js";
+import { pictureOf } from "./pictures.js";
+
+const TOGETHER = 3;
+const LABELS = 4;
+const TITLES = ["title", "name", "caption", "headline"];
+const TEXTS = ["text", "caption", "description", "summary", "body"];
+
+const textual = (value) => typeof value === "string" && value.trim() !== "";
+
+export function titleOf(found) {
+  const name = TITLES.find((each) => textual(found.payload?.[each]));
+  return name ? found.payload[name] : String(found.id);
+}
+
+// What the item says beside its title: the text that is kept, or a field that is called like one.
+export function textOf(found) {
+  if (textual(found.text)) return found.text;
+  const title = titleOf(found);
+  const name = TEXTS.find((each) => textual(found.payload?.[each]) && found.payload[each] !== title);
+  return name ? found.payload[name] : "";
+}
+
+const alike = (a, b) => a.score === b.score && a.distance === b.distance;
+
+// Hits in order, in runs of equal scores; a run of few is left as it is.
+export function runsOf(hits) {
+  const runs = [];
+  for (const hit of hits) {
+    const last = runs.at(-1);
+    if (last && alike(last[0], hit)) last.push(hit);
+    else runs.push([hit]);
+  }
+  return runs.flatMap((run) => (run.length < TOGETHER ? run.map((hit) => [hit]) : [run]));
+}
+
+export const sameRun = (hit, others) => others.findIndex((each) => !alike(each, hit));
+
+export const runName = (n, more) => `${number(n)}${more ? "+" : ""} alike`;
+
+function nearness(hit, nBits) {
+  const near = Math.max(0, Math.min(1, 1 - hit.distance / nBits));
+  return [
+    svg(
+      "svg",
+      { class: "nearness", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("rect", { width: 100, height: 4, class: "track" }),
+      svg("rect", { width: (100 * near).toFixed(1), height: 4, class: "value" }),
+    ),
+    el(
+      "p",
+      { class: "numbers" },
+      el("span", { title: `Hamming distance: ${hit.distance} of ${nBits} bits differ` }, `${hit.distance} of ${nBits} bits`),
+      el("span", { title: "Score, from -1 to 1" }, hit.score.toFixed(2)),
+    ),
+  ];
+}
+
+export function labelChips(found, acts, most = Infinity) {
+  const given = found.labels.map((name) => labelChip(name, () => acts.label(name)));
+  const predicted = (found.predicted || []).map((each) => {
+    const chip = labelChip(each, () => acts.label(each, true));
+    chip.classList.add("predicted");
+    chip.title = "Predicted: nobody has given it this label";
+    return chip;
+  });
+  const all = [...given, ...predicted];
+  const left = all.length - most;
+  return left > 0 ? [...all.slice(0, most), el("span", { class: "rest" }, `+${left}`)] : all;
+}
+
+// acts: { state, open, like, label }
+export function card(hit, nBits, acts, mark = "") {
+  const title = titleOf(hit);
+  const text = textOf(hit);
+  const target = { ...acts.state(), item: hit.id };
+  return el(
+    "li",
+    { class: `card ${mark && "marked"} ${hit.weak ? "weak" : ""}` },
+    pictureOf(hit.id, title),
+    el(
+      "div",
+      { class: "body" },
+      mark ? el("p", { class: "mark" }, mark) : null,
+      el(
+        "h3",
+        { title: String(hit.id) },
+        el("a", { class: "open", href: address.write(target), onclick: (event) => address.follow(event, target) }, title),
+      ),
+      text ? el("p", { class: "snippet" }, text) : null,
+      el("div", { class: "chips small" }, labelChips(hit, acts, LABELS)),
+      el("div", { class: "foot" }, nearness(hit, nBits)),
+      el(
+        "button",
+        { type: "button", class: "like", "aria-label": `More like ${title}`, onclick: () => acts.like(hit) },
+        "More like this",
+      ),
+    ),
+  );
+}
+
+// One card for a run of hits; `open` replaces it by all of them.
+export function stack(run, n, more, open) {
+  const [first] = run;
+  const title = titleOf(first);
+  return el(
+    "li",
+    { class: `card stack ${first.weak ? "weak" : ""}` },
+    el("div", { class: "minis", "aria-hidden": "true" }, run.slice(0, 4).map((hit) => pictureOf(hit.id, titleOf(hit), { kind: "mini" }))),
+    el(
+      "div",
+      { class: "body" },
+      el("h3", {}, el("button", { type: "button", class: "open", "aria-expanded": "false", onclick: open }, runName(n, more))),
+      el("p", { class: "snippet" }, `${run.slice(0, 3).map(titleOf).join(", ")} …`),
+      el("div", { class: "foot" }, el("p", { class: "numbers" }, el("span", { title: "Their codes are equally near: nothing tells them apart" }, "tied"), el("span", { title: "Score, from -1 to 1" }, first.score.toFixed(2)))),
+      el("span", { class: "like", "aria-hidden": "true" }, "Show them"),
+    ),
+  );
+}
+
+// Arrow keys move between cards, as they lie on the screen.
+export function arrowKeys(list) {
+  list.addEventListener("keydown", (event) => {
+    const here = event.target.closest(".card");
+    if (!here || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const cards = [...list.querySelectorAll(".card")];
+    const next = nextTo(here, cards, event.key);
+    if (!next) return;
+    event.preventDefault();
+    next.querySelector(".open").focus();
+    next.scrollIntoView({ block: "nearest" });
+  });
+}
+
+function nextTo(here, cards, key) {
+  const at = cards.indexOf(here);
+  if (key === "ArrowRight") return cards[at + 1];
+  if (key === "ArrowLeft") return cards[at - 1];
+  const down = { ArrowDown: 1, ArrowUp: -1 }[key];
+  if (!down) return undefined;
+  const beyond = cards.filter((each) => (each.offsetTop - here.offsetTop) * down > 0);
+  const cost = (each) =>
+    1e4 * Math.abs(each.offsetTop - here.offsetTop) + Math.abs(each.offsetLeft - here.offsetLeft);
+  return beyond.sort((a, b) => cost(a) - cost(b))[0];
+}
