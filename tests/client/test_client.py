@@ -124,6 +124,7 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.get(4)).id == 4
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
+    assert same(pair, lambda c: c.fields())
     assert same(pair, lambda c: c.known(["item/1", 4, "4", "none"])) == {"item/1", 4}
     assert same(pair, lambda c: ["item/1" in c, 4 in c, "4" in c, None in c])[:2] == [True, True]
     assert same(pair, lambda c: c.check()) == []

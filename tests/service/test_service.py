@@ -138,9 +138,16 @@ def test_classes_rounds_stats_and_health(server):
     first, second, *_ = server.json("GET", "/v1/rounds")[1]["rounds"]
     assert first["new_classes"] == ["sky", "sea", "cat"] and first["precision"] is None
     assert second["precision"] > second["chance"]
-    assert server.json("GET", "/v1/stats")[1]["n_bits"] == 32
+    stats = server.json("GET", "/v1/stats")[1]
+    assert stats["n_bits"] == 32 and stats["n_content_bits"] == 0
     assert server.json("GET", "/health/live") == (200, {"status": "live"})
     assert server.json("GET", "/health/ready") == (200, {"status": "ready"})
+
+
+def test_fields_are_listed_with_examples(server):
+    found = {each["name"]: each for each in server.json("GET", "/v1/fields")[1]["fields"]}
+    assert found["year"]["kind"] == "number" and found["year"]["min"] == 2000
+    assert found["title"]["kind"] == "text" and len(found["title"]["values"]) == 20
 
 
 def test_the_api_describes_itself(server):

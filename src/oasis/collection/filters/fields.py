@@ -1,4 +1,4 @@
-"""Which fields payloads have, with examples of their values; from a sample, so the cost is bounded."""
+"""Which fields payloads have, with examples of their values; from a sample of bounded size."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from oasis.collection.catalog.commits import (
 from oasis.collection.catalog.setup import Setup, feature_widths
 from oasis.collection.committed import Committed, VanishedError, follow, load
 from oasis.collection.files.files import Files
-from oasis.collection.filters.fields import SAMPLE, SAMPLE_BYTES, described
+from oasis.collection.filters import fields
 from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import (
     ClassInfo,
@@ -303,14 +303,14 @@ class Queries:
             for order in ("ASC", "DESC"):
                 n_bytes = 0
                 rows = connection.execute(
-                    f"SELECT key, payload FROM items ORDER BY key {order} LIMIT {SAMPLE}"  # noqa: S608
+                    f"SELECT key, payload FROM items ORDER BY key {order} LIMIT {fields.SAMPLE}"  # noqa: S608
                 )
                 for key, payload in rows:
                     n_bytes += len(payload or "")
-                    if n_bytes > SAMPLE_BYTES // 2:
+                    if n_bytes > fields.SAMPLE_BYTES // 2:
                         break
                     found[key] = payload
-        return described(decoded_payload(found[key]) for key in sorted(found))
+        return fields.described(decoded_payload(found[key]) for key in sorted(found))
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""

@@ -24,20 +24,19 @@ export function textOf(found) {
   return name ? found.payload[name] : "";
 }
 
-const alike = (a, b) => a.score === b.score && a.distance === b.distance;
-
 // Hits in order, in runs of equal scores; a run of few is left as it is.
 export function runsOf(hits) {
   const runs = [];
   for (const hit of hits) {
     const last = runs.at(-1);
-    if (last && alike(last[0], hit)) last.push(hit);
+    if (last && last[0].score === hit.score) last.push(hit);
     else runs.push([hit]);
   }
   return runs.flatMap((run) => (run.length < TOGETHER ? run.map((hit) => [hit]) : [run]));
 }
 
-export const sameRun = (hit, others) => others.findIndex((each) => !alike(each, hit));
+// How many of the hits that follow one have its score: -1 for all of them.
+export const sameRun = (hit, others) => others.findIndex((each) => each.score !== hit.score);
 
 export const runName = (n, more) => `${number(n)}${more ? "+" : ""} alike`;
 

@@ -257,9 +257,9 @@ async function load(k) {
 
 // How many hits that were not loaded are tied with the last one that was.
 async function countBeyond(question) {
-  if (runsOf(hits).at(-1).length < 2) return { n: 0, more: false };
+  if (hits.at(-2)?.score !== hits.at(-1).score) return { n: 0, more: false };
   const [asked, pictures] = request(question, hits.length, MOST);
-  const others = await api.search({ ...asked, fields: ["score", "distance"] }, pictures);
+  const others = await api.search({ ...asked, fields: ["score"] }, pictures);
   const n = sameRun(hits.at(-1), others);
   return n < 0 ? { n: others.length, more: others.length === MOST } : { n, more: false };
 }
