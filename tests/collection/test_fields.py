@@ -18,7 +18,7 @@ def test_kinds_values_and_ranges():
         for n in range(10)
     ] + [{"kind": "a", "mix": 1, "at": {}, "none": None}, {"mix": "1"}]
     found = by_name(fields.described(payloads))
-    assert list(found)[0] == "kind" and found["kind"].n == 11
+    assert next(iter(found)) == "kind" and found["kind"].n == 11
     assert found["kind"].values == ("a", "b") and found["kind"].complete
     assert (found["year"].kind, found["year"].min, found["year"].max) == ("number", 2000, 2009)
     assert found["ok"].kind == "boolean" and set(found["ok"].values) == {True, False}
