@@ -29,7 +29,7 @@ from oasis.experiments.run.scaling import ColumnScale, ScaledHasher
 from oasis.experiments.scenarios.transformations import scenario_named
 from oasis.experiments.scenarios.trials import applies, carry_out
 
-toy = experiment_data.toy
+toy, no_figures = experiment_data.toy, experiment_data.no_figures
 
 # written on nothing of the package's; the second has no project, the third keeps everything
 MODULE = """
@@ -120,6 +120,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
     theirs: str, toy: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from oasis.experiments.report.report import headline, write_report
 from oasis.experiments.report.table import Table
 from oasis.experiments.run.definition import Grid
 
-toy = experiment_data.toy
+toy, no_figures = experiment_data.toy, experiment_data.no_figures
 
 
 def _scores(values: np.ndarray, first: int = 0) -> QueryScores:
@@ -127,6 +127,7 @@ def test_reproduce_prints_the_reason_of_a_mark(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_report_has_paired_differences_latex_and_the_first_table(
     results: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ def test_report_has_paired_differences_latex_and_the_first_table(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_summaries_of_an_older_version_are_reported(results: Path, tmp_path: Path) -> None:
     for path in (results / "summaries").rglob("*.json"):
         values = json.loads(path.read_text("utf-8"))

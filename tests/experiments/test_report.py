@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
+import experiment_data
 import pytest
 
 from oasis.errors import FormatError, InputError, MissingExtraError
@@ -37,6 +38,7 @@ from oasis.experiments.run.definition import Run
 from oasis.experiments.run.methods import METHODS
 from oasis.streams import runbook
 
+no_figures = experiment_data.no_figures
 GOLDEN = Path(__file__).parent / "golden"
 
 _PAPERS_DATA = {
@@ -393,6 +395,7 @@ def test_report_writes_nothing_into_the_results(results: Path, report: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_benchmarks_are_told_beside_the_results(tmp_path: Path) -> None:
     results = tmp_path / "in"
     write_summary(results / "0.json", _summary("mirflickr", "first", "fomh", 16, 0))

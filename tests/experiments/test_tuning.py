@@ -34,7 +34,7 @@ from oasis.experiments.tuning import (
 from oasis.metrics import mean_average_precision
 from oasis.streams import rounds
 
-toy = experiment_data.toy
+toy, no_figures = experiment_data.toy, experiment_data.no_figures
 
 
 @pytest.mark.parametrize("method", sorted(GRIDS))
@@ -112,6 +112,7 @@ def test_a_trial_that_fails_is_recorded_and_not_chosen(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_tuned_runs_stand_beside_published_ones_in_one_row_of_the_report(
     toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
