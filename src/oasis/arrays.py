@@ -1,4 +1,4 @@
-"""What every room shares about arrays: aliases, unit rows, label indicators, a generator's state.
+"""What every room shares about arrays: aliases, unit rows, label indicators, random generators.
 
 SciPy is imported where a sparse matrix is made, so that a search of dense features does not load
 it: `is_sparse` tells a CSR matrix from an array without it.
@@ -136,6 +136,16 @@ def indicator(sets: Sequence[Iterable[int]], n_classes: int) -> sp.csr_array:
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.array([number for row in rows for number in row], dtype=np.int64)
     return sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(len(rows), n_classes))
+
+
+def random_signs(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """Return +1 and -1 with equal chances, one draw for each, row by row.
+
+    >>> random_signs(np.random.default_rng(0), (2, 3))
+    array([[ 1., -1., -1.],
+           [-1.,  1.,  1.]])
+    """
+    return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
 
 
 def generator_at(state: GeneratorState) -> np.random.Generator:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas, cho_factor, cho_solve
 
-from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, random_signs, state_of
 from oasis.baselines.shared.classes import (
     check_announced,
     grown,
@@ -26,7 +26,7 @@ from oasis.baselines.shared.parameters import (
     check_weight,
     first_state,
 )
-from oasis.baselines.shared.signs import random_signs, residuals, signs
+from oasis.baselines.shared.signs import residuals, signs
 from oasis.baselines.shared.solvers import ridge_factor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.hashers.chunk import (
@@ -281,7 +281,7 @@ class FOMH(Learner[FOMHState]):
     def _step(
         self, old: FOMHVariables, L: sp.csr_array, rounds: list[_RegressionRound]
     ) -> FOMHVariables:
-        """Return B, D, Z and the multipliers after one iteration; SPEC 6, with samples as rows."""
+        """Return B, D, Z and the multipliers after one iteration; see docs/formulas.md."""
         alpha, beta, rho, r = self.alpha, self.beta, self.rho, self.n_bits
         Q = 2 * alpha * r * similarity_times(L, old.D) + 2 * beta * old.D - old.Gm  # (n, r)
         Q += old.Z @ (rho * np.eye(r) - alpha * (old.D.T @ old.D))

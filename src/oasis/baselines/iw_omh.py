@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve
 
-from oasis.arrays import Array, Matrix, generator_at, has_row
+from oasis.arrays import Array, Matrix, generator_at, has_row, random_signs
 from oasis.baselines.shared.classes import check_announced, indicator_of, refuse_unannounced
 from oasis.baselines.shared.gram_sums import GramSums
 from oasis.baselines.shared.parameters import (
@@ -21,7 +21,6 @@ from oasis.baselines.shared.parameters import (
     check_weight,
     first_state,
 )
-from oasis.baselines.shared.signs import random_signs
 from oasis.baselines.shared.solvers import PSDFactor, ridge_factor
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
@@ -39,7 +38,7 @@ RidgeOn: TypeAlias = Literal["diagonal", "entries"]
 
 
 def class_codes(E: Array, alpha: float, n_iter: int, ridge_on: RidgeOn, start: Array) -> Array:
-    """Return C (r, c), a code of +1 and -1 for each class; SPEC 6.
+    """Return C (r, c), a code of +1 and -1 for each class; see docs/formulas.md.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ class IWOMH(Learner[IWOMHState]):
 
     Notes
     -----
-    Where a sample's classes are of two minds about a bit, it is 0 in the sums and stored as a clear
+    A bit on which the codes of a sample's classes cancel is 0 in the sums and stored as a clear
     bit, as published; an unlabelled sample has zeros throughout. A row of zeros in a query is a
     sample that lacks the modality. A sample whose every weight is zero, because it has the largest
     error of the batch in all modalities it has, is answered with equal weights: its signs could not

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.arrays import Array, GeneratorState, generator_at, state_of, unit_rows
+from oasis.arrays import Array, GeneratorState, generator_at, random_signs, state_of, unit_rows
 from oasis.baselines.shared.classes import grown, indicator_of
 from oasis.baselines.shared.parameters import (
     check_count,
@@ -19,7 +19,7 @@ from oasis.baselines.shared.parameters import (
     check_weight,
     first_state,
 )
-from oasis.baselines.shared.signs import random_rotation, random_signs
+from oasis.baselines.shared.signs import random_rotation
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.hashers.chunk import (
     Chunk,
@@ -208,7 +208,7 @@ class LEMON(Learner[LEMONState]):
     def _iterate(
         self, sums: LEMONSums, L: sp.csr_array, G: sp.csr_array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return the B and V, (n, r), of one round; SPEC 6.
+        """Return the B and V, (n, r), of one round; see docs/formulas.md.
 
         Draws B, V, R and the completion of V, in that order.
         """

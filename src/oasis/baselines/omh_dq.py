@@ -11,12 +11,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.arrays import Array, GeneratorState, Matrix, generator_at, state_of
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, random_signs, state_of
 from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows, Precision
 from oasis.baselines.shared.classes import similarity_between, similarity_times
 from oasis.baselines.shared.kernel import AnchorKernel, Width, blocks
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
-from oasis.baselines.shared.signs import random_rotation, random_signs, residuals, signs
+from oasis.baselines.shared.signs import random_rotation, residuals, signs
 from oasis.baselines.shared.solvers import ridge_factor
 
 QueryWeights: TypeAlias = Literal["published", "inverse"]
@@ -60,7 +60,7 @@ class DynamicQueries:
         """Return the weighted sum of the modalities' ``phi W`` (n, r), whose signs are the codes.
 
         From random signs B, four times mu_m in proportion to ``|B - phi_m W_m|`` (or its inverse),
-        and ``B = sign(sum mu_m phi_m W_m)``; SPEC 6.
+        and ``B = sign(sum mu_m phi_m W_m)``.
         """
         first = next(iter(parts.values()))
         B = random_signs(generator_at(self.generator), (first.shape[0], first.shape[1]))
@@ -177,7 +177,7 @@ class OMHDQ(BatchHasher):
     def _train(
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
     ) -> tuple[DynamicQueries, npt.NDArray[np.float32]]:
-        """Run SPEC 6 with samples as rows; draws B, Zb, R and Zr, in that order."""
+        """Run the iterations of docs/formulas.md; draws B, Zb, R and Zr, in that order."""
         alpha, beta, lam, r = self.alpha, self.beta, self.lam, self.n_bits
         n = int(L.shape[0])
         B, Zb = random_signs(rng, (n, r)), random_signs(rng, (n, r))

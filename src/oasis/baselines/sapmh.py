@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.arrays import Array, state_of
+from oasis.arrays import Array, random_signs, state_of
 from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows, Precision
 from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
 from oasis.baselines.shared.kernel import Width
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
 from oasis.baselines.shared.partial_views import MuFeatures, PartialViews, modality_weight
-from oasis.baselines.shared.signs import random_signs, signs
+from oasis.baselines.shared.signs import signs
 from oasis.baselines.shared.solvers import PSDFactor
 
 WWeight: TypeAlias = Literal["mu", "rho"]
@@ -38,7 +38,7 @@ class SAPMHWeights:
 
 
 class SAPMHTraining:
-    """The variables of one training, and a method for each step; SPEC 6, samples as rows.
+    """The variables of one training, and a method for each step; see docs/formulas.md.
 
     ``F = sum_m mu_m |phi_m - H U_m|^2 + theta |B - HW|^2 + rho |S - B(HW)'|^2 + lam sum_m |U_m|^2``
 

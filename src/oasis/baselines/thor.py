@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
-from oasis.arrays import Array, GeneratorState, generator_at, state_of, unit_rows
+from oasis.arrays import Array, GeneratorState, generator_at, random_signs, state_of, unit_rows
 from oasis.baselines.shared.classes import grown, indicator_of
 from oasis.baselines.shared.gram_sums import GramSums
 from oasis.baselines.shared.parameters import (
@@ -21,7 +21,6 @@ from oasis.baselines.shared.parameters import (
     check_weight,
     first_state,
 )
-from oasis.baselines.shared.signs import random_signs
 from oasis.baselines.shared.solvers import solve_sylvester
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
@@ -72,7 +71,7 @@ class THORCodewords:
         return cls(P, np.zeros((n_bits, 0)), labels)
 
     def grown(self, classes: tuple[str, ...], alpha: float) -> THORCodewords:
-        """Return the codewords with those of new classes at the end; SPEC 6.
+        """Return the codewords with those of new classes at the end; docs/formulas.md has C_n.
 
         Parameters
         ----------
@@ -183,7 +182,8 @@ class THOR(Learner[THORState]):
     floating point they would only multiply rounding error.
 
     Cost of a round: O(n r^2) per iteration, then per modality n d^2 for the sum X'X and 4/3 d^3 for
-    the Sylvester equation; see `oasis.baselines.shared.sylvester`.
+    the Sylvester equation; see
+    `oasis.baselines.shared.solvers`.
 
     Examples
     --------
@@ -270,7 +270,7 @@ class THOR(Learner[THORState]):
     def _iterate(
         self, sums: THORSums, LC: Array, G: sp.csr_array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Return the B and V, (n, r), of one round; SPEC 6. LC is ``L C'`` (n, r).
+        """Return the B and V, (n, r), of one round, see docs/formulas.md; LC is ``L C'`` (n, r).
 
         Draws B and the completion of V, in that order.
         """

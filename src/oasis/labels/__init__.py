@@ -1,4 +1,8 @@
-"""Vectors of class names: a space that grows as classes arrive, and the sources of its words."""
+"""Vectors of class names.
+
+`space` has `LabelSpace`, which grows as classes arrive; `sources` has where word vectors come from
+(a mapping, WordLlama, a file); `files` reads word2vec and GloVe files.
+"""
 
 from oasis.labels.space import DEFAULT_AXES, LabelSpace
 

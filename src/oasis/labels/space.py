@@ -1,7 +1,7 @@
 """The label space: a vector for every class name, growing as classes arrive.
 
 Row j of K is the vector of class j. The representation of a sample is the sum of its classes' rows,
-scaled to unit length (SPEC section 2: ``G = L K``, normalised). A row blends the word vector of the
+scaled to unit length (``G = L K``, normalised). A row blends the word vector of the
 class name, which brings related classes close, with an axis of its own, which keeps classes apart.
 With weight ``a`` of the axes ::
 
@@ -268,7 +268,7 @@ class LabelSpace:
         """Return G; the classes of sample j are ``numbers[indptr[j]:indptr[j + 1]]``."""
         counts, width = np.diff(indptr), self._rows.shape[1]
         G = np.zeros((len(counts), self.n_features))
-        for place in range(int(counts.max(initial=0))):  # SPEC 2: L_j K, the columns of words
+        for place in range(int(counts.max(initial=0))):  # L_j K, the columns of words
             samples = np.flatnonzero(counts > place)
             G[samples, :width] += self._rows[numbers[indptr[samples] + place]]
         owners = np.repeat(np.arange(len(counts)), counts)

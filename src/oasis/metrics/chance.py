@@ -30,7 +30,7 @@ def chance_map(query_labels: Any, base_labels: Any, topk: int | None = None) -> 
     -------
     float
         For a query with R similar items among N it is
-        ``(H_N + (R-1)/(N-1) (N - H_N)) / N``, H_N the harmonic number (SPEC 5): the whole base as
+        ``(H_N + (R-1)/(N-1) (N - H_N)) / N``, H_N the harmonic number: the whole base as
         one tied group. 0 where R is 0.
 
     Notes

@@ -1,6 +1,6 @@
 """Which samples are similar: label sets, packed, and compared one query against many.
 
-Two samples are similar when they share a label (SPEC 5).
+Two samples are similar when they share a label.
 """
 
 from __future__ import annotations

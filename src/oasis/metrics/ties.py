@@ -72,7 +72,7 @@ def expected_average_precision(
 
     Notes
     -----
-    SPEC 5: a group of g items, q similar, after t items of which s similar, adds
+    A group of g items, q similar, after t items of which s similar, adds
     ``sum_{i=1..h} (q/g) (s + 1 + (i-1) a) / (t+i)`` with ``a = (q-1)/(g-1)``, where h is the number
     of its places that count (g, unless topk cuts the group). The sum over i is
     ``h a + (s + 1 - (t+1) a) (H_{t+h} - H_t)``.

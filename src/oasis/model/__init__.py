@@ -1,4 +1,20 @@
-"""The model: `OASIS`, the published method, and what both are made of."""
+"""The model: `OASIS`, the published method, and what both are made of.
+
+==============  ================================================================================
+oasis           `OASIS`: its parameters and one round of it
+paper           `PublishedOASIS`, the method as published; formulas in docs/formulas.md
+base            what both share: parameters, a state, saving and loading
+round           a round over rows in memory or on a cluster
+updates         the published block updates, one function for each equation
+codewords       `grown_codewords`: the codeword of each class; `sample_codes`: B = sign(L C)
+content         bits that say what the labels do not
+coding          how `OASIS` codes queries and items from predicted and known labels
+readout         `Codebook`: sums over stored codes; its `readout` projects labels into code space
+hash_functions  `LabelMap`: labels predicted from features
+ridge, gram     streaming ridge regression, and the sum X'X that it keeps
+file            the file of a model
+==============  ================================================================================
+"""
 
 from oasis.model.oasis import OASIS
 from oasis.model.paper import PublishedOASIS

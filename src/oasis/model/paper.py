@@ -1,4 +1,4 @@
-"""The method as published (SPEC section 2), nothing added: what `OASIS.paper` returns."""
+"""The method as published, nothing added: what `OASIS.paper` returns; see docs/formulas.md."""
 
 from __future__ import annotations
 

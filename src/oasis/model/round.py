@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Rows, Single, unit_rows
+from oasis.arrays import Array, Matrix, Rows, Single, random_signs, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
@@ -22,7 +22,6 @@ from oasis.model.updates import (
     Weights,
     b_step,
     feasible_rank,
-    random_signs,
     u_step,
     v_step,
     z_target,
@@ -98,7 +97,7 @@ class Published:
 
 
 class SampleRows(Protocol):
-    """Rows whose codes are found one by one, by the steps of SPEC section 2.
+    """Rows whose codes are found one by one, by the steps of `oasis.model.updates`.
 
     B starts as random signs, U as random normal, and ``X W'`` as zero; the draws are those of the
     generator in this order: B, U, and the completion of V.
@@ -208,7 +207,7 @@ class SampleRowsInMemory:
     ) -> None:
         n_bits = problem.n_bits
         self.G = problem.labels.represent_rows(problem.L)
-        self.B = random_signs(rng, len(self.G), n_bits)
+        self.B = random_signs(rng, (len(self.G), n_bits))
         self.V = np.zeros_like(self.B)
         self.U = rng.standard_normal((self.G.shape[1], n_bits))
         self._noise = rng.standard_normal((len(self.G), feasible_rank(len(self.G), n_bits)))

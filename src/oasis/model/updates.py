@@ -69,11 +69,6 @@ class SemanticSums:
         )
 
 
-def random_signs(rng: np.random.Generator, n: int, n_bits: int) -> Array:
-    """Return the B (n, r) that a round starts from: one draw for each sign, row by row."""
-    return np.where(rng.random((n, n_bits)) < 0.5, -1.0, 1.0)
-
-
 def feasible_rank(n: int, n_bits: int) -> int:
     """Return the rank of a feasible V: n_bits, or n - 1 where n is not larger."""
     return max(0, min(n_bits, n - 1))

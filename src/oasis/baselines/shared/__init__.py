@@ -1,1 +1,14 @@
-"""What the rivals share: kernels, similarity, draws and sums."""
+"""What the rivals share.
+
+=============  ===================================================================================
+batch          methods that keep everything seen and retrain on it
+kernel         kernel features of a sample: similarities to anchors
+classes        labels as a 0/1 matrix L; products with S = 2 L L' - 1 1'
+gram_sums      sums X'X and B'X over a stream
+solvers        ridge systems, singular systems, Sylvester's equation
+signs          signs, their distance from projections, random rotations
+components     principal components of several modalities together
+partial_views  how SAPMH codes a sample by the modalities it has
+parameters     checks of constructor arguments
+=============  ===================================================================================
+"""

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, GeneratorState, Matrix, generator_at
+from oasis.arrays import Array, GeneratorState, Matrix, generator_at, random_signs
 from oasis.baselines.shared.batch import KernelRows, Precision
 from oasis.baselines.shared.kernel import AnchorKernel, blocks
-from oasis.baselines.shared.signs import LEAST_RESIDUAL, random_signs, signs
+from oasis.baselines.shared.signs import LEAST_RESIDUAL, signs
 from oasis.baselines.shared.solvers import PSDFactor
 
 MuFeatures: TypeAlias = Literal["own", "first"]
@@ -111,7 +111,7 @@ class PartialViews:
     def _fitted(
         self, n: int, names: list[str], parts: Iterable[tuple[slice, dict[str, KernelRows]]]
     ) -> npt.NDArray[np.float32]:
-        """Return ``HW`` (n, r), whose signs are the codes; SPEC 6.
+        """Return ``HW`` (n, r), whose signs are the codes; SAPMH in docs/formulas.md.
 
         Draws B and H, in that order. A sample is fitted by the modalities it has; one that has none
         projects to zero.

@@ -1,4 +1,4 @@
-"""Matrices of signs: random ones, those of real values, and their distance from projections."""
+"""Signs of real values and their distance from projections, and random rotations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from oasis.arrays import Array
 
 LEAST_RESIDUAL = 1e-12
 """Lower bound of an error: weights are divided by errors, and an exact fit has error 0."""
-
-
-def random_signs(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Return +1 and -1 with equal chances."""
-    return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
 
 
 def signs(values: Array) -> Array:

@@ -86,7 +86,7 @@ class Sizes:
 
 
 FULL = Sizes()
-"""What SPEC 8 measures: 5 rounds of 4,000, 500 queries, 5 draws."""
+"""The sizes of the published tables: 5 rounds of 4,000, 500 queries, 5 draws."""
 
 QUICK = Sizes(n_rounds=2, chunk=1000, n_queries=100, draws=2, across=(200, 1000))
 """A look in seconds."""

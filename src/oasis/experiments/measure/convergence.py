@@ -79,7 +79,9 @@ class Iterate:
 def round_loss(
     old: OldSums, G: Array, now: Iterate, ridges: Mapping[str, Ridge], weights: Weights
 ) -> float:
-    """Return the loss of SPEC 2 for a chunk and everything before it. Cost: O(n f (f + r)).
+    """Return the loss of the published method, docs/formulas.md, over this chunk and all earlier.
+
+    Cost: O(n f (f + r)).
 
     Parameters
     ----------

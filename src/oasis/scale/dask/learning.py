@@ -2,8 +2,8 @@
 
 A chunk comes in blocks of rows. Whatever is as long as the chunk, or as long as a block is wide,
 is done on the workers: the sums ``X'X`` and ``X'B``, the products ``X W'``, the Z, V and B steps,
-the latter with a tree of QR factorisations (SPEC section 2). What comes back are sums, and the
-r x r, f x r and d x d algebra is done here.
+the latter with a tree of QR factorisations. What comes back are sums, and the r x r, f x r and
+d x d algebra is done here.
 
 What equals a round in one piece
     The draws are the same, row for row, for the same seed, however the chunk is cut. So the codes

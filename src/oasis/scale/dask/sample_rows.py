@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.arrays import Array, Rows, generator_at
+from oasis.arrays import Array, Rows, generator_at, random_signs
 from oasis.codes import Codes, pack, unpack
 from oasis.labels import LabelSpace
 from oasis.model.gram import product, transposed_product
@@ -26,7 +26,6 @@ from oasis.model.updates import (
     after_ones,
     b_step,
     feasible_rank,
-    random_signs,
     turns,
     z_target,
 )
@@ -213,7 +212,7 @@ def _normals_drawn(rng: np.random.Generator, n_draws: int) -> Draws:
 def _random_codes(starts: list[Draws], sizes: list[int], n_bits: int) -> Codes:
     return np.vstack(
         [
-            pack(random_signs(generator_at(state), n, n_bits))
+            pack(random_signs(generator_at(state), (n, n_bits)))
             for state, n in zip(starts, sizes, strict=True)
         ]
     )

@@ -1,0 +1,33 @@
+"""What the guides say of files and functions is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILE = re.compile(r"`(?:oasis/)?((?:[\w-]+/)+\w+\.py)`")
+PLACE = re.compile(r"`(?:\w+\.)?(\w+)` in `((?:\w+/)*\w+\.py)`")
+
+
+def found(path: str) -> Path | None:
+    places = (folder / path for folder in (ROOT, ROOT / "src" / "oasis"))
+    return next((place for place in places if place.is_file()), None)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_files_and_functions_that_a_guide_names_are_there(guide: Path) -> None:
+    text = guide.read_text("utf-8")
+    assert [path for path in FILE.findall(text) if found(path) is None] == []
+    for name, path in PLACE.findall(text):
+        place = found(path)
+        assert place is not None, path
+        defined = re.search(rf"(?:def|class) {name}\b", place.read_text("utf-8"))
+        assert defined, f"{name} is not defined in {path}"
+
+
+def test_the_walk_of_contributing_is_checked() -> None:
+    assert len(PLACE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))) >= 8
