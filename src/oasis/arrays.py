@@ -76,26 +76,176 @@ def checked_vector(value: Any, width: int | None = None) -> npt.NDArray[Any]:
     return vector
 
 
+def checked_csr(values: Any) -> sp.csr_array:
+    """Return a SciPy sparse matrix of any format as CSR, or raise an `InputError`.
+
+    SciPy's routines trust the indices: one that is out of range reads or writes past the end of an
+    array. Entries may be unsorted or duplicate, as SciPy allows, and stay so. The arrays of CSR are
+    not copied, and ``values`` is left as it is. The message lacks its subject, which the caller
+    puts before it. Cost: one pass over the indices.
+
+    >>> import scipy.sparse as sp
+    >>> matrix = sp.csr_array(([1.0, 2.0, 3.0], [2, 0, 2], [0, 3]), shape=(1, 3))
+    >>> checked_csr(matrix).toarray()
+    array([[2., 0., 4.]])
+    >>> matrix.indices[0] = 3
+    >>> checked_csr(matrix)
+    Traceback (most recent call last):
+        ...
+    oasis.errors.InputError: has column index 3, expected 0 to 2
+    """
+    import scipy.sparse as sp
+
+    if values.ndim != 2:
+        raise InputError(f"must be two-dimensional, got shape {values.shape}")
+    if getattr(values, "format", None) != "csr":
+        values = _to_csr(values)
+    n, d = values.shape
+    _check_compressed(values, n, d, ("row", "column"))
+    # made anew: flags that the matrix keeps about its order may be older than its arrays
+    return sp.csr_array((values.data, values.indices, values.indptr), shape=(n, d))
+
+
+def _to_csr(values: Any) -> Any:
+    n, d = values.shape
+    kind = getattr(values, "format", None)
+    if kind == "csc":
+        _check_compressed(values, d, n, ("column", "row"))
+    elif kind == "bsr":
+        height, width = values.blocksize
+        _check_compressed(values, n // height, d // width, ("block row", "block column"))
+    elif kind == "coo":
+        for what, indices, size in zip(("row", "column"), values.coords, (n, d), strict=True):
+            _check_indices(indices, size, what)
+            if len(indices) != len(values.data):
+                raise InputError(
+                    f"has {len(indices)} {what} indices, expected one for each of its "
+                    f"{len(values.data)} values"
+                )
+    return values.tocsr()
+
+
+def _check_compressed(values: Any, n_rows: int, n_columns: int, names: tuple[str, str]) -> None:
+    """Check the arrays of CSR; with rows and columns exchanged CSC, with blocks BSR."""
+    row, column = names
+    indptr, indices, data = values.indptr, values.indices, values.data
+    _check_vector(indptr, "indptr")
+    _check_vector(indices, f"{column} indices")
+    if len(indptr) != n_rows + 1:
+        raise InputError(f"has indptr of length {len(indptr)}, expected {n_rows + 1}")
+    if indptr[0] != 0:
+        raise InputError(f"has indptr that begins with {indptr[0]}, expected 0")
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        raise InputError(f"has indptr that decreases after {row} {int(np.argmax(falls))}")
+    n_entries = int(indptr[-1])
+    if n_entries > min(len(indices), len(data)):
+        raise InputError(
+            f"has indptr that ends with {n_entries}, but {len(indices)} indices and {len(data)} "
+            "values"
+        )
+    _check_indices(indices[:n_entries], n_columns, column)
+
+
+def _check_indices(indices: Any, size: int, what: str) -> None:
+    _check_vector(indices, f"{what} indices")
+    if not len(indices):
+        return
+    # one pass: a negative index is a large one when it is read without its sign
+    unsigned = indices.view(indices.dtype.str.replace("i", "u"))
+    if unsigned.max() >= size:
+        bad = indices[(indices < 0) | (indices >= size)][0]
+        raise InputError(f"has {what} index {bad}, expected 0 to {size - 1}")
+
+
+def _check_vector(values: Any, what: str) -> None:
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InputError(f"has {what} that are no vector of integers")
+
+
 def unit_rows(matrix: Matrix) -> Matrix:
-    """Return a copy with every row scaled to unit length; a row of zeros stays so."""
-    scale = inverse_norms(matrix)
+    """Return a copy with every row scaled to unit length; a row of zeros stays so.
+
+    >>> unit_rows(np.array([[3e-30, 4e-30], [3e30, 4e30]], dtype=np.float32)).round(3)
+    array([[0.6, 0.8],
+           [0.6, 0.8]], dtype=float32)
+    """
+    matrix, scale = in_range(matrix)
     if is_sparse(matrix):
         data = matrix.data * np.repeat(scale, np.diff(matrix.indptr))
         return type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     return matrix * scale[:, None]
 
 
-def inverse_norms(matrix: Matrix) -> FloatArray:
-    """Return one over the length of each row, in the precision of the matrix; 0 for a zero row."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+# squared lengths from which a reciprocal root is right to the last digits: below the first bound
+# squares that are rounded to 0 could count, the second is the largest number
+_SQUARES = {
+    np.dtype(each).char: (np.finfo(each).tiny / np.finfo(each).eps, np.finfo(each).max)
+    for each in (np.float32, np.float64)
+}
+
+
+def in_range(matrix: Matrix) -> tuple[Matrix, FloatArray]:
+    """Return a matrix whose rows have squares in range, and one over the length of each of them.
+
+    A row whose squared length under- or overflows is multiplied by a power of two, which changes
+    its length and nothing else. Where there is no such row, the matrix is returned as it is. The
+    second result has the precision of the matrix; it is 0 for a row of zeros.
+
+    >>> rows, scale = in_range(np.array([[3e-200, 4e-200], [0.6, 0.8]]))
+    >>> np.round(rows * scale[:, None], 3)
+    array([[0.6, 0.8],
+           [0.6, 0.8]])
+    """
+    squares = _squares(matrix)
+    low, high = _SQUARES[matrix.dtype.char]
+    if len(squares) and not (squares.min() >= low and squares.max() <= high):
+        exponents = _exponents(matrix, np.flatnonzero(~((squares >= low) & (squares <= high))))
+        if exponents.any():
+            matrix = _times_power_of_two(matrix, exponents)
+            squares = _squares(matrix)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.where(squares >= low, squares**-0.5, 0)
+    return matrix, scale.astype(matrix.dtype, copy=False)
+
+
+def _squares(matrix: Matrix) -> FloatArray:
+    """Return the squared length of each row, (n,), in the precision of the matrix."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if is_sparse(matrix):
-            squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
-        else:
-            squares = np.vecdot(matrix, matrix)
-            if not np.isfinite(squares).all():  # finite features whose squares overflow
-                squares = np.vecdot(matrix.astype(np.float64), matrix)
-        tiny = np.finfo(matrix.dtype).tiny
-        return np.where(squares > tiny, squares**-0.5, 0).astype(matrix.dtype, copy=False)
+            sums: Any = matrix.multiply(matrix).sum(axis=1)
+            return np.asarray(sums).ravel()
+        return np.asarray(np.vecdot(matrix, matrix))
+
+
+def _exponents(matrix: Matrix, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intc]:
+    """Return e (n,) with which ``2^e`` brings the largest value of each of these rows near 1.
+
+    0 for all other rows, for rows of zeros, and for rows that hold NaN or infinity.
+    """
+    exponents = np.zeros(matrix.shape[0], dtype=np.intc)
+    if not matrix.shape[1]:
+        return exponents
+    chosen = matrix[rows]
+    if is_sparse(chosen):
+        peaks = np.asarray(abs(chosen).max(axis=1).todense()).ravel()
+    else:
+        # most are rows of zeros, which their bits tell in one fast pass
+        filled = chosen.view(f"u{chosen.itemsize}").max(axis=1) > 0
+        rows, chosen = rows[filled], chosen[filled]
+        peaks = np.maximum(chosen.max(axis=1), -chosen.min(axis=1))
+    exponents[rows] = np.where(np.isfinite(peaks), -np.frexp(peaks)[1], 0)
+    return exponents
+
+
+def _times_power_of_two(matrix: Matrix, exponents: npt.NDArray[np.intc]) -> Matrix:
+    if is_sparse(matrix):
+        data = np.ldexp(matrix.data, np.repeat(exponents, np.diff(matrix.indptr)))
+        return type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    scaled = matrix.copy()
+    rows = np.flatnonzero(exponents)
+    scaled[rows] = np.ldexp(matrix[rows], exponents[rows, None])
+    return scaled
 
 
 def has_row(matrix: Matrix) -> npt.NDArray[np.bool_]:

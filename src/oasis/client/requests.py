@@ -57,7 +57,7 @@ def pack(X: Mapping[str, Any], rest: dict[str, Any]) -> tuple[bytes, str]:
     widths: dict[str, int] = {}
     for name, matrix in X.items():
         if hasattr(matrix, "tocsr"):
-            rows = matrix.tocsr()
+            rows = _csr(name, matrix)
             widths[name] = rows.shape[1]
             tensors[f"{name}:data"] = rows.data
             tensors[f"{name}:indices"] = rows.indices
@@ -161,3 +161,13 @@ def address_of(key: Any) -> str:
     """Return an id as the query of an address."""
     checked = check_id(key)
     return urlencode({"id": checked, "kind": "text" if isinstance(checked, str) else "number"})
+
+
+def _csr(name: str, matrix: Any) -> Any:
+    # SciPy is there where a sparse matrix is
+    from oasis.arrays import checked_csr
+
+    try:
+        return checked_csr(matrix)
+    except InputError as error:
+        raise InputError(f"modality {name!r} {error}") from error

@@ -15,7 +15,8 @@ import scipy.io
 import scipy.io.matlab
 import scipy.sparse as sp
 
-from oasis.errors import DataError, MissingExtraError, OasisError
+from oasis.arrays import checked_csr
+from oasis.errors import DataError, InputError, MissingExtraError, OasisError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _BLOCK = 4096
@@ -172,13 +173,12 @@ def dense(block: Any) -> npt.NDArray[Any]:
 
 
 def _checked(path: Path, variable: str, matrix: Any) -> sp.csr_array:
-    """Return a column-sparse matrix by rows, after a look at its structure.
-
-    SciPy's conversion trusts the indices: one that is out of range writes past the end.
-    """
+    """Return a column-sparse matrix by rows, after a look at its structure."""
     with _reading(path, f"variable {variable}"):
-        matrix.check_format(full_check=True)
-    return sp.csr_array(matrix)
+        try:
+            return checked_csr(matrix)
+        except InputError as error:
+            raise ValueError(f"it {error}") from error
 
 
 @contextmanager

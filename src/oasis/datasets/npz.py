@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.arrays import Matrix
+from oasis.arrays import Matrix, checked_csr
 from oasis.datasets.dataset import (
     Dataset,
     RowSource,
@@ -262,8 +262,7 @@ def _csr(path: Path, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> sp.cs
     try:
         n_rows, n_columns = (int(size) for size in arrays[f"{name}_shape"])
         # every check of the structure comes first: an index out of range would read past the end
-        matrix = sp.csr_array((values, indices, indptr), shape=(n_rows, n_columns))
-        matrix.check_format(full_check=True)
+        matrix = checked_csr(sp.csr_array((values, indices, indptr), shape=(n_rows, n_columns)))
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}: {name!r} is not a valid CSR matrix: {error}") from error
     matrix.sum_duplicates()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Single, checked_vector, is_sparse
+from oasis.arrays import Single, checked_csr, checked_vector, is_sparse
 from oasis.errors import InputError
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
@@ -137,9 +137,11 @@ class Function:
 
     def _check(self, values: Any, n: int) -> Features:
         try:
-            X: Features = _as_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
+            X: Features = checked_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
             with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
                 X = X.astype(np.float32, copy=False)
+        except InputError as error:
+            raise InputError(f"the matrix that embedder {self.name!r} returned {error}") from error
         except (TypeError, ValueError) as error:
             raise InputError(f"embedder {self.name!r} returned no array of numbers") from error
         if X.shape != (n, self.n_features):
@@ -348,9 +350,3 @@ def stacked(blocks: list[Features]) -> Features:
 
     sparse: sp.csr_array = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
     return sparse
-
-
-def _as_csr(values: Any) -> sp.csr_array:
-    import scipy.sparse as sp
-
-    return sp.csr_array(values)

@@ -40,6 +40,7 @@ Make: TypeAlias = Callable[[int], Any]
 """Returns a new hasher of `N_BITS` bits for a seed."""
 
 ChunkOf: TypeAlias = tuple[dict[str, Any], list[list[str]]]
+Spoil: TypeAlias = Callable[[dict[str, Any], list[list[str]]], tuple[Any, Any]]
 
 
 def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
@@ -292,6 +293,22 @@ def check_sparse_features_give_the_codes_of_dense_ones(make: Make) -> None:
         require(np.array_equal(dense.codes_, sparse.codes_), "sparse features gave other codes_")
     same = np.allclose(dense.project(_queries()), sparse.project(_queries()), 1e-3, 1e-4)
     require(same, "a hasher that learned from sparse features projects differently")
+    X = _queries()
+    loose = {name: shuffled_csr(values) for name, values in X.items()}
+    same = np.allclose(dense.project(X), dense.project(loose), 1e-3, 1e-4)
+    require(same, "unsorted and duplicate entries of CSR project differently")
+
+
+def shuffled_csr(matrix: npt.NDArray[Any]) -> sp.csr_array:
+    """Return a matrix as CSR with every entry in two halves, in descending order of columns.
+
+    >>> shuffled_csr(np.array([[1.0, 2.0]])).indices
+    array([1, 0, 1, 0])
+    """
+    n, d = matrix.shape
+    half = np.concatenate([matrix[:, ::-1], matrix[:, ::-1]], axis=1) / 2
+    columns = np.tile(np.arange(d)[::-1], 2 * n)
+    return sp.csr_array((half.ravel(), columns, np.arange(n + 1) * 2 * d), shape=(n, d))
 
 
 def check_memory_does_not_grow_with_samples(make: Make) -> None:
@@ -306,7 +323,36 @@ def check_memory_does_not_grow_with_samples(make: Make) -> None:
     require(sizes[-1] == sizes[2], f"memory grew from {sizes[2]} to {sizes[-1]} bytes")
 
 
-BAD_CHUNKS: dict[str, Callable[[dict[str, Any], list[list[str]]], tuple[Any, Any]]] = {
+def with_parts(matrix: Any, **parts: Callable[[Any], Any]) -> sp.csr_array:
+    """Return a dense matrix as CSR with some of its three arrays changed behind SciPy's back.
+
+    >>> with_parts(np.eye(2), indices=lambda indices: indices + 7).indices
+    array([7, 8], dtype=int32)
+    """
+    sparse = sp.csr_array(matrix)
+    for name, change in parts.items():
+        setattr(sparse, name, change(getattr(sparse, name).copy()))
+    return sparse
+
+
+MALFORMED: dict[str, Callable[[Any], sp.csr_array]] = {
+    "a negative column": lambda X: with_parts(X, indices=lambda at: at - 1),
+    "a column out of range": lambda X: with_parts(X, indices=lambda at: at + X.shape[1]),
+    "a column far out of range": lambda X: with_parts(X, indices=lambda at: at + (1 << 30)),
+    "rows past the end": lambda X: with_parts(X, indptr=lambda ends: ends * (1 << 20)),
+    "negative rows": lambda X: with_parts(X, indptr=lambda ends: ends - (1 << 20)),
+    "decreasing rows": lambda X: with_parts(X, indptr=lambda ends: np.sort(ends)[::-1]),
+    "too few rows": lambda X: with_parts(X, indptr=lambda ends: ends[:-2]),
+    "too few values": lambda X: with_parts(X, data=lambda values: values[:-3]),
+}
+"""By name, what turns a matrix into CSR that SciPy would read past the end of."""
+
+
+def _spoiled_text(spoil: Callable[[Any], sp.csr_array]) -> Spoil:
+    return lambda X, y: ({**X, "text": spoil(X["text"])}, y)
+
+
+BAD_CHUNKS: dict[str, Spoil] = {
     "another width": lambda X, y: ({**X, "image": X["image"][:, :-1]}, y),
     "a modality that is new": lambda X, y: ({**X, "sound": X["image"]}, y),
     "a modality that is renamed": lambda X, y: ({"picture": X["image"], "text": X["text"]}, y),
@@ -327,6 +373,7 @@ BAD_CHUNKS: dict[str, Callable[[dict[str, Any], list[list[str]]], tuple[Any, Any
     "labels that are numbers": lambda X, y: (X, [[1]] * len(y)),
     "an empty class name": lambda X, y: (X, [[" "]] * len(y)),
     "no labels at all": lambda X, y: (X, None),
+    **{f"CSR with {name}": _spoiled_text(spoil) for name, spoil in MALFORMED.items()},
 }
 """By name, what turns an example chunk into one that every fitted hasher refuses."""
 
@@ -357,6 +404,7 @@ def check_a_refused_query_says_why(make: Make) -> None:
         "rows that differ": {"image": X["image"], "text": X["text"][:2]},
         "NaN": {"image": X["image"] * np.nan},
         "an array for two modalities": X["image"],
+        **{f"CSR with {name}": {"text": spoil(X["text"])} for name, spoil in MALFORMED.items()},
     }.items():
         with refused(f"a query with {name}"):
             hasher.encode(spoiled)

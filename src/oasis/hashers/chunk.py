@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oasis.arrays import Matrix, is_sparse
+from oasis.arrays import Matrix, checked_csr, is_sparse
 from oasis.errors import InputError, SimilarNamesWarning
 from oasis.hashers.modalities import ONE_MODALITY, Modalities
 from oasis.hashers.protocol import Labels
@@ -219,7 +219,10 @@ def is_unnamed_matrix(y: Any) -> bool:
 
 def _from_matrix(y: Any, classes: Sequence[str] | None) -> list[tuple[str, ...]]:
     columns = getattr(y, "columns", None) if classes is None else classes
-    matrix = y.tocsr() if hasattr(y, "tocsr") else np.asarray(y)
+    try:
+        matrix = checked_csr(y) if hasattr(y, "tocsr") else np.asarray(y)
+    except InputError as error:
+        raise InputError(f"the matrix of labels {error}") from error
     if matrix.ndim != 2:
         raise InputError(
             "with classes= y is a 0/1 matrix of shape (n_samples, n_classes), got shape "
@@ -307,12 +310,11 @@ def _as_matrix(values: Any, name: str) -> Matrix:
 
 
 def _as_csr(values: Any, name: str) -> sp.csr_array:
-    import scipy.sparse as sp
-
-    if values.ndim != 2:
-        raise InputError(f"modality {name!r} must be two-dimensional, got shape {values.shape}")
     _check_numeric(values.dtype, name)
-    return sp.csr_array(values.astype(_float_type(values.dtype), copy=False))
+    try:
+        return checked_csr(values.astype(_float_type(values.dtype), copy=False))
+    except InputError as error:
+        raise InputError(f"modality {name!r} {error}") from error
 
 
 def _check_numeric(dtype: np.dtype[Any], name: str) -> None:

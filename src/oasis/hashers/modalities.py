@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oasis.arrays import checked_csr
 from oasis.errors import InputError
 
 ONE_MODALITY = "features"
@@ -43,7 +44,7 @@ class Modalities:
             )
         # CSR and arrays have rows that can be taken; COO matrices, lists and DataFrames do not
         self._X = {
-            name: values.tocsr() if hasattr(values, "tocsr") else np.asarray(values)
+            name: _as_csr(values, name) if hasattr(values, "tocsr") else np.asarray(values)
             for name, values in X.items()
         }
         n_rows = {name: values.shape[0] if values.ndim else 0 for name, values in self._X.items()}
@@ -89,3 +90,10 @@ class Modalities:
     def __repr__(self) -> str:
         widths = ", ".join(f"{name}: {values.shape[1]}" for name, values in self._X.items())
         return f"<Modalities of {len(self)} samples, features {widths}>"
+
+
+def _as_csr(values: Any, name: str) -> Any:
+    try:
+        return checked_csr(values)
+    except InputError as error:
+        raise InputError(f"modality {name!r} {error}") from error

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from oasis.arrays import checked_csr
 from oasis.errors import InputError
 from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
 
@@ -113,10 +114,12 @@ def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> La
 
 def _as_matrix(labels: Any, name: str) -> Any:
     is_sparse: bool = sp.issparse(labels)
-    if is_sparse:
-        return labels.tocsr()
     try:
+        if is_sparse:
+            return checked_csr(labels)
         return np.asarray(labels)
+    except InputError as error:
+        raise InputError(f"{name} {error}") from error
     except ValueError as error:
         raise InputError(f"{name} is not a rectangular array: {error}") from error
 

@@ -87,8 +87,11 @@ class GramSum:
         A sum over many rows is too large for that, its parts are not; but each of them takes a
         pass over the (d, d) matrix, which pays only where it has enough rows.
         """
-        n_pieces = math.ceil(sum_of_squares(X) * EPS32 / (_MARGIN * self._delta))
-        if n_pieces < 2 or len(X) < n_pieces * _LEAST_ROWS:
+        parts = sum_of_squares(X) * EPS32 / (_MARGIN * self._delta)
+        if not 1 < parts <= len(X):  # infinity too: in float64 the squares are in range
+            return [X]
+        n_pieces = math.ceil(parts)
+        if len(X) < n_pieces * _LEAST_ROWS:
             return [X]
         return np.array_split(X, n_pieces + 1)  # one more, as rows differ in length
 
@@ -156,10 +159,12 @@ def transposed_product(X: Matrix, B: Array) -> Array:
     """Return ``X'B`` (d, r), computed in the precision of X."""
     if is_sparse(X):
         return np.asarray(X.T @ B, dtype=np.float64)
-    return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
+        return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def sum_of_squares(X: Matrix) -> float:
-    """Return the trace of X'X, computed in the precision of X."""
+    """Return the trace of X'X, computed in the precision of X; infinity where that overflows."""
     flat = X.data if is_sparse(X) else X.ravel()
-    return float(np.dot(flat, flat))
+    with np.errstate(over="ignore"):
+        return float(np.dot(flat, flat))

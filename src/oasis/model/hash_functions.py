@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Single, has_row, inverse_norms
+from oasis.arrays import Array, Matrix, Single, has_row, in_range
 from oasis.errors import InputError
 from oasis.hashers.chunk import (
     check_finite,
@@ -73,9 +73,13 @@ class LinearMap:
 
     def _part(self, name: str, matrix: Matrix) -> npt.NDArray[Any]:
         W = self._single[name] if matrix.dtype == np.float32 else self.weights[name]
-        part: npt.NDArray[Any] = matrix @ W.T  # (n, r)
+        part: npt.NDArray[Any]  # (n, r)
         if self.normalize:
-            part *= inverse_norms(matrix)[:, None]
+            matrix, scale = in_range(matrix)
+            part = matrix @ W.T
+            part *= scale[:, None]
+        else:
+            part = matrix @ W.T
         if name in self.offsets:
             part -= np.outer(has_row(matrix), self.offsets[name]).astype(part.dtype, copy=False)
         return part

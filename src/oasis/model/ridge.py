@@ -282,6 +282,7 @@ class RidgeFit:
             base = blas.dsyrk(1.0, ridge.tail.T, beta=1.0, c=base, lower=1, overwrite_c=1)
         empty = np.zeros((0, ridge.n_features))
         total = float(np.trace(base))
+        _check_sums(np.isfinite(total))  # no product is larger than the squares it is made of
         self._new = replace(
             ridge,
             base=base,
@@ -298,6 +299,7 @@ class RidgeFit:
         # B changes little from one iteration to the next, so only the difference is solved for:
         # the error of a float32 solution then shrinks with it.
         target = self._BX.T + XB
+        _check_sums(np.isfinite(target).all())
         self._Wt = self._Wt + self._approximate(target - self._target)
         self._target = target
         return self._Wt
@@ -356,7 +358,9 @@ class _SmallRound:
         from scipy.linalg import cho_factor
 
         self._old, self._X, self._lowered, self._E = ridge, X, lowered, E
-        self._XE = X @ E  # (n, n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._XE = X @ E  # (n, n)
+        _check_sums(np.isfinite(self._XE).all())
         self._gain = cho_factor(np.eye(len(X)) + self._XE, lower=True)
         self._before = X @ ridge.W.T  # (n, r)
 
@@ -423,3 +427,11 @@ def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
 
 def _norm(C: Array) -> float:
     return float(np.sqrt(sum_of_squares(C)))
+
+
+def _check_sums(are_finite: bool | np.bool_) -> None:
+    if not are_finite:
+        raise InputError(
+            "the sums X'X and X'B overflow: features this large cannot be used as they are; scale "
+            "them first"
+        )

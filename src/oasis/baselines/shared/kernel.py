@@ -179,6 +179,12 @@ def mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
         lengths = squares / count + _sum_of_squares(anchors) / n_anchors
     if not np.isfinite(lengths):
         raise InputError("the squared distances overflow: features this large cannot be used")
+    limits = np.finfo(anchors.dtype)
+    if lengths < float(limits.tiny / limits.eps):
+        raise InputError(
+            "the squared distances underflow: features this small cannot be used as they are; "
+            "scale them first"
+        )
     mean = lengths - 2 * between
     # what is left of rows that coincide is rounding error, in proportion to their lengths
     return mean if mean > float(np.finfo(anchors.dtype).eps) * lengths else 0.0
