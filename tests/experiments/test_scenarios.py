@@ -12,10 +12,8 @@ import scipy.sparse as sp
 
 from oasis.cli import main
 from oasis.codes import unpack
-from oasis.datasets import load
-from oasis.datasets.dataset import (
-    Dataset,
-)
+from oasis.datasets import load, npz
+from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
 from oasis.experiments.scenarios.scoreboard import scoreboard
 from oasis.experiments.scenarios.transformations import (
@@ -321,14 +319,16 @@ def test_the_round_that_lost_most_is_that_of_the_mean_over_seeds():
 
 
 @pytest.mark.slow
-def test_command_prints_tables_and_json(monkeypatch, capsys):
+def test_command_prints_tables_and_json(toy, tmp_path, monkeypatch, capsys):
+    npz.write(toy, tmp_path / "toy.npz")
+
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["oasis", "scenarios", *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
         return stop.value.code or 0, capsys.readouterr()
 
-    picks = ["--dataset", "synthetic@300", "--scenario", "wrong-labels,unseen-words", "--bits=16"]
+    picks = ["--dataset", str(tmp_path / "toy.npz"), "--scenario", "wrong-labels,unseen-words", "--bits=16"]
     code, printed = run(*picks)
     assert code == 0 and printed.out.count("| oasis ") == 2 and "| lemon " in printed.out
     code, printed = run(*picks, "--json")
@@ -342,13 +342,12 @@ def test_command_prints_tables_and_json(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["wrong-labels", "new-classes", "unseen-words"])
-def test_progress_moves_within_a_trial_and_changes_nothing(name: str) -> None:
-    data = load("synthetic-coco79", n_samples=300)
+def test_progress_moves_within_a_trial_and_changes_nothing(name: str, toy: Dataset) -> None:
     steps: list[tuple[int, int]] = []
     told = carry_out(
-        data, scenario_named(name), "oasis", 16, progress=lambda done, of: steps.append((done, of))
+        toy, scenario_named(name), "oasis", 16, progress=lambda done, of: steps.append((done, of))
     )
-    assert told == carry_out(data, scenario_named(name), "oasis", 16)
+    assert told == carry_out(toy, scenario_named(name), "oasis", 16)
     assert len(steps) >= 3 and len({of for _, of in steps}) == 1
     assert [done for done, _ in steps] == sorted({done for done, _ in steps})
     assert steps[-1][0] < steps[-1][1]  # the last step is the scores

@@ -140,7 +140,7 @@ def carry_out(
     >>> from oasis.datasets import load
     >>> from oasis.experiments.scenarios.transformations import scenario_named
     >>> data = load("synthetic-coco79", n_samples=300)
-    >>> trial = carry_out(data, scenario_named("wrong-labels"), "oasis", n_bits=16)
+    >>> trial = carry_out(data, scenario_named("wrong-labels"), "random-projection", n_bits=16)
     >>> trial.all.hamming > trial.all.chance
     True
     """
