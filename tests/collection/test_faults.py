@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
-from collection_truth import Truth, assert_same_model, contents, toy_model
+from collection_truth import Truth, assert_same_model, assert_texts, contents, toy_model
 from collection_victim import Victim
 from collection_writer import SIZES, apply, step
 from toy import chunk
@@ -29,6 +29,7 @@ def assert_is(c, truth):
     """The collection is sound, and holds exactly what the truth does."""
     assert c.check() == []
     assert contents(c) == truth.items
+    assert_texts(c, truth)
     assert_same_model(c.model, truth.model)
     X, _ = chunk(2, seed=1234)
     expected = truth.search(truth.model.project(X), 7, "hamming")
@@ -277,7 +278,7 @@ def test_every_single_operation_may_fail(folder, monkeypatch, small_limits, what
     change = CHANGES[what]
     c, before = prepare(folder, entries)
     after = Truth(before.model)
-    after.items = list(before.items)
+    after.items, after.texts = list(before.items), dict(before.texts)
     change(after)
     abandon(c)
     template = {path.name: path.read_bytes() for path in c.path.iterdir()}
@@ -376,7 +377,7 @@ def test_a_commit_of_unknown_fate_ends_writing_and_opening_settles_it(folder, wh
     change = CHANGES[what]
     c, before = prepare(folder, 1)
     after = Truth(before.model)
-    after.items = list(before.items)
+    after.items, after.texts = list(before.items), dict(before.texts)
     change(after)
     real = c._catalog._writer
     c._catalog._writer = FailingConnection(real, committed=committed)

@@ -4,7 +4,8 @@ import shutil
 import tempfile
 
 import pytest
-from collection_truth import Truth, assert_hits, assert_same_model, toy_model
+from collection_truth import Truth, assert_hits, assert_same_model, assert_texts, toy_model
+from collection_writer import texts
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -42,8 +43,9 @@ class CollectionMachine(RuleBasedStateMachine):
     def add(self, ids, seed, bare):
         X, y = chunk(len(ids), seed=seed, bare=bare, classes=NAMES[: 2 + seed % 9])
         payload = [{"n": (seed + row) % 4} if row % 3 else None for row in range(len(ids))]
-        self.c.ingest(X, y, ids, payload)
-        self.truth.ingest(X, y, ids, payload)
+        kept = texts(seed, len(ids))
+        self.c.ingest(X, y, ids, payload, texts=kept)
+        self.truth.ingest(X, y, ids, payload, kept)
 
     @rule(
         ids=st.lists(IDS, min_size=1, max_size=6, unique=True),
@@ -77,6 +79,7 @@ class CollectionMachine(RuleBasedStateMachine):
             self.c._lock.release()
         self.c = Collection.open(self.folder)
         assert_same_model(self.c.model, self.truth.model)
+        assert_texts(self.c, self.truth)
         assert self.c.check() == []
 
     @rule()

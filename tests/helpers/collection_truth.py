@@ -9,6 +9,8 @@ import numpy as np
 from toy import class_vectors
 
 from oasis.codes import pack, unpack
+from oasis.collection.filters.where import Filter
+from oasis.collection.texts.phrases import Phrase
 from oasis.model import OASIS
 
 
@@ -22,15 +24,21 @@ class Truth:
     def __init__(self, model=None):
         self.model = model or toy_model()
         self.items = []  # [id, code, labels, payload]
+        self.texts = {}  # by id
+        self.keep_text = True
 
-    def ingest(self, X, y, ids, payload=None):
+    def ingest(self, X, y, ids, payload=None, texts=None):
         model = copy.copy(self.model).partial_fit(X, y)
         payload = payload or [{}] * len(ids)
         for each in zip(ids, model.codes_, y, payload, strict=True):
             self.items.append((each[0], each[1].tobytes(), tuple(each[2] or ()), each[3] or {}))
         self.model = model
+        kept = zip(ids, texts or [None] * len(ids), strict=True)
+        self.texts.update({each: text for each, text in kept if text is not None})
 
     def delete(self, ids):
+        for each in ids:
+            self.texts.pop(each, None)
         self.items = [item for item in self.items if item[0] not in set(ids)]
 
     def search(self, projections, k, mode, passes=lambda payload, labels: True, offset=0):
@@ -71,6 +79,17 @@ def contents(c):
             )
             for each, code, labels, payload in rows
         ]
+
+
+def assert_texts(c, truth):
+    """Every text is there, no other one, and phrases find what a pass over all texts does."""
+    assert {item.id: item.text for item in c.items() if item.text is not None} == truth.texts
+    for phrase in ("dog", "double decker", "猫", "the who", "no", "い"):
+        passed = {each for each, text in truth.texts.items() if Phrase.of(phrase).stands_in(text)}
+        allowed = c._allow_lists.keys(Filter.of({"$text": {"contains": phrase}}))
+        with c._catalog.reading() as connection:
+            rows = c._catalog.rows(connection, "id", allowed.tolist())
+            assert {each for (each,) in rows} == passed
 
 
 def assert_hits(hits, expected):

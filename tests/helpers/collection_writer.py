@@ -44,10 +44,22 @@ def step(number):
     return "ingest", (X, y, ids, [{"step": number, "row": row} for row in range(n)])
 
 
+def texts(number, n):
+    """Return the texts of a step's items; some have none."""
+    words = ["dogs", "a dog", "red bus", "double decker", "黒い猫", "the who"]
+    return [
+        f"{words[(number + row) % 6]} {words[row % 5]} no. {row}" if row % 4 else None
+        for row in range(n)
+    ]
+
+
 def apply(target, number):
     method, arguments = step(number)
+    options = {}
+    if method == "ingest" and hasattr(target, "keep_text"):
+        options["texts"] = texts(number, len(arguments[2]))
     if hasattr(target, method):
-        getattr(target, method)(*arguments)
+        getattr(target, method)(*arguments, **options)
 
 
 def make_changes(directory, first):

@@ -81,6 +81,13 @@ def ingest(
     thumbnails: Annotated[
         bool, typer.Option(help="Keep a small picture of each item, at most 10 kB.")
     ] = True,
+    keep_text: Annotated[
+        bool | None,
+        typer.Option(
+            help="For a new collection: whether texts are kept, so that items are found by their "
+            "words; they are if not given."
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Check all items first; stop before anything is written."),
@@ -138,6 +145,7 @@ def ingest(
             n_bits=bits,
             model=model_to_fill(collection, bits, owned),
             index=index,
+            keep_text=keep_text,
             batch=batch,
             with_thumbnails=thumbnails,
             strict=strict,

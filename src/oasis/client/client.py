@@ -178,6 +178,7 @@ class Client:
             tuple(found["labels"]),
             found["round"],
             b64decode(found["code"]),
+            found["text"],
         )
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002

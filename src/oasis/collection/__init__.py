@@ -3,8 +3,8 @@
 ::
 
     photos.oasis/
-      catalog.sqlite           SQLite, WAL: items, classes, rounds, thumbnails, and the head, one
-                               row that names the files below. Its commit is THE commit.
+      catalog.sqlite           SQLite, WAL: items, texts, classes, rounds, thumbnails, and the head,
+                               one row that names the files below. Its commit is THE commit.
       model-<n>.safetensors    all that was learned up to the last checkpoint
       journal-<n>.bin          small chunks learned since, erased by the next checkpoint
       index-<n>.hamming        the codes, ready to be mapped; a copy, made anew when lost
@@ -33,6 +33,7 @@ committed   one committed state in memory, loaded or followed
 search/     queries (the searches and look-ups of a collection), search (projections to hits)
 writing/    writer (the order of a change), intake (checks of what comes in), quality
 filters/    where (which items pass a filter), conditions (filters as people type them), fields
+texts/      phrases (the words of kept texts), postings (which items have a word)
 catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
 files/      files (generations beside the catalog, the journal), lock (the writer's)
 replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)

@@ -108,6 +108,7 @@ class Collection(Queries):
         readonly: bool = False,
         timeout: float = 0.0,
         index: str | PathLike[str] | None = None,
+        keep_text: bool | None = None,
     ) -> Self:
         """Open a collection; it is created where there is none.
 
@@ -137,6 +138,10 @@ class Collection(Queries):
             a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another one
             than is recorded moves the codes there, from the catalog, which has them all; only a
             writer can.
+        keep_text : bool, optional
+            Whether a new collection keeps the texts of its items, so that they are found by their
+            words; yes if not given. Of one that exists it may be left out, and another choice is
+            refused.
 
         Raises
         ------
@@ -151,6 +156,8 @@ class Collection(Queries):
             A file of it is damaged, or (`NewerVersionError`) was written by a newer oasis.
         """
         directory = Path(path)
+        if keep_text is not None and not isinstance(keep_text, bool):
+            raise InputError(f"keep_text must be True or False, got {keep_text!r}")
         address = None if index is None else check_address(index)
         lock: WriterLock | None = None
         catalog: Catalog | None = None
@@ -164,7 +171,7 @@ class Collection(Queries):
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
                 return cls._opened(
-                    directory, catalog, lock, n_bits, model, extractor, words, address
+                    directory, catalog, lock, n_bits, model, extractor, words, address, keep_text
                 )
         except BaseException:
             if catalog is not None:
@@ -184,11 +191,13 @@ class Collection(Queries):
         extractor: Extractor | None,
         words: Any,
         address: str | None,
+        keep_text: bool | None,
     ) -> Self:
         files = Files(directory, lock)
         if catalog.is_blank:
             files.recover(Head())
-            _create(catalog, files, _checked(model, n_bits))
+            model = _checked(model, n_bits)
+            _create(catalog, files, Setup.of(model, keep_text is not False), model)
             model = None  # it is the one recorded now
         progress = read_progress(directory / LOCK_NAME)
         with catalog.reading() as connection:
@@ -196,7 +205,9 @@ class Collection(Queries):
             setup = Setup.read(catalog, connection)
             recorded = recorded_address(catalog, connection)
         if model is None or not _is_stored(model, directory, head):
-            setup.check_same(model, n_bits)
+            setup.check_same(model, n_bits, keep_text)
+        else:
+            setup.check_same(None, n_bits, keep_text)
         if lock is None:
             check_progress(directory, head.commits, progress)
             if address not in (None, recorded):
@@ -256,6 +267,7 @@ class Collection(Queries):
         ids: Iterable[Id] | None = None,
         payload: Iterable[Mapping[str, Any] | None] | None = None,
         thumbnails: Iterable[bytes | None] | None = None,
+        texts: Iterable[str | None] | None = None,
     ) -> None:
         """Learn from a chunk and store its items: all of it, or nothing with an error.
 
@@ -272,6 +284,8 @@ class Collection(Queries):
             At most 1 MiB each as JSON.
         thumbnails : bytes of a picture file, or None, per sample, optional
             At most 10 kB (10,240 bytes) each.
+        texts : one text, or None, per sample, optional
+            Kept word for word, at most 1 MiB each; found by ``{"$text": {"contains": ...}}``.
 
         Notes
         -----
@@ -279,7 +293,12 @@ class Collection(Queries):
         smaller one is appended to the journal (see `oasis.collection.files.files`).
         """
         with self._writing() as writer:
-            self._snapshot = writer.ingest(self._snapshot, X, y, ids, payload, thumbnails)
+            if texts is not None and not self.keep_text:
+                raise InputError(
+                    "this collection was begun with keep_text=False, so it takes no texts; leave "
+                    "them out"
+                )
+            self._snapshot = writer.ingest(self._snapshot, X, y, ids, payload, thumbnails, texts)
 
     def ingest_items(
         self,
@@ -326,7 +345,14 @@ class Collection(Queries):
             kept = extracted.thumbnails
             if pictures is not None:
                 kept = [pictures[row] for row in extracted.rows]
-            self.ingest(extracted.X, extracted.labels, extracted.ids, extracted.payloads, kept)
+            self.ingest(
+                extracted.X,
+                extracted.labels,
+                extracted.ids,
+                extracted.payloads,
+                kept,
+                extracted.texts if self.keep_text else None,
+            )
         return rejected
 
     def ingest_table(
@@ -450,9 +476,9 @@ class Collection(Queries):
     def repair(self) -> list[str]:
         """Make anew what damage can be undone, and return what is wrong still, in words.
 
-        The index, the postings and the counts of classes are made from the items' rows; files that
-        no commit names are removed. Items, thumbnails, class names, rounds, the model and its
-        journal came from outside: only a backup has them.
+        The index, the postings of classes and words and the counts of classes are made from the
+        items' rows and texts; files that no commit names are removed. Items, texts, thumbnails,
+        class names, rounds, the model and its journal came from outside: only a backup has them.
         """
         self._check_writable()
         found = self._checked_findings()
@@ -571,10 +597,10 @@ def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
     return started
 
 
-def _create(catalog: Catalog, files: Files, model: OASIS) -> None:
+def _create(catalog: Catalog, files: Files, setup: Setup, model: OASIS) -> None:
     """Make a new collection, with all that its model has learned already, in one commit."""
     files.begin(Head())
-    setup, head = Setup.of(model), Head(commits=1)
+    head = Head(commits=1)
     if has_learned(model):
         head = files.write_model(replace(head, n_seen=model.n_seen_), model)
     with catalog.create():

@@ -44,13 +44,18 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One item as it is stored; ``code`` is its packed bits, ``round`` the chunk it came with."""
+    """One item as it is stored.
+
+    ``code`` is its packed bits, ``round`` the chunk it came with, ``text`` the text that was kept
+    of it, None where there was none or texts are not kept.
+    """
 
     id: Id
     payload: dict[str, Any] = field(hash=False)
     labels: tuple[str, ...]
     round: int
     code: bytes
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ class Stats:
     index : where the codes are searched: "local", or the address of a Milvus collection; a service
         says "milvus" instead of the address
     n_content_bits : how many of the bits are content bits; 0 before the first chunk
+    keep_text : whether texts of items are kept
     """
 
     n_items: int
@@ -145,6 +151,7 @@ class Stats:
     bytes: dict[str, int] = field(hash=False)
     index: str = "local"
     n_content_bits: int = 0
+    keep_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)

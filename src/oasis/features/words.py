@@ -131,6 +131,38 @@ def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[
     return [stem(word) for word in words] if stems else words
 
 
+def tokens_of(text: str) -> list[str]:
+    """Return all words of a text in order, folded: stop words and single letters too, no stems.
+
+    Of scripts without spaces, and of Korean, every character is a word. So a phrase stands in a
+    text where its words follow each other there.
+
+    >>> tokens_of("The dogs of Łódź, a 黒い猫")
+    ['the', 'dogs', 'of', 'lodz', 'a', '黒', 'い', '猫']
+    """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    found: list[str] = []
+    for run in _folded(text).split():
+        for place, part in enumerate(_PARTS.split(run)):
+            found += part if place % 2 else [part] * bool(part)
+    return found
+
+
+def always_words(tokens: list[str]) -> list[str]:
+    """Return the words that `words_of` gives for every text that has these `tokens_of`.
+
+    >>> always_words(["the", "dogs", "い", "猫"])
+    ['dog', '猫']
+    """
+    return [
+        stem(token)
+        for token in tokens
+        if not (len(token) == 1 and token.isalpha() and not _IS_SINGLE.match(token))
+        and token not in STOP_WORDS
+    ]
+
+
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
     """Return an English word without plural, -ing, -ed and a final e; others nearly as they are.
@@ -168,11 +200,16 @@ def _base(base: str) -> str:
     return f"{base[:-1]}y" if base.endswith("i") and len(base) > 3 else base
 
 
-def _folded_words(text: str) -> list[str]:
+def _folded(text: str) -> str:
+    """Return a text in which only words and the spaces between them are left."""
     folded = unicodedata.normalize("NFKD", text).casefold().translate(_STROKES)
     composed = unicodedata.normalize("NFC", _DROPPED.sub("", folded))
+    return "".join(map(_kept, composed))
+
+
+def _folded_words(text: str) -> list[str]:
     found: list[str] = []
-    for run in "".join(map(_kept, composed)).split():
+    for run in _folded(text).split():
         for place, part in enumerate(_PARTS.split(run)):
             if place % 2:
                 found += _pairs(part)

@@ -1,12 +1,12 @@
 """What a commit is: the tables, the head row, a learned chunk, and the statements that write it.
 
-Format version 2. Every row has a ``crc`` of its other columns (but a class's count, which is
+Format version 3. Every row has a ``crc`` of its other columns (but a class's count, which is
 counted again), and ``tallies`` holds for every table the number of rows and the sum of their crcs:
 so a changed, lost or added row is found. ``items`` holds one row per item that is not deleted; its
 key only grows and is never used again. ``labels`` are numbers of classes, as text with
 commas. ``postings`` lists, per class and chunk, the items that had the class on arrival: offsets
 from ``first_key``, little-endian uint32. ``deleted`` keeps keys that readers and the index file
-still have to forget.
+still have to forget. ``texts`` and ``words`` are described in `oasis.collection.texts.postings`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -61,6 +61,11 @@ CREATE TABLE rounds (
     bytes INTEGER NOT NULL, crc INTEGER NOT NULL
 );
 CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE texts (key INTEGER PRIMARY KEY, text TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE words (
+    word TEXT NOT NULL, block INTEGER NOT NULL, items BLOB NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY (word, block)
+) WITHOUT ROWID;
 CREATE TABLE deleted (
     key INTEGER PRIMARY KEY, commits INTEGER NOT NULL, crc INTEGER NOT NULL
 );
@@ -149,6 +154,8 @@ CHECKED_COLUMNS = {
     "postings": "class, first_key, offsets",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
     "thumbnails": "key, picture",
+    "texts": "key, text",
+    "words": "word, block, items",
     "deleted": "key, commits",
     "meta": "name, value",
 }

@@ -1,4 +1,4 @@
-"""What a collection is made with, recorded once: code length, model parameters, words."""
+"""What a collection is made with, recorded once: code length, model parameters, words, texts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ class Setup:
     parameters : constructor arguments of the model but ``labels``, as JSON has them
     labels : facts of the label space it starts with
     arrays : arrays of that label space
+    keep_text : whether texts of items are kept
     """
 
     parameters: dict[str, Any]
     labels: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
+    keep_text: bool = True
 
     @classmethod
-    def of(cls, model: OASIS) -> Setup:
+    def of(cls, model: OASIS, keep_text: bool = True) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
         parameters = {"kind": model.kind, **model.get_params(deep=False)}
         given = parameters.pop("labels")
@@ -52,7 +54,7 @@ class Setup:
         except (TypeError, ValueError) as error:
             raise InputError(f"the model's parameters cannot be recorded: {error}") from error
         facts, arrays = LabelSpace.of(given).state()
-        return cls(parameters, facts, dict(arrays))
+        return cls(parameters, facts, dict(arrays), keep_text)
 
     @property
     def n_bits(self) -> int:
@@ -75,6 +77,7 @@ class Setup:
         """Record it; inside a transaction of the catalog."""
         catalog.put_meta("parameters", json.dumps(self.parameters))
         catalog.put_meta("labels", json.dumps(self.labels))
+        catalog.put_meta("keep_text", json.dumps(self.keep_text))
         contiguous = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
         catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
 
@@ -85,14 +88,22 @@ class Setup:
         try:
             arrays = safetensors.numpy.load(catalog.meta(connection, "label_arrays"))
             labels = json.loads(catalog.meta(connection, "labels"))
-            setup = cls(json.loads(parameters), labels, arrays)
+            keep_text = bool(json.loads(catalog.meta(connection, "keep_text")))
+            setup = cls(json.loads(parameters), labels, arrays, keep_text)
             check_n_bits(setup.n_bits)
         except (TypeError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise FormatError(f"{catalog.path} is damaged: its set-up is unreadable") from error
         return setup
 
-    def check_same(self, model: OASIS | None, n_bits: int | None) -> None:
-        """Refuse a model or code length other than the recorded one."""
+    def check_same(
+        self, model: OASIS | None, n_bits: int | None, keep_text: bool | None = None
+    ) -> None:
+        """Refuse a model, code length or way with texts other than the recorded one."""
+        if keep_text is not None and keep_text != self.keep_text:
+            raise InputError(
+                f"this collection was begun with keep_text={self.keep_text}, got {keep_text}; "
+                "leave it out"
+            )
         if n_bits is not None and check_n_bits(n_bits) != self.n_bits:
             raise InputError(
                 f"this collection has codes of {self.n_bits} bits, got n_bits={n_bits}; leave it "

@@ -8,7 +8,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
-from oasis.collection.filters.where import LABELS
+from oasis.collection.filters.where import LABELS, TEXT
 from oasis.collection.records import ClassInfo, Stored
 from oasis.errors import InputError
 
@@ -65,7 +65,7 @@ def check_names(collection: _Searched, where: Mapping[str, Any]) -> None:
     seconds for a million) where one is missing.
     """
     known: set[str] = set()
-    missing = set(where) - {LABELS}
+    missing = set(where) - {LABELS, TEXT}
     if missing:
         for item in collection.items():
             known.update(item.payload)

@@ -6,10 +6,13 @@
     {"year": {"gte": 2020, "lt": 2024}}       gt, gte, lt, lte: numbers, or texts
     {"kind": {"in": ["cat", "dog"]}}          equal to one of them
     {"$labels": {"has": "sky"}}               the item has this class
+    {"$text": {"contains": "double decker"}}  these words follow each other in its kept text
 
 Several fields, and several operators on one, must all hold. A field is a key of the payload's top
 level. Values are compared as JSON has them: 1 equals 1.0, true is no number, and null equals null
 alone. An item without the field does not match, nor does a field that holds a list or an object.
+Words of a text are compared without case, accents and punctuation; of scripts without spaces, each
+character is one.
 
 An allow-list is the keys of all items that pass. It is made by one pass over the items (about a
 second for a million; classes come from their postings, in milliseconds), kept, and afterwards only
@@ -35,10 +38,15 @@ import numpy as np
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys, decoded_payload
 from oasis.collection.records import utf8
+from oasis.collection.texts.phrases import Phrase
+from oasis.collection.texts.postings import containing
 from oasis.errors import FormatError, InputError
 
 LABELS = "$labels"
 """The field that stands for an item's labels."""
+
+TEXT = "$text"
+"""The field that stands for an item's kept text."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -94,7 +102,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Filter:
-    """A parsed ``where``: conditions by payload field, and classes that an item must have.
+    """A parsed ``where``: conditions by payload field, classes and phrases that an item must have.
 
     >>> year = Filter.of({"year": {"gte": 2020, "lt": 2024}})
     >>> year.matches({"year": 2023}, ()), year.matches({"year": "2023"}, ())
@@ -103,6 +111,7 @@ class Filter:
 
     fields: tuple[tuple[str, Condition], ...]
     labels: tuple[str, ...]
+    phrases: tuple[Phrase, ...] = ()
 
     @classmethod
     def of(cls, where: Any) -> Filter:
@@ -113,27 +122,39 @@ class Filter:
             )
         fields: list[tuple[str, Condition]] = []
         labels: tuple[str, ...] = ()
+        phrases: tuple[Phrase, ...] = ()
         for name, condition in where.items():
             if not isinstance(name, str):
                 raise InputError(f"the fields of where are texts, got {name!r}")
             if name == LABELS:
                 labels = (_label(condition),)
+            elif name == TEXT:
+                phrases = (_phrase(condition),)
             else:
                 fields.append((name, _condition(name, condition)))
-        return cls(tuple(fields), labels)
+        return cls(tuple(fields), labels, phrases)
 
     @property
     def text(self) -> str:
         """The filter as one text; equal texts, equal filters."""
         return json.dumps(
-            [sorted((name, c.among, c.ranges) for name, c in self.fields), self.labels],
+            [
+                sorted((name, c.among, c.ranges) for name, c in self.fields),
+                self.labels,
+                [phrase.tokens for phrase in self.phrases],
+            ],
             default=list,
         )
 
-    def matches(self, payload: Mapping[str, Any], labels: Collection[str]) -> bool:
-        """Return whether an item with this payload and these labels passes."""
-        return all(label in labels for label in self.labels) and all(
-            name in payload and condition.holds(payload[name]) for name, condition in self.fields
+    def matches(self, payload: Mapping[str, Any], labels: Collection[str], text: str = "") -> bool:
+        """Return whether an item with this payload, these labels and this text passes."""
+        return (
+            all(label in labels for label in self.labels)
+            and all(
+                name in payload and condition.holds(payload[name])
+                for name, condition in self.fields
+            )
+            and all(phrase.stands_in(text) for phrase in self.phrases)
         )
 
 
@@ -184,11 +205,21 @@ def _label(condition: Any) -> str:
     )
 
 
+def _phrase(condition: Any) -> Phrase:
+    match condition:
+        case {"contains": phrase, **rest} if not rest:
+            return Phrase.of(phrase)
+    raise InputError(
+        f"where {TEXT!r} takes one operator, such as {{'contains': 'double decker'}}, got "
+        f"{condition!r}"
+    )
+
+
 _KEPT = 16
 _VERDICTS = 100_000
 """Distinct values of a field whose verdict is kept during a pass."""
 _FEW = 10
-"""Where a class has less than one item in so many, only its items' payloads are read."""
+"""Where less than one item in so many has a class or phrase, only their payloads are read."""
 
 
 class AllowLists:
@@ -224,6 +255,7 @@ class AllowLists:
 
     def _scan(self, connection: sqlite3.Connection, where: Filter, last: int, top: int) -> Keys:
         parts = [self._having(connection, name, last) for name in where.labels]
+        parts += [containing(connection, phrase, last) for phrase in where.phrases]
         if not where.fields:
             return reduce(_common, parts)
         if parts:

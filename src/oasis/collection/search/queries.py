@@ -40,6 +40,7 @@ from oasis.collection.records import (
     utf8,
 )
 from oasis.collection.search.search import Question, answer
+from oasis.collection.texts.postings import text_of
 from oasis.collection.writing.intake import check_sequence, extract_queries
 from oasis.errors import (
     CollectionError,
@@ -254,7 +255,8 @@ class Queries:
             item = ItemRow(*row).check()
             if any(number >= len(names) for number in label_numbers(item.labels)):
                 names = self._catalog.class_names(connection)
-        return _stored(item, names)
+            text = text_of(connection, item.key)
+        return _stored(item, names, text)
 
     def items(self) -> Iterator[Stored]:
         """Yield every item as it is stored, oldest first, all of them as of one commit.
@@ -265,10 +267,12 @@ class Queries:
         """
         with self._catalog.reading() as connection:
             names = self._catalog.class_names(connection)
+            kept = self.keep_text
             for row in connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"  # noqa: S608
             ):
-                yield _stored(ItemRow(*row).check(), names)
+                item = ItemRow(*row).check()
+                yield _stored(item, names, text_of(connection, item.key) if kept else None)
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -333,12 +337,18 @@ class Queries:
             index=snapshot.replica.address,
             bytes=Files(self.path).sizes(),
             n_content_bits=0 if snapshot.model is None else _content_bits(snapshot.model),
+            keep_text=self.keep_text,
         )
 
     @property
     def n_bits(self) -> int:
         """Length of a code."""
         return self._setup.n_bits
+
+    @property
+    def keep_text(self) -> bool:
+        """Whether texts of items are kept."""
+        return self._setup.keep_text
 
     @property
     def model(self) -> OASIS:
@@ -435,9 +445,9 @@ class Queries:
         return follow(snapshot, self._catalog, connection, self.path, self._words)
 
 
-def _stored(row: ItemRow, names: Sequence[str]) -> Stored:
+def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
     labels = row.label_names(names)
-    return Stored(row.id, row.decoded_payload(), labels, row.round, row.code)
+    return Stored(row.id, row.decoded_payload(), labels, row.round, row.code, text)
 
 
 def _learned(snapshot: Committed) -> OASIS:

@@ -203,6 +203,8 @@ def _filtered(
     ask: _Ask,
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
+    if where.phrases:
+        return None  # postings of words have the answer
     q, wanted = len(question.projections), question.k + question.offset
     n = _OVERSAMPLE * wanted + _SPARE
     while n * q <= _MOST and n * 4 < snapshot.head.n_items and not allow_lists.is_kept(where):

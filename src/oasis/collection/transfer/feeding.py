@@ -71,6 +71,7 @@ def ingest_all(
     n_bits: int | None = None,
     model: OASIS | None = None,
     index: str | None = None,
+    keep_text: bool | None = None,
     batch: int = 256,
     with_thumbnails: bool = True,
     strict: bool = False,
@@ -93,7 +94,7 @@ def ingest_all(
         Makes features of the items.
     rejects : RejectsFile
         Lists what is left out; the file is removed when nothing was.
-    n_bits, model, index : as in `Collection.open`
+    n_bits, model, index, keep_text : as in `Collection.open`
     batch : int
         Items learned at a time.
     with_thumbnails : bool
@@ -118,7 +119,9 @@ def ingest_all(
         results = read()
     is_new = not path.exists()
     try:
-        with Collection.open(path, n_bits, model=model, extractor=extractor, index=index) as opened:
+        with Collection.open(
+            path, n_bits, model=model, extractor=extractor, index=index, keep_text=keep_text
+        ) as opened:
             with rejects, progress("ingest") as advance:
                 feed(
                     opened,

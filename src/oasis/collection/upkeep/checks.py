@@ -1,9 +1,10 @@
 """Looking for damage: everything that a collection holds, against everything that it says.
 
 What is found is a `Finding`: words, and whether `repair` can put it right. Copies can be made anew
-from the items' rows: the index, the postings of classes and the counts of their items, and files
-that no commit names can go. What cannot be made anew is what came from outside: the items, their
-thumbnails and classes, the rounds, the model and its journal; for these there are backups.
+from the items' rows: the index, the postings of classes and words and the counts of classes, and
+files that no commit names can go. What cannot be made anew is what came from outside: the items,
+their thumbnails, texts and classes, the rounds, the model and its journal; for these there are
+backups.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from oasis.collection.catalog.commits import (
 )
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Files, read_entries
+from oasis.collection.texts.postings import rebuild_words, word_findings
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
@@ -78,6 +80,7 @@ def findings(
             return [Finding(text)]
         found += _tables(connection, head)
         found += _items(catalog, connection, head, snapshot)
+        found += [Finding(text, can_repair) for text, can_repair in word_findings(connection)]
     except (sqlite3.DatabaseError, OasisError) as error:
         # what SQLite cannot read, it cannot be asked about either
         return [Finding(f"catalog: {error}")]
@@ -98,7 +101,7 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
     }
     for table, columns in CHECKED_COLUMNS.items():
         # postings are a copy of what items say; an index made anew needs no list of deletions
-        can_repair = table in ("postings", "deleted")
+        can_repair = table in ("postings", "words", "deleted")
         bad, n, total = 0, 0, 0
         for *row, crc in connection.execute(f"SELECT {columns}, crc FROM {table}"):  # noqa: S608
             n += 1
@@ -236,7 +239,7 @@ def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding
 
 
 def rebuild_copies(connection: sqlite3.Connection) -> None:
-    """Make postings and counts of classes anew from the items, and forget deletions.
+    """Make postings and counts of classes anew from the items and texts, and forget deletions.
 
     Inside a transaction that also says that there is no index file. Raises `FormatError` where a
     row of an item is damaged itself.
@@ -268,6 +271,7 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
     connection.executemany(
         "UPDATE classes SET n = ? WHERE number = ?", ((n, number) for number, n in counts.items())
     )
+    rebuild_words(connection)
 
 
 def _some(keys: list[int]) -> str:

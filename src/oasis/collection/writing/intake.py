@@ -11,6 +11,7 @@ import numpy as np
 
 from oasis.arrays import has_row
 from oasis.collection.records import Id, Rejected, check_id, utf8
+from oasis.collection.texts.phrases import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
@@ -28,16 +29,19 @@ _PLAIN = {str, int, float, bool, type(None)}
 class Intake:
     """The checked facts of a chunk's items, in their order.
 
-    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails`` are None where there is
-    none.
+    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails`` and ``texts`` are None
+    where there is none.
     """
 
     ids: list[Id]
     payloads: list[str | None]
     thumbnails: list[bytes | None]
+    texts: list[str | None]
 
 
-def check_intake(n: int, first_key: int, ids: Any, payload: Any, thumbnails: Any) -> Intake:
+def check_intake(
+    n: int, first_key: int, ids: Any, payload: Any, thumbnails: Any, texts: Any = None
+) -> Intake:
     """Check what comes with n items; items without ids get their keys, from ``first_key`` on."""
     if ids is None:
         checked: list[Id] = list(range(first_key, first_key + n))
@@ -59,7 +63,13 @@ def check_intake(n: int, first_key: int, ids: Any, payload: Any, thumbnails: Any
             _thumbnail(row, value)
             for row, value in enumerate(_as_many(thumbnails, n, "thumbnails"))
         ]
-    return Intake(checked, payloads, pictures)
+    words: list[str | None] = [None] * n
+    if texts is not None:
+        words = [
+            check_text(value, f"the text of sample {row}")
+            for row, value in enumerate(_as_many(texts, n, "texts"))
+        ]
+    return Intake(checked, payloads, pictures, words)
 
 
 def _as_many(values: Any, n: int, what: str) -> list[Any]:
@@ -124,6 +134,7 @@ class Extracted(NamedTuple):
     labels: list[Any]
     payloads: list[Any]
     thumbnails: list[bytes | None] | None
+    texts: list[str | None]
 
 
 def extract_items(
@@ -139,13 +150,14 @@ def extract_items(
     An item is an object with ``id``, ``labels`` and ``payload`` beside the fields of the extractor,
     or a mapping with such keys; it may have ``vectors`` by modality. ``known`` says which ids are
     in the collection already: their items are left out before anything is extracted, and so are
-    those that have none of the fields.
+    those that have none of the fields, or a text that is too long to be kept.
     """
     ids = [check_id(_field(item, "id")) for item in items]
     there = known(ids)
     rejected: list[Rejected] = []
     seen: set[Id] = set()
     rows: list[int] = []
+    texts: dict[int, str | None] = {}
     for row, each in enumerate(ids):
         if each in there:
             rejected.append(Rejected(row, each, f"id {each!r} is in the collection already"))
@@ -155,6 +167,11 @@ def extract_items(
             reason = f"it has nothing to learn from; expected one of {extractor.fields}"
             rejected.append(Rejected(row, each, reason))
         else:
+            try:
+                texts[row] = item_text(extractor, items[row])
+            except InputError as error:
+                rejected.append(Rejected(row, each, str(error)))
+                continue
             seen.add(each)
             rows.append(row)
     new, made = [items[row] for row in rows], None
@@ -177,8 +194,20 @@ def extract_items(
         [_field(items[row], "labels") for row in rows],
         [_field(items[row], "payload") for row in rows],
         None if made is None else [made[at] for at in kept],
+        [texts[row] for row in rows],
     )
     return extracted, sorted(rejected, key=lambda each: each.row)
+
+
+def item_text(extractor: Extractor, item: Any) -> str | None:
+    """Return the text of an item as it is kept: what it has in the fields that texts come from.
+
+    Where no modality is made of a text, that is the field "text". Several are joined by a new line.
+    """
+    fields = sorted({name for name, each in extractor.sources.values() if each.takes == "text"})
+    found = [_field(item, name) for name in fields or ["text"]]
+    texts = [value for value in found if isinstance(value, str)]
+    return check_text("\n".join(texts), "the text") if texts else None
 
 
 def extract_queries(extractor: Extractor, items: Sequence[Any]) -> dict[str, Features]:

@@ -31,6 +31,7 @@ from oasis.collection.committed import Committed
 from oasis.collection.files.files import Entry, Files
 from oasis.collection.records import Id, utf8
 from oasis.collection.replica.replica import Replica
+from oasis.collection.texts.postings import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
 from oasis.collection.writing.intake import check_intake
 from oasis.collection.writing.quality import QualityMeter
@@ -97,11 +98,12 @@ class Writer:
         ids: Any,
         payload: Any,
         thumbnails: Any,
+        texts: Any = None,
     ) -> Committed:
         """Learn a chunk and store its items."""
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
-        intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails)
+        intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails, texts)
         for name in {name for names in chunk.labels for name in names}:
             utf8(name, f"the class name {name!r}")
         self._refuse_known(intake.ids)
@@ -126,6 +128,8 @@ class Writer:
             snapshot.replica.before_commit(self._catalog, head, new_chunk)
             with self._catalog.write(head) as connection:
                 new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
+                kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
+                insert_texts(connection, [(key, text) for key, text in kept if text is not None])
                 seconds = time.perf_counter() - began
                 n_bytes = _bytes_written(head, change.head)
                 insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
@@ -149,6 +153,7 @@ class Writer:
         with self._changing(snapshot) as change:
             change.head = replace(head, commits=head.commits + 1, n_items=head.n_items - len(keys))
             with self._catalog.write(head) as connection:
+                delete_texts(connection, keys)
                 delete_items(connection, keys, change.head.commits)
                 self._catalog.put_head(head, change.head)
             snapshot.replica.forget(np.array(keys, dtype=np.int64))

@@ -222,6 +222,7 @@ class StoredAnswer(BaseModel):
     labels: list[str]
     round: int
     code: str = Field(description="The packed bits in base64, least significant bit first.")
+    text: str | None = Field(description="The text that was kept of it.")
 
 
 class CountAnswer(BaseModel):
@@ -285,6 +286,7 @@ class StatsAnswer(BaseModel):
     bytes: dict[str, int]
     index: Literal["local", "milvus"] = Field(description="Where the codes are searched.")
     n_content_bits: int = Field(description="Bits that say what the item is beside its labels.")
+    keep_text: bool = Field(description="Whether texts of items are kept.")
     readonly: bool
 
 
@@ -356,4 +358,5 @@ def stored(item: Stored) -> dict[str, Any]:
         "labels": item.labels,
         "round": item.round,
         "code": b64encode(item.code).decode(),
+        "text": item.text,
     }

@@ -1,0 +1,330 @@
+"""Texts kept word for word: found by phrases, checked, repaired, deleted, and never obeyed."""
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from collection_toy import open_toy
+from collection_truth import Truth, assert_texts
+from collection_writer import apply
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import NAMES, chunk
+
+from oasis.collection import Collection
+from oasis.collection.catalog.catalog import NAME
+from oasis.collection.filters.where import Filter
+from oasis.collection.texts import postings
+from oasis.collection.texts.phrases import MAX_TEXT_BYTES, Phrase, kept_words
+from oasis.collection.upkeep.backup import backup, restore
+from oasis.errors import InputError
+from oasis.features.extractor import Extractor
+from oasis.features.words import tokens_of
+
+CAPTIONS = [
+    "A red double-decker bus in London",
+    "Two decker boats; double trouble",
+    "Ein Café in Łódź",
+    "黒い猫です",
+    "The Who",
+    "C",
+    'He said "NEAR OR NOT" AND left*',
+    None,
+    "ねこ と いぬ",
+]
+
+
+def filled(folder, texts=None, **options):
+    texts = CAPTIONS if texts is None else texts
+    c = open_toy(folder / "c", **options)
+    X, y = chunk(len(texts), seed=1, classes=NAMES[:4])
+    c.ingest(X, y, list(range(len(texts))), texts=texts if c.keep_text else None)
+    return c
+
+
+def found(c, phrase, k=50):
+    X, _ = chunk(1, seed=9)
+    return sorted(hit.id for hit in c.search(X, k, where={"$text": {"contains": phrase}})[0])
+
+
+@pytest.mark.parametrize(
+    ("phrase", "expected"),
+    [
+        ("double decker", [0]),
+        ("DOUBLE  Decker!", [0]),
+        ("decker double", []),
+        ("deck", []),
+        ("decker", [0, 1]),
+        ("cafe", [2]),
+        ("lodz", [2]),
+        ("猫", [3]),
+        ("い猫", [3]),
+        ("猫い", []),
+        ("the who", [4]),
+        ("who", [4]),
+        ("c", [5]),
+        ("a", [0]),
+        ("near or not", [6]),
+        ('"NEAR', [6]),
+        ("left*", [6]),
+        ("ねこ", [8]),
+        ("い", [3, 8]),
+    ],
+)
+def test_a_phrase_finds_the_texts_in_which_its_words_follow_each_other(folder, phrase, expected):
+    with filled(folder) as c:
+        assert found(c, phrase) == expected
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40), st.integers(0, 8), st.integers(1, 4))
+def test_every_text_is_found_by_the_words_of_its_phrases(text, start, n):
+    if tokens := tokens_of(text)[start : start + n]:
+        phrase = Phrase(tuple(tokens))
+        assert phrase.stands_in(text)
+        assert set(phrase.words) <= set(kept_words(text))
+
+
+WORDS = st.sampled_from(
+    ["dog", "dogs", "the", "who", "a", "red", "黒い", "猫", "ねこ", "bus,", "7"]
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.lists(WORDS, max_size=6).map(" ".join)), max_size=30),
+    st.lists(WORDS, min_size=1, max_size=3).map(" ".join),
+    st.sets(st.integers(0, 29)),
+    st.integers(0, 30),
+)
+def test_postings_equal_a_pass_over_all_texts(texts, phrase, gone, after):
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in (
+            "CREATE TABLE items (key INTEGER PRIMARY KEY)",
+            "CREATE TABLE texts (key INTEGER PRIMARY KEY, text, crc)",
+            "CREATE TABLE words (word, block, items, crc, PRIMARY KEY (word, block))",
+            "CREATE TABLE tallies (name TEXT PRIMARY KEY, n, crc)",
+        ):
+            connection.execute(statement)
+        # keys on both sides of the end of a block
+        rows = [(postings.BLOCK - 10 + at, text) for at, text in enumerate(texts) if text]
+        connection.executemany("INSERT INTO items VALUES (?)", [(key,) for key, _ in rows])
+        for half in (rows[:7], rows[7:]):
+            postings.insert_texts(connection, half)
+        removed = [postings.BLOCK - 10 + at for at in gone]
+        postings.delete_texts(connection, removed)
+        left = [(key, text) for key, text in rows if key not in removed]
+        last = postings.BLOCK - 10 + after
+        passed = [key for key, text in left if key > last and Phrase.of(phrase).stands_in(text)]
+        assert postings.containing(connection, Phrase.of(phrase), last).tolist() == passed
+        for word in {word for _, text in left for word in kept_words(text)}:
+            having = postings.having(connection, word)
+            expected = [
+                (key, len(kept_words(text))) for key, text in left if word in kept_words(text)
+            ]
+            assert list(zip(having.keys.tolist(), having.sizes.tolist(), strict=True)) == expected
+        assert list(postings.word_findings(connection)) == []
+        n, total = connection.execute(
+            "SELECT count(*), coalesce(sum(crc), 0) FROM words"
+        ).fetchone()
+        tallied = connection.execute("SELECT n, crc FROM tallies WHERE name = 'words'").fetchone()
+        assert (n, total) == (tallied or (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ({"$text": "boat"}, "takes one operator"),
+        ({"$text": {"has": "boat"}}, "takes one operator"),
+        ({"$text": {"contains": 3}}, "takes a text, got 3"),
+        ({"$text": {"contains": " ... "}}, "needs a word"),
+        ({"$text": {"contains": "\x00"}}, "needs a word"),
+        ({"$text": {"contains": "\ud800"}}, "half a surrogate"),
+        ({"$text": {"contains": "x " * 5_000_000}}, "at most 1048576"),
+        ({"$text": {"contains": "x " * 500_000}}, "at most 1000 words"),
+    ],
+)
+def test_a_filter_that_cannot_be_meant_gets_one_line(folder, where, line):
+    with filled(folder) as c:
+        with pytest.raises(InputError, match=line) as caught:
+            c.search(chunk(1, seed=9)[0], where=where)
+        assert len(str(caught.value)) < 300
+        assert "\n" not in str(caught.value)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=30))
+def test_whatever_is_typed_is_data(text):
+    if tokens_of(text):
+        assert Filter.of({"$text": {"contains": text}}).matches({}, (), text)
+
+
+def test_filters_by_text_go_with_the_others(folder):
+    with filled(folder) as c:
+        X, _ = chunk(1, seed=9)
+        labels = {0: c.get(0).labels[0]}
+        where = {"$text": {"contains": "decker"}, "$labels": {"has": labels[0]}}
+        passed = {hit.id for hit in c.search(X, 50, where=where)[0]}
+        assert passed == {each for each in (0, 1) if labels[0] in c.get(each).labels}
+        # a list that is kept is extended by what comes later
+        c.ingest(*chunk(2, seed=3), ["new", "other"], texts=["a decker", "a boat"])
+        assert "new" in {
+            hit.id for hit in c.search(X, 50, where={"$text": {"contains": "decker"}})[0]
+        }
+
+
+def test_texts_come_back_as_they_were_given(folder):
+    texts = ["a\x00b  c", "  spaces ", "", " \n", None, "é", 'q" OR 1=1; --']
+    with filled(folder, texts) as c:
+        assert [c.get(row).text for row in range(7)] == [*texts[:2], None, None, None, *texts[5:]]
+        assert [item.text for item in c.items()] == [c.get(row).text for row in range(7)]
+        assert found(c, "b c") == [0]
+        assert c.check() == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "line"),
+    [
+        ([3], "must be a text or None, got int"),
+        (["\ud800"], "half a surrogate"),
+        (["x" * (MAX_TEXT_BYTES + 1)], "at most 1048576"),
+        (["é" * (MAX_TEXT_BYTES // 2 + 1)], "at most 1048576"),
+        (["a", "b"], "for 2 samples"),
+        ("ab", "one entry per sample"),
+    ],
+)
+def test_texts_that_cannot_be_kept_change_nothing(folder, texts, line):
+    with filled(folder) as c:
+        before = c.stats()
+        with pytest.raises(InputError, match=line):
+            c.ingest(*chunk(1, seed=3), ["new"], texts=texts)
+        assert c.stats() == before
+
+
+def test_keep_text_is_recorded_when_the_collection_is_begun(folder):
+    with filled(folder, keep_text=False) as c:
+        assert not c.keep_text
+        assert not c.stats().keep_text
+        assert c.get(0).text is None
+        assert found(c, "decker") == []
+        with pytest.raises(InputError, match="begun with keep_text=False"):
+            c.ingest(*chunk(1, seed=3), ["new"], texts=["a boat"])
+    with pytest.raises(InputError, match="keep_text=False, got True; leave it out"):
+        Collection.open(folder / "c", keep_text=True)
+    with pytest.raises(InputError, match="must be True or False, got 1"):
+        Collection.open(folder / "c", keep_text=1)
+    with Collection.open(folder / "c", keep_text=False) as c:
+        assert not c.keep_text
+
+
+@pytest.mark.parametrize("keep_text", [True, False])
+def test_raw_items_bring_their_texts(folder, keep_text):
+    extractor = Extractor.of(image="none", text="words")
+    items = [
+        {"id": row, "text": text, "labels": ["a" if row % 2 else "b"]}
+        for row, text in enumerate(CAPTIONS)
+        if text
+    ]
+    items.append({"id": "long", "text": "x" * (MAX_TEXT_BYTES + 1), "labels": ["a"]})
+    with Collection.open(folder / "c", 64, extractor=extractor, keep_text=keep_text) as c:
+        (rejected,) = c.ingest_items(items)
+        assert rejected.id == "long"
+        assert "at most 1048576" in rejected.reason
+        for item in items[:-1]:
+            assert c.get(item["id"]).text == (item["text"] if keep_text else None)
+        assert c.check() == []
+
+
+def test_a_deletion_leaves_no_word_of_a_text_in_the_files(folder):
+    secret = "xylophonist zugzwang"
+    with filled(folder, [*CAPTIONS, secret]) as c:
+        c.delete([len(CAPTIONS)])
+        assert found(c, "zugzwang") == []
+        assert c.check() == []
+    for path in (folder / "c").iterdir():
+        content = path.read_bytes()
+        assert b"zugzwang" not in content, path
+        assert b"xylophonist" not in content, path
+
+
+def damage(folder, statement, *values):
+    with closing(sqlite3.connect(folder / "c" / NAME, isolation_level=None)) as connection:
+        connection.execute(statement, values)
+
+
+def test_check_finds_a_changed_text_and_nothing_but_a_backup_has_it(folder):
+    filled(folder).close()
+    damage(folder, "UPDATE texts SET text = 'a green bus' WHERE key = 1")
+    with Collection.open(folder / "c") as c:
+        assert any("checksum in texts" in text for text in c.check())
+        assert any("texts" in text for text in c.repair())
+        with pytest.raises(Exception, match="text of the item with key 1 is damaged"):
+            c.get(0)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM words WHERE word = 'bus'",
+        "UPDATE words SET items = x'050001' WHERE word = 'bus'",
+        "UPDATE words SET items = x'0500' WHERE word = 'bus'",
+        "UPDATE words SET word = 'train' WHERE word = 'bus'",
+        "INSERT INTO words VALUES ('boat', 77, x'050001', 3)",
+    ],
+)
+def test_check_finds_damaged_postings_and_repair_makes_them_anew(folder, statement):
+    filled(folder).close()
+    damage(folder, statement)
+    with Collection.open(folder / "c") as c:
+        assert any("words" in text for text in c.check())
+        assert c.repair() == []
+        assert found(c, "bus") == [0]
+
+
+def test_check_finds_a_text_of_no_item(folder):
+    filled(folder).close()
+    damage(folder, "INSERT INTO texts VALUES (99, 'a boat', 1)")
+    with Collection.open(folder / "c") as c:
+        assert "catalog: 1 texts are of no item" in c.check()
+
+
+def test_backups_carry_texts(folder):
+    with filled(folder) as c:
+        backup(c.path, folder / "copy")
+    restore(folder / "copy", folder / "back")
+    with Collection.open(folder / "back") as c:
+        assert c.check() == []
+        assert c.keep_text
+        assert found(c, "double decker") == [0]
+        assert [c.get(row).text for row in range(len(CAPTIONS))] == CAPTIONS
+
+
+def test_a_stream_of_changes_agrees_with_the_truth_and_with_a_reader(folder):
+    truth = Truth()
+    with open_toy(folder / "c") as c:
+        apply(c, 0)
+        apply(truth, 0)
+        with Collection.open(folder / "c", readonly=True) as reader:
+            for number in range(1, 12):
+                apply(c, number)
+                apply(truth, number)
+                assert_texts(c, truth)
+                assert_texts(reader, truth)
+        assert c.check() == []
+
+
+def test_the_catalog_of_an_older_format_is_refused_with_both_versions(folder):
+    filled(folder).close()
+    damage(folder, "PRAGMA user_version = 2")
+    with pytest.raises(Exception, match=r"format version 2.*reads version 3 alone"):
+        Collection.open(folder / "c")
+
+
+def test_sizes_are_capped_at_a_byte(folder):
+    long = " ".join(f"w{number}" for number in range(400))
+    with filled(folder, [long, "w1"]) as c, c._catalog.reading() as connection:
+        having = postings.having(connection, "w1")
+        assert having.keys.tolist() == [1, 2]
+        assert having.sizes.tolist() == [255, 1]
+        assert having.sizes.dtype == np.uint8
