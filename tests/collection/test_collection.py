@@ -1,6 +1,7 @@
 """A collection learns as the plain model does, keeps what it is given and refuses the rest."""
 
 import json
+import sqlite3
 
 import collection_toy
 import numpy as np
@@ -23,6 +24,7 @@ from oasis.errors import (
 )
 from oasis.features.extractor import Extractor, Function
 from oasis.features.text import HashedText
+from oasis.features.thumbnail import MAX_PREVIEW_BYTES, Thumbnail
 from oasis.items import Item
 
 filled = collection_toy.filled
@@ -253,6 +255,28 @@ def test_thumbnails_go_with_their_items(folder):
             c.thumbnail("a")
         c.ingest(*chunk(1, seed=2), ["a"])
         assert c.thumbnail("a") is None
+
+
+def test_previews_go_with_their_thumbnails(folder):
+    both, alone = Thumbnail(b"small"), Thumbnail(b"only")
+    both.preview = bytes(MAX_PREVIEW_BYTES)
+    with open_toy(folder / "c") as c:
+        X, y = chunk(4)
+        c.ingest(X, y, ["a", "b", "c", "d"], thumbnails=[both, alone, b"plain", None])
+        assert c.thumbnail("a") == b"small" and c.preview("a") == both.preview
+        assert [c.preview(each) for each in "bcd"] == [b"only", b"plain", None]
+        before = directory_state(c)
+        both.preview = bytes(MAX_PREVIEW_BYTES + 1)
+        with pytest.raises(InputError, match="preview of sample 0 has 65537 bytes"):
+            c.ingest(*chunk(1, seed=2), ["e"], thumbnails=[both])
+        assert directory_state(c) == before
+        c.delete(["a"])
+        with pytest.raises(UnknownIdError):
+            c.preview("a")
+        assert c.check() == []
+    with sqlite3.connect(folder / "c" / "catalog.sqlite") as database:
+        assert database.execute("SELECT count(*) FROM previews").fetchone() == (0,)
+    database.close()
 
 
 def test_rounds_keep_the_quality_before_learning(folder):

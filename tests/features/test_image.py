@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError
 from oasis.features import efficientnet, pictures, weights
 from oasis.features.image import EfficientNetLite0, read_pixels
-from oasis.features.thumbnail import MAX_BYTES, SIDE, thumbnail
+from oasis.features.thumbnail import MAX_BYTES, MAX_PREVIEW_BYTES, SIDE, thumbnail
 from oasis.features.weights import read_weights
 
 Image = pytest.importorskip("PIL.Image")
@@ -436,6 +436,24 @@ def test_thumbnails_show_the_whole_picture(size: tuple[int, int], mode: str) -> 
         assert small.size == tuple(max(1, round(share * side)) for side in size)
     decoded = pictures.open_picture(drawing(*size))
     assert thumbnail(decoded) == thumbnail(encoded(drawing(*size)))
+
+
+@pytest.mark.parametrize("size", [(160, 120), (161, 20), (512, 300), (900, 1800)])
+def test_a_picture_larger_than_its_thumbnail_has_a_preview(size: tuple[int, int]) -> None:
+    made = thumbnail(Image.new("RGB", size, (200, 60, 20)))
+    if max(size) <= 160:
+        assert made.preview is None
+        return
+    assert made.preview is not None
+    with Image.open(io.BytesIO(made.preview)) as shown:
+        share = min(1, 512 / max(size))
+        assert shown.size == (round(size[0] * share), round(size[1] * share))
+
+
+def test_a_preview_of_noise_is_small_enough() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 600, 3), dtype=np.uint8)
+    preview = thumbnail(noise).preview
+    assert preview is not None and len(preview) <= MAX_PREVIEW_BYTES
 
 
 def test_a_thumbnail_of_noise_is_small_enough() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import zlib
 import numpy as np
 import pytest
 import safetensors.numpy
+from PIL import Image
 from service_data import ALIKE, N, fill, fill_alike, item, picture, vectors
 from serving import Serving, asgi, asgi_async, form, serving
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -27,6 +29,7 @@ from oasis.errors import BusyError, InputError
 from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import searching
 from oasis.service.api.direct import Direct
+from oasis.service.api.pictures import original
 from oasis.service.api.writing import WriterQueue
 from oasis.service.http.counters import Counters
 from oasis.service.http.problems import Problem
@@ -130,6 +133,63 @@ def test_thumbnails_come_from_the_collection_with_a_tag(server):
     again = server.ask("GET", "/v1/thumbnail?id=item/1", headers={"If-None-Match": headers["ETag"]})
     assert again[0] == 304 and not again[2]
     assert server.ask("GET", "/v1/thumbnail?id=../../etc/passwd")[0] == 404
+
+
+def test_the_largest_picture_is_kept_as_a_preview(server):
+    large = picture("cat", 5, side=700, form="JPEG")
+    body, kind = form({"items": [{"id": "large", "labels": ["cat"]}]}, {"image.0": large})
+    assert server.json("POST", "/v1/ingest", body, kind=kind)[1]["ingested"] == 1
+    sizes = {}
+    for route in ("thumbnail", "preview"):
+        status, headers, content = server.ask("GET", f"/v1/{route}?id=large")
+        assert status == 200 and headers["Content-Type"] == "image/jpeg"
+        sizes[route] = Image.open(io.BytesIO(content)).size
+    assert sizes == {"thumbnail": (160, 160), "preview": (512, 512)}
+    # where there is none, the thumbnail is the largest
+    assert server.ask("GET", "/v1/preview?id=item/1")[2] == item(1)["image"]
+    assert server.json("GET", "/v1/preview?id=none")[0] == 404
+    assert server.json("POST", "/v1/delete", {"ids": ["large"]})[0] == 200
+    assert server.json("GET", "/v1/preview?id=large")[0] == 404
+
+
+def test_originals_come_from_one_folder_alone(tmp_path):
+    folder, outside = tmp_path / "photos", tmp_path / "secret.png"
+    (folder / "sub").mkdir(parents=True)
+    png = picture("sky", 3, side=32)
+    outside.write_bytes(png)
+    (folder / "sub" / "a.png").write_bytes(png)
+    (folder / "large.png").write_bytes(png + bytes(200))
+    (folder / "script.svg").write_text("<svg onload='x()'/>")
+    (folder / "inside.png").symlink_to(folder / "sub" / "a.png")
+    (folder / "leak.png").symlink_to(outside)
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    found = {"sub/a.png", "inside.png", str(folder / "sub" / "a.png"), "sub/../sub/a.png"}
+    refused = {
+        "leak.png", "away/secret.png", "../secret.png", str(outside), "/etc/passwd", "script.svg",
+        "large.png", "sub", ".", "loop.png", "none.png", "a\0b.png", "x" * 5000,
+    }  # fmt: skip
+    limit = len(png) + 100
+    for name in sorted(found | refused):
+        for id_, payload in ((name, {}), (7, {"path": name}), ("other", {"image": name})):
+            expected = png if name in found else None
+            assert original(folder, id_, payload, limit) == expected, name
+    assert original(folder, 7, {"path": 7, "image": None, "file": ["a"]}, limit) is None
+
+
+def test_originals_are_served_in_place_of_previews(tmp_path):
+    (tmp_path / "item").mkdir()
+    large = picture("sea", 1, side=300)
+    (tmp_path / "item" / "1").write_bytes(large)
+    with Collection.open(fill(tmp_path / "c", 12)) as c:
+        app = create_app(c, Settings(pictures=tmp_path))
+        status, heads, content = asgi(app, "GET", "/v1/preview?id=item/1")
+        assert (status, heads["content-type"], content) == (200, "image/png", large)
+        assert asgi(app, "GET", "/v1/preview?id=item/2")[2] == item(2)["image"]
+        assert asgi(app, "GET", "/v1/thumbnail?id=item/1")[2] == item(1)["image"]
+        app.state.service.close()
+    with pytest.raises(InputError, match="no folder"):
+        Settings.of("127.0.0.1", Tokens(), pictures=tmp_path / "none")
 
 
 def test_classes_rounds_stats_and_health(server):

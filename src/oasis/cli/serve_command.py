@@ -57,6 +57,14 @@ def serve(
     readonly: Annotated[
         bool, typer.Option("--readonly", help="Only read; another process may write.")
     ] = False,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the original pictures, named as the items' ids: the page shows them in "
+            "place of previews. Nothing outside of it is sent.",
+        ),
+    ] = None,
     max_body: Annotated[
         int, typer.Option(min=1, metavar="MB", help="Largest body of a request.")
     ] = 64,
@@ -80,7 +88,7 @@ def serve(
     )
     names = frozenset(name.lower() for name in allow_host or ())
     tokens = Tokens(read_token, write_token)
-    settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()))
+    settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()), pictures)
     log_to_stderr()
     with (
         listen(host, port) as listening,

@@ -183,7 +183,17 @@ class Client:
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
-        status, content = self._service.exchange("GET", f"thumbnail?{address_of(id)}")
+        return self._picture("thumbnail", id)
+
+    def preview(self, id: Id) -> bytes | None:  # noqa: A002
+        """Return the largest picture of an item, or None.
+
+        The original where the service was told where it is, else as in `Collection.preview`.
+        """
+        return self._picture("preview", id)
+
+    def _picture(self, what: str, id: Id) -> bytes | None:  # noqa: A002
+        status, content = self._service.exchange("GET", f"{what}?{address_of(id)}")
         if status == 200:
             return content
         problem = problem_of(content)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 from oasis.features.pictures import MAX_PIXELS, Picture, open_picture
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SIDE = 160
 """Longer side of a thumbnail in pixels."""
@@ -12,16 +16,33 @@ SIDE = 160
 MAX_BYTES = 10 * 1024
 """Largest thumbnail that a collection takes."""
 
+PREVIEW_SIDE = 512
+"""Longer side of a preview in pixels."""
+
+MAX_PREVIEW_BYTES = 64 * 1024
+"""Largest preview that a collection takes."""
+
 _QUALITIES = (85, 70, 50, 30)
 
 
-def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> bytes:
+class Thumbnail(bytes):
+    """The bytes of a thumbnail, and of the preview that belongs to it.
+
+    ``preview`` is None where the picture is no larger than its thumbnail.
+    """
+
+    preview: bytes | None = None
+
+
+def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
     """Return the whole picture as a JPEG of at most 160 x 160 pixels and 10 kB.
+
+    Of a larger picture it has a preview of at most 512 x 512 pixels and 64 kB.
 
     Parameters
     ----------
     picture : Picture, or what `open_picture` decodes
-        About 3 ms for a photograph on one core, 1 ms for one that is decoded.
+        About 8 ms for a photograph on one core, 5 ms for one that is decoded.
     max_pixels : int
         A picture that declares more is refused undecoded.
 
@@ -31,10 +52,19 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> bytes:
         The picture cannot be read, or is too large.
     """
     decoded = picture if isinstance(picture, Picture) else open_picture(picture, max_pixels)
-    small = decoded.fitted(SIDE)
+    large = decoded.fitted(PREVIEW_SIDE)
+    if max(large.size) <= SIDE:
+        return Thumbnail(_jpeg(large, MAX_BYTES))
+    made = Thumbnail(_jpeg(decoded.fitted(SIDE), MAX_BYTES))
+    made.preview = _jpeg(large, MAX_PREVIEW_BYTES)
+    return made
+
+
+def _jpeg(image: Image.Image, max_bytes: int) -> bytes:
+    """Return a JPEG, of the best quality that keeps within the bytes."""
     for quality in _QUALITIES:
         out = io.BytesIO()
-        small.save(out, "JPEG", quality=quality, optimize=True)
-        if out.tell() <= MAX_BYTES:
+        image.save(out, "JPEG", quality=quality, optimize=True)
+        if out.tell() <= max_bytes:
             break
     return out.getvalue()

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Self
 
 from oasis.errors import InputError
@@ -49,6 +50,7 @@ class Limits:
     pixels : width x height of a picture
     picture_seconds : in which a picture has to be decoded; all of a request have ``answer_seconds``
     picture_processes : pictures that are decoded at once
+    original_bytes : of an original picture that is sent; of a larger one, its preview is
     search_threads : searches that run at once; 0 for twice the cores, at least four
     """
 
@@ -72,6 +74,7 @@ class Limits:
     pixels: int = 40_000_000
     picture_seconds: float = 5.0
     picture_processes: int = 2
+    original_bytes: int = 32 << 20
     search_threads: int = 0
 
     def __post_init__(self) -> None:
@@ -140,12 +143,14 @@ class Settings:
         keep a page of another site from reaching a service on this machine by a name of its own.
     proxies : addresses of proxies, whose X-Forwarded-For and X-Forwarded-Proto are believed. From
         anyone else they are not.
+    pictures : folder of original pictures, which are shown to who may read; None for none
     """
 
     limits: Limits = field(default_factory=Limits)
     tokens: Tokens = field(default_factory=Tokens)
     hosts: frozenset[str] | None = LOOPBACK
     proxies: frozenset[str] = frozenset()
+    pictures: Path | None = None
 
     @classmethod
     def of(
@@ -155,6 +160,7 @@ class Settings:
         names: frozenset[str] = frozenset(),
         limits: Limits | None = None,
         proxies: frozenset[str] = frozenset(),
+        pictures: Path | None = None,
     ) -> Self:
         """Return the settings for an address to listen on; any but loopback needs a token.
 
@@ -170,4 +176,6 @@ class Settings:
                 "OASIS_READ_TOKEN and OASIS_WRITE_TOKEN, or one of them"
             )
         hosts = LOOPBACK | names if local else (names or None)
-        return cls(limits or Limits(), tokens, hosts, proxies)
+        if pictures is not None and not pictures.is_dir():
+            raise InputError(f"the folder of pictures {pictures} is not there, or no folder")
+        return cls(limits or Limits(), tokens, hosts, proxies, pictures)

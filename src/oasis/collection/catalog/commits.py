@@ -61,6 +61,7 @@ CREATE TABLE rounds (
     bytes INTEGER NOT NULL, crc INTEGER NOT NULL
 );
 CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE texts (key INTEGER PRIMARY KEY, text TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE words (
     word TEXT NOT NULL, block INTEGER NOT NULL, items BLOB NOT NULL, crc INTEGER NOT NULL,
@@ -154,6 +155,7 @@ CHECKED_COLUMNS = {
     "postings": "class, first_key, offsets",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
     "thumbnails": "key, picture",
+    "previews": "key, picture",
     "texts": "key, text",
     "words": "word, block, items",
     "deleted": "key, commits",
@@ -367,15 +369,16 @@ def insert_chunk(
             for number, rows in members.items()
         ),
     )
-    insert_rows(
-        connection,
-        "thumbnails",
-        (
-            (key, picture)
-            for key, picture in zip(keys, intake.thumbnails, strict=True)
-            if picture is not None
-        ),
-    )
+    for table, pictures in (("thumbnails", intake.thumbnails), ("previews", intake.previews)):
+        insert_rows(
+            connection,
+            table,
+            (
+                (key, picture)
+                for key, picture in zip(keys, pictures, strict=True)
+                if picture is not None
+            ),
+        )
     return new
 
 
@@ -404,6 +407,7 @@ def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) 
     one_each = [(key,) for key in keys]
     delete_rows(connection, "items", "key = ?", one_each)
     delete_rows(connection, "thumbnails", "key = ?", one_each)
+    delete_rows(connection, "previews", "key = ?", one_each)
     insert_rows(connection, "deleted", ((key, commits) for key in keys))
     connection.executemany(
         "UPDATE classes SET n = n - ? WHERE number = ?",

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -276,10 +276,22 @@ class Queries:
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
+        return self._picture(id, "thumbnail")
+
+    def preview(self, id: Id) -> bytes | None:  # noqa: A002
+        """Return the largest picture kept of an item, up to 512 pixels wide and high, or None.
+
+        That is the thumbnail where there is no preview: one that was given with ready features, or
+        one of a small picture.
+        """
+        return self._picture(id, "preview") or self._picture(id, "thumbnail")
+
+    def _picture(self, id: Id, what: Literal["thumbnail", "preview"]) -> bytes | None:  # noqa: A002
+        table = {"thumbnail": "thumbnails", "preview": "previews"}[what]
         with self._catalog.reading() as connection:
             row = connection.execute(
-                "SELECT items.key, picture, thumbnails.crc FROM items "
-                "LEFT JOIN thumbnails USING (key) WHERE id = ?",
+                f"SELECT items.key, picture, {table}.crc FROM items "  # noqa: S608
+                f"LEFT JOIN {table} USING (key) WHERE id = ?",
                 (check_id(id),),
             ).fetchone()
         if row is None:
@@ -288,7 +300,7 @@ class Queries:
         if picture is None:
             return None
         if row_crc(key, picture) != crc:
-            raise FormatError(f"the thumbnail of {id!r} is damaged: it does not match its checksum")
+            raise FormatError(f"the {what} of {id!r} is damaged: it does not match its checksum")
         return bytes(picture)
 
     def classes(self) -> list[ClassInfo]:

@@ -15,9 +15,12 @@ from oasis.collection.texts.phrases import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
+from oasis.features.thumbnail import MAX_BYTES as MAX_THUMBNAIL_BYTES
+from oasis.features.thumbnail import MAX_PREVIEW_BYTES, Thumbnail
 
 MAX_PAYLOAD_BYTES = 1 << 20
-MAX_THUMBNAIL_BYTES = 10 * 1024
+
+_MAX_BYTES = {"thumbnail": MAX_THUMBNAIL_BYTES, "preview": MAX_PREVIEW_BYTES}
 
 _FEW = 64  # queries whose hashed text is made dense
 
@@ -29,14 +32,15 @@ _PLAIN = {str, int, float, bool, type(None)}
 class Intake:
     """The checked facts of a chunk's items, in their order.
 
-    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails`` and ``texts`` are None
-    where there is none.
+    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails``, ``texts`` and
+    ``previews`` are None where there is none.
     """
 
     ids: list[Id]
     payloads: list[str | None]
     thumbnails: list[bytes | None]
     texts: list[str | None]
+    previews: list[bytes | None]
 
 
 def check_intake(
@@ -58,10 +62,13 @@ def check_intake(
             _payload(row, value) for row, value in enumerate(_as_many(payload, n, "payload"))
         ]
     pictures: list[bytes | None] = [None] * n
+    previews: list[bytes | None] = [None] * n
     if thumbnails is not None:
-        pictures = [
-            _thumbnail(row, value)
-            for row, value in enumerate(_as_many(thumbnails, n, "thumbnails"))
+        given = _as_many(thumbnails, n, "thumbnails")
+        pictures = [_picture("thumbnail", row, value) for row, value in enumerate(given)]
+        previews = [
+            _picture("preview", row, value.preview) if isinstance(value, Thumbnail) else None
+            for row, value in enumerate(given)
         ]
     words: list[str | None] = [None] * n
     if texts is not None:
@@ -69,7 +76,7 @@ def check_intake(
             check_text(value, f"the text of sample {row}")
             for row, value in enumerate(_as_many(texts, n, "texts"))
         ]
-    return Intake(checked, payloads, pictures, words)
+    return Intake(checked, payloads, pictures, words, previews)
 
 
 def _as_many(values: Any, n: int, what: str) -> list[Any]:
@@ -105,19 +112,19 @@ def _payload(row: int, value: Any) -> str | None:
     return text
 
 
-def _thumbnail(row: int, value: Any) -> bytes | None:
+def _picture(what: str, row: int, value: Any) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise InputError(
-            f"the thumbnail of sample {row} must be the bytes of a picture file, got "
+            f"the {what} of sample {row} must be the bytes of a picture file, got "
             f"{type(value).__name__}"
         )
     picture = bytes(value)
-    if not 0 < len(picture) <= MAX_THUMBNAIL_BYTES:
+    limit = _MAX_BYTES[what]
+    if not 0 < len(picture) <= limit:
         raise InputError(
-            f"the thumbnail of sample {row} has {len(picture)} bytes, expected 1 to "
-            f"{MAX_THUMBNAIL_BYTES}"
+            f"the {what} of sample {row} has {len(picture)} bytes, expected 1 to {limit}"
         )
     return picture
 

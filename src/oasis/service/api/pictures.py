@@ -1,12 +1,19 @@
-"""What pictures are called where they are sent."""
+"""Pictures that are sent: what they are called, and originals in a folder of the operator's."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF8", "image/gif"),
 )
+_OTHER = "application/octet-stream"
+_FIELDS = ("path", "image", "file")
 
 
 def media_type(picture: bytes) -> str:
@@ -20,4 +27,43 @@ def media_type(picture: bytes) -> str:
             return kind
     if picture[:4] == b"RIFF" and picture[8:12] == b"WEBP":
         return "image/webp"
-    return "application/octet-stream"
+    return _OTHER
+
+
+def original(
+    folder: Path,
+    id: str | int,  # noqa: A002
+    payload: Mapping[str, Any],
+    max_bytes: int,
+) -> bytes | None:
+    """Return the picture that an item was made of, or None where there is none in the folder.
+
+    Its path is the item's id, or the field ``path``, ``image`` or ``file`` of its payload, relative
+    to the folder or absolute. What it resolves to, links included, must be a file inside the
+    folder, of a kind that a browser shows, and of at most ``max_bytes``.
+    """
+    root = folder.resolve()
+    for name in _names(id, payload):
+        try:
+            path = (root / name).resolve(strict=True)
+            if not path.is_relative_to(root) or not path.is_file():
+                continue
+            content = _content(path, max_bytes)
+        except (OSError, ValueError, RuntimeError):  # not there, not readable, no path, a loop
+            continue
+        if content is not None and media_type(content) != _OTHER:
+            return content
+    return None
+
+
+def _names(id: str | int, payload: Mapping[str, Any]) -> Iterator[str]:  # noqa: A002
+    for value in (id, *(payload.get(field) for field in _FIELDS)):
+        if isinstance(value, str) and value:
+            yield value
+
+
+def _content(path: Path, max_bytes: int) -> bytes | None:
+    """Return what a file holds, None if that is too much; a link in its place is not followed."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        content = file.read(max_bytes + 1)
+    return content if len(content) <= max_bytes else None

@@ -31,7 +31,7 @@ from oasis.service.api.operations import (
     n_rows,
     takes,
 )
-from oasis.service.api.pictures import media_type
+from oasis.service.api.pictures import media_type, original
 from oasis.service.api.served import Served, Service
 from oasis.service.http.counters import MEDIA_TYPE as PROMETHEUS
 from oasis.service.http.problems import Problem, at_pointer
@@ -168,18 +168,17 @@ async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # no
     return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
 
 
-@router.get(
-    "/v1/thumbnail",
-    dependencies=READ,
-    responses={
-        200: {
-            "content": {kind: {} for kind in ("image/png", "image/jpeg")},
-            "description": "A small picture.",
-        },
-        304: {"description": "It is the one that you have."},
-        **PROBLEMS,
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {kind: {} for kind in ("image/png", "image/jpeg", "image/gif", "image/webp")},
+        "description": "A picture.",
     },
-)
+    304: {"description": "It is the one that you have."},
+    **PROBLEMS,
+}
+
+
+@router.get("/v1/thumbnail", dependencies=READ, responses=_PICTURE)
 async def thumbnail_of(
     request: Request,
     service: Served,
@@ -189,6 +188,35 @@ async def thumbnail_of(
     """Return the picture that came with an item."""
     key = _id(id, kind)
     picture = await service.read(lambda: service.collection.thumbnail(key))
+    return _sent(request, id, picture)
+
+
+@router.get("/v1/preview", dependencies=READ, responses=_PICTURE)
+async def preview_of(
+    request: Request,
+    service: Served,
+    id: _Id,  # noqa: A002
+    kind: _Kind = "text",
+) -> Response:
+    """Return the largest picture of an item: the original, its preview, or its thumbnail.
+
+    Originals are sent from the folder that the service was told about, if it was.
+    """
+    key = _id(id, kind)
+    return _sent(request, id, await service.read(lambda: _largest(service, key)))
+
+
+def _largest(service: Service, key: str | int) -> bytes | None:
+    folder, limits = service.settings.pictures, service.settings.limits
+    if folder is not None:
+        payload = service.collection.get(key).payload
+        found = original(folder, key, payload, limits.original_bytes)
+        if found is not None:
+            return found
+    return service.collection.preview(key)
+
+
+def _sent(request: Request, id: str, picture: bytes | None) -> Response:  # noqa: A002
     if picture is None:
         raise Problem(404, "no-picture", f"the item {id[:100]!r} has no picture")
     tag = f'"{crc32(picture):08x}"'

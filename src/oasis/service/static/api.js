@@ -124,3 +124,4 @@ async function picture(path) {
 }
 
 export const thumbnail = (id) => picture(`/v1/thumbnail?${addressed(id)}`);
+export const preview = (id) => picture(`/v1/preview?${addressed(id)}`);

@@ -99,7 +99,7 @@ function draw(found) {
     el(
       "div",
       { class: "detail-columns" },
-      pictureOf(found.id, title, { kind: "frame large" }),
+      pictureOf(found.id, title, { kind: "frame large", load: api.preview }),
       el(
         "div",
         { class: "detail-facts" },
