@@ -42,7 +42,8 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
     Parameters
     ----------
     picture : Picture, or what `open_picture` decodes
-        About 8 ms for a photograph on one core, 5 ms for one that is decoded.
+        For a photograph of a megapixel, measured on one core of a busy machine: 5 ms to decode,
+        2 ms for the thumbnail, 11 ms for the preview.
     max_pixels : int
         A picture that declares more is refused undecoded.
 
@@ -64,7 +65,8 @@ def _jpeg(image: Image.Image, max_bytes: int) -> bytes:
     """Return a JPEG, of the best quality that keeps within the bytes."""
     for quality in _QUALITIES:
         out = io.BytesIO()
-        image.save(out, "JPEG", quality=quality, optimize=True)
+        # smaller by some percent, in twice the time
+        image.save(out, "JPEG", quality=quality, optimize=max_bytes == MAX_BYTES)
         if out.tell() <= max_bytes:
             break
     return out.getvalue()
