@@ -8,6 +8,9 @@ Cholesky factorisation of the image modality, measured in the same run.
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import blas, lapack
+from sklearn.base import clone
 
-from benchmarks.timing import Row, best_of, resident_bytes, row, seconds
+from benchmarks.timing import Row, best_of, peak_bytes, resident_bytes, row, seconds
 from oasis.codes import unpack
 from oasis.model import OASIS
 
@@ -34,7 +38,7 @@ def run() -> list[Row]:
     floor = rows[0]["value"]
     for n_bits in (16, 128):
         rows += _rounds(n_bits, floor)
-    return rows + _long_stream() + _encoding()
+    return rows + _many_classes() + _long_stream() + _encoding()
 
 
 def _chunk(seed: int, scale: float = 1.0, n: int = N_SAMPLES) -> Chunk:
@@ -156,6 +160,47 @@ def _agreement(n_bits: int) -> Row:
     total = N_SAMPLES * n_bits
     note = f"stored bits that differ, of {3 * total:,}; of query bits {queries} of {total:,}"
     return row(f"  float32 against float64, {n_bits} bits", stored, None, note, "bits")
+
+
+def first_round(n_classes: int) -> dict[str, float]:
+    """Learn two samples a class, 1,280 features, two classes a sample; return seconds and MB."""
+    rng = np.random.default_rng(n_classes)
+    numbers = rng.permutation(np.tile(np.arange(n_classes), 4)).reshape(-1, 2)
+    centres = rng.standard_normal((n_classes, 1_280), dtype=np.float32)
+    image = centres[numbers].sum(axis=1)
+    image += rng.standard_normal(image.shape, dtype=np.float32)
+    y = [{f"class {j}" for j in row} for row in numbers]
+    model = OASIS(64, labels="orthogonal", random_state=0)
+    model.partial_fit({"image": image[:8]}, y[:8])  # what is loaded once
+    model, before = clone(model), peak_bytes()
+    elapsed = seconds(lambda: model.partial_fit({"image": image}, y))
+    return {"seconds": elapsed, "megabytes": (peak_bytes() - before) / 1e6}
+
+
+def _many_classes() -> list[Row]:
+    """A first round that brings 1,000 and 10,000 classes, each in a process of its own."""
+    code = "import json; from benchmarks.learning import first_round; print(json.dumps({}))"
+    told = {}
+    for n_classes in (1_000, 10_000):
+        call = code.format(f"first_round({n_classes})")
+        runs = [json.loads(subprocess.check_output([sys.executable, "-c", call])) for _ in range(2)]
+        told[n_classes] = min(runs, key=lambda run: run["seconds"])
+    few, many = told.values()
+    memory = "{:.0f} MB over the inputs"
+    return [
+        row(
+            "first round, 1,000 classes, 2,000 samples",
+            few["seconds"],
+            None,
+            memory.format(few["megabytes"]),
+        ),
+        row(
+            "first round, 10,000 classes, 20,000 samples",
+            many["seconds"],
+            many["seconds"] / few["seconds"] / 10,
+            f"per class, of the round with 1,000; {memory.format(many['megabytes'])}, bar 2 GB",
+        ),
+    ]
 
 
 def _long_stream() -> list[Row]:

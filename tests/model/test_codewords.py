@@ -33,12 +33,13 @@ def draw(n, c, seed=0, share=0.3):
     return sp.csr_array(L)
 
 
-def batch_of(sets, weights, known=None):
+def batch_of(sets, weights, known=None, times=None):
     """A batch of dense label sets; all of their classes are new unless codewords are given."""
     known = np.empty((0, 8)) if known is None else known
     n_known, sets = len(known), sp.csr_array(sets)
     pull = np.asarray(sets[:, :n_known] @ known)
-    return Batch.of(sets, sets[:, n_known:], pull, np.asarray(weights, dtype=float))
+    times = np.ones(len(weights)) if times is None else times
+    return Batch.of(sets, pull, n_known, np.asarray(weights, dtype=float), times)
 
 
 def literal_loss(C, sets, weights):
@@ -76,6 +77,40 @@ def test_the_gradient_is_that_of_the_sum_over_pairs(n, c, seed):
     assert gradient[row - n_known, bit] == pytest.approx((up - down) / 2e-6, rel=1e-3, abs=1e-5)
 
 
+def test_equal_label_sets_count_as_one_that_has_their_number():
+    rng = np.random.default_rng(5)
+    sets, times = np.unique(draw(40, 4, share=0.4).toarray(), axis=0, return_counts=True)
+    repeated = np.repeat(sets, times, axis=0)
+    C = rng.standard_normal((4, 8))
+    assert times.max() > 2
+    each = pair_gradient(C[1:], batch_of(repeated, np.ones(len(repeated)), C[:1]))
+    merged = pair_gradient(C[1:], batch_of(sets, times, C[:1], times.astype(float)))
+    np.testing.assert_allclose(merged, each, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_is_the_same_where_many_classes_make_label_sets_sparse(monkeypatch):
+    rng = np.random.default_rng(6)
+    sets, C = draw(30, 6).toarray(), rng.standard_normal((6, 8))
+    dense = pair_gradient(C[2:], batch_of(sets, np.ones(30), C[:2]))
+    monkeypatch.setattr(codewords, "DENSE_CLASSES", 5)
+    batch = batch_of(sets, np.ones(30), C[:2])
+    assert sp.issparse(batch.new)
+    np.testing.assert_allclose(pair_gradient(C[2:], batch), dense, rtol=1e-5, atol=1e-6)
+
+
+@given(n=st.integers(1, 400), n_batches=st.integers(1, 9), seed=st.integers(0, 1000))
+def test_label_sets_are_drawn_as_often_as_their_weights_say(n, n_batches, seed):
+    rng = np.random.default_rng(seed)
+    weights = rng.gamma(0.5, 1.0, n) + 1e-6
+    drawn = codewords._drawn(weights, n_batches, rng)
+    assert drawn.shape == (n_batches, codewords.BATCH)
+    expected = weights / weights.sum() * codewords.BATCH
+    times = np.bincount(drawn.ravel(), minlength=n)
+    assert (np.abs(times - expected * n_batches) <= 1 + 1e-6).all()
+    for each in drawn:  # in each of them
+        assert (np.abs(np.bincount(each, minlength=n) - expected) <= 2 + 1e-6).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [6, 60, 1500])  # all label sets at once, and in batches
 def test_learning_lowers_the_loss(n, monkeypatch):
@@ -87,6 +122,16 @@ def test_learning_lowers_the_loss(n, monkeypatch):
     start = grown(none, np.empty(0), L, 0, np.random.default_rng(0))
     assert learned.shape == start.shape == (c, r)
     sets = sets[:: -(-len(sets) // 60)]  # pair by pair is slow
+    ones = np.ones(len(sets))
+    assert literal_loss(learned, sets, ones) < 0.75 * literal_loss(start, sets, ones)
+
+
+def test_learning_lowers_the_loss_where_every_step_has_a_batch_of_its_own(monkeypatch):
+    L, none = draw(1500, 12, share=0.15), np.empty((0, 16))
+    sets = np.unique(L.toarray(), axis=0)[::10]
+    monkeypatch.setattr(codewords, "KEPT_BATCHES", 1)
+    learned = grown(none, np.empty(0), L, 0, np.random.default_rng(0))
+    start = np.random.default_rng(0).standard_normal((12, 16))
     ones = np.ones(len(sets))
     assert literal_loss(learned, sets, ones) < 0.75 * literal_loss(start, sets, ones)
 

@@ -114,6 +114,26 @@ def test_state_round_trip_goes_on_bit_for_bit(sizes, cut, single, seed):
         assert np.array_equal(ridge.gram(), twin.gram())
 
 
+@pytest.mark.parametrize("n", [4, 3000])  # a small round and a large one
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_labels_may_be_sparse_targets_after_dense_ones(n, dtype, make):
+    rng = np.random.default_rng(3)
+    X = (rng.random((n, 64)) / 4).astype(dtype)
+    values, labels = rng.standard_normal((n, 2)), (rng.random((n, 5)) < 0.2).astype(float)
+    start = Ridge.zero(7, 64, 1.0)
+    ridge = start.round(make(X)).finish(values, sp.csr_array(labels))
+    dense = start.round(make(X)).finish(np.hstack([values, labels]))
+    assert (len(ridge.tail) > 0) == (n == 4)
+    np.testing.assert_allclose(ridge.BX, dense.BX, rtol=1e-5, atol=1e-4)
+    exact = np.hstack([values, labels]).T @ X.astype(np.float64)
+    np.testing.assert_allclose(ridge.BX, exact, rtol=1e-5, atol=1e-4)
+    assert np.allclose(ridge.W, dense.W, atol=1e-5)
+    alone = Ridge.zero(5, 64, 1.0).round(make(X)).finish(sp.csr_array(labels))
+    assert np.array_equal(alone.BX, ridge.BX[2:])
+    assert np.array_equal(alone.gram(), ridge.gram())
+
+
 def test_a_round_changes_nothing_in_the_old_regression():
     rng = np.random.default_rng(0)
     X, B = draw(rng, 100, 80)

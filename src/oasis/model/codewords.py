@@ -9,20 +9,19 @@ loss of the method over pairs of label sets, as a question of near or far:
     ``sum_ij w_ij log(1 + exp(-y_ij a (u_i u_j' / r - t)))``  with  ``u_i = tanh(l_i C)``
 
 and ``y_ij`` 1 where two samples share a class, which is what a search is judged by, and -1 where
-they do not; a dissimilar pair counts as if at right angles, 0, where it is even farther apart. The
-published loss asks for the cosine of label vectors as similarity, pair by pair, squared. Here a
-pair that is on the right side of the threshold ``t``, `NEAR`, is at peace, and the bits are left to
-the others; and no two classes are driven to opposite ends, where a third one would find no place
-far from both. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes varies by
-``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in total and dissimilar
-ones the rest, however rare a class is. And it is solved for codewords instead of for the chunk's
-samples, so that it also tells the codes of samples to come. What was seen before takes part, as the
-pairs of classes that came together and how often: a sum tells, see `oasis.model.readout`.
+they do not; a dissimilar pair with a negative similarity counts as one with similarity 0, so that
+no two classes are driven to opposite codes. The published loss asks for the cosine of label vectors
+as similarity, pair by pair, squared; here a pair on the right side of the threshold ``t``, `NEAR`,
+contributes almost no gradient. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes
+has standard deviation ``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in
+total and dissimilar ones the rest, however rare a class is. The unknowns are codewords, not the
+codes of the chunk's samples, so that the codes of later samples follow. Earlier chunks take part as
+the pairs of classes that came together and how often, which is a sum: see `oasis.model.readout`.
 
 **Owned bits** serve asymmetric search. Each says whether a sample has one of the classes that own
 it: 1 in the codewords of its owners, 0 in all others. A class that arrives takes the owned bit with
-the fewest samples. What many classes of one sample blur in learned bits stays clear in these, but
-plain Hamming distances, in which each bit counts the same, gain little from them.
+the fewest samples. Learned bits of a sample with many classes say little about each of them, owned
+bits do; plain Hamming distances, in which each bit counts the same, gain little from them.
 
 Codewords never change: nothing drifts, and two samples with the same labels have the same code,
 however far apart they arrived.
@@ -32,13 +31,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, repeat
+from itertools import chain, cycle, islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Single
+from oasis.arrays import Array, FloatArray, Rows, Single
+from oasis.model.threads import one_thread
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -55,7 +55,13 @@ SIMILAR = 0.3
 N_STEPS = 400
 STEP = 0.1
 BATCH = 256
-"""Label sets that are compared with each other in one step."""
+"""Label sets that are compared with each other in one step, repeated ones counted."""
+
+KEPT_BATCHES = 64
+"""Batches, at most, that are kept and used again; 0.8 MB each."""
+
+DENSE_CLASSES = 128
+"""Classes up to which label sets of a batch are dense matrices."""
 
 ALONE = 0.1
 """Weight of a class alone, as a label set of its own, per sample that has it."""
@@ -93,8 +99,9 @@ def grown_codewords(
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
-    Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r, and
-    one pass over the labels of the chunk and the pairs of known classes.
+    Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r and as
+    many passes over the new codewords, and one pass over the labels of the chunk and the pairs of
+    known classes.
 
     Parameters
     ----------
@@ -119,7 +126,8 @@ def grown_codewords(
         return C
     n_learned = n_bits - n_owned
     sets = _label_sets(counts, pairs, L)
-    learned = _learned(C[:, :n_learned], sets, rng)
+    with one_thread():  # thousands of small products, and the same codes on any number of cores
+        learned = _learned(C[:, :n_learned], sets, rng)
     owned = _owned(C[:, n_learned:], counts, L, SHARED if n_owned == n_bits else 1)
     return np.vstack([C, np.hstack([learned, owned])])
 
@@ -153,65 +161,85 @@ def likely_codes(w: npt.NDArray[Any], C: Array, n_owned: int) -> npt.NDArray[np.
 class Batch(NamedTuple):
     """Label sets that are compared with each other.
 
+    With ``s_ij = u_i u_j' / r`` a pair adds ``w_ij log(1 + exp(x_ij))`` to the loss, where
+    ``x_ij = a (s_ij - t)`` if the two share no class and ``x_ij = a (t - s_ij)`` if they do.
+
     Attributes
     ----------
-    new : (b, c_new) the new classes of each as 0 and 1
+    new : (b, c_new) the new classes of each as 0 and 1; dense where there are few classes
     pull : (b, r) sum of the codewords of its known classes
-    apart : (b, b) 1 where two of them share no class, 0 elsewhere
-    w : (b, b) weights of pairs
+    turn : (b, b) ``-x_ij / (s_ij - t)``: -a or a
+    rest : (b, b) ``-x_ij`` from which on a pair contributes no gradient: that of s = 0 where two
+        share no class, infinity where they do
+    force : (b, b) ``2 w_ij dx_ij / d(u_i u_j')``
     """
 
-    new: sp.csr_array
+    new: Single | sp.csr_array
     pull: Single
-    apart: Single
-    w: Single
+    turn: Single
+    rest: Single
+    force: Single
 
     @classmethod
-    def of(cls, sets: sp.csr_array, new: sp.csr_array, pull: Single, weights: Array) -> Batch:
-        """Return the batch of label sets (b, c), which so many samples (b,) have."""
-        dense = sets.toarray()
-        apart = (dense @ dense.T == 0).astype(np.float32)
-        return cls(new, pull, apart, pair_weights(apart, weights.astype(np.float32)))
+    def of(
+        cls, sets: sp.csr_array, pull: Single, n_known: int, weights: FloatArray, times: FloatArray
+    ) -> Batch:
+        """Return the batch of label sets (b, c), known classes first.
+
+        Parameters
+        ----------
+        pull : (b, r) sum of the codewords of the known classes of each
+        weights, times : (b,), see `pair_weights`
+        """
+        dense = sets.toarray() if sets.shape[1] <= DENSE_CLASSES else None
+        common = (sets @ sets.T).toarray() if dense is None else dense @ dense.T
+        apart = common == 0
+        w = pair_weights(apart, weights.astype(np.float32), times.astype(np.float32))
+        n_bits = pull.shape[1]
+        slope = np.float32(2 * n_bits**0.5)
+        turn = np.where(apart, -slope, slope)
+        rest = np.where(apart, slope * np.float32(NEAR), np.float32(np.inf))
+        new = sets[:, n_known:] if dense is None else dense[:, n_known:]
+        return cls(new, pull, turn, rest, w * turn * np.float32(-2 / n_bits))
 
 
-def pair_weights(apart: Single, weights: Single) -> Single:
+def pair_weights(apart: npt.NDArray[np.bool_], weights: Single, times: Single) -> Single:
     """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh `SIMILAR` in all.
 
     Parameters
     ----------
-    apart : (b, b) 1 where two label sets share no class, 0 elsewhere
+    apart : (b, b) whether two label sets share no class
     weights : (b,) samples that have each; one of them is a partner of the others, not of itself
+    times : (b,) how many samples with each are compared with their partners
     """
     themselves = np.maximum(weights - 1, 0)
     dissimilar = apart @ weights
     similar = weights.sum() - dissimilar - weights + themselves
-    kinds = []
-    for share, total in ((SIMILAR, similar), (1 - SIMILAR, dissimilar)):
-        each = np.divide(share, total, out=np.zeros_like(total), where=total > 0)
-        kinds.append((each, np.stack([each, weights]).T @ np.stack([weights, each])))
-    (each, near), (_, far) = kinds
-    w: Single = np.where(apart > 0, far, near)
-    np.fill_diagonal(w, 2 * each * themselves)
+    near, far = (
+        np.divide(share * times, total, out=np.zeros_like(total), where=total > 0)
+        for share, total in ((SIMILAR, similar), (1 - SIMILAR, dissimilar))
+    )
+    w: Single = np.where(apart, far[:, None], near[:, None])
+    w *= weights
+    w += w.T.copy()
+    np.fill_diagonal(w, 2 * near * themselves)
     return w
 
 
 def pair_gradient(C: Single, batch: Batch) -> Single:
     """Return the gradient of the loss over the pairs of a batch in the new codewords C."""
     n_bits = C.shape[1]
-    slope = np.float32(2 * n_bits**0.5)
     u = np.tanh(batch.pull + batch.new @ C)  # (b, r)
-    nearness = (slope / n_bits * u) @ u.T
-    moves = (nearness > 0) | (batch.apart == 0)
-    nearness -= slope * np.float32(NEAR)
-    # the slope of log(1 + exp(-x)) is -1 / (1 + exp(x)), and that of log(1 + exp(x)) is 1 more
+    x = (u * np.float32(1 / n_bits)) @ u.T
+    x -= np.float32(NEAR)
+    x *= batch.turn
+    np.putmask(x, x >= batch.rest, np.float32(np.inf))
+    # the slope of log(1 + exp(x)) is 1 / (1 + exp(-x))
     with np.errstate(over="ignore"):  # then it is infinite, and the slope 0
-        pulls = np.exp(nearness, out=nearness)
-    pulls += 1
-    np.divide(-1, pulls, out=pulls)
-    pulls += batch.apart
-    pulls *= batch.w
-    pulls *= moves
-    gradient: Single = (2 * slope / n_bits) * (batch.new.T @ ((pulls @ u) * (1 - u * u)))
+        np.exp(x, out=x)
+    x += 1
+    np.divide(batch.force, x, out=x)
+    gradient: Single = batch.new.T @ ((x @ u) * (1 - u * u))
     return gradient
 
 
@@ -222,21 +250,36 @@ def _learned(C: Array, label_sets: LabelSets, rng: np.random.Generator) -> Array
     new = rng.standard_normal((sets.shape[1] - n_known, n_bits)).astype(np.float32)
     if not n_bits:
         return new.astype(np.float64)
-    drawn = None
-    if sets.shape[0] > BATCH:
-        drawn = rng.choice(sets.shape[0], (N_STEPS, BATCH), p=weights / weights.sum())
-        used, drawn = np.unique(drawn, return_inverse=True)
-        sets = sets[used]
-    later, pull = sets[:, n_known:], np.asarray(sets[:, :n_known] @ C.astype(np.float32))
-    batches: Iterable[Batch]
-    if drawn is None:
-        batches = repeat(Batch.of(sets, later, pull, weights), N_STEPS)
-    else:
-        # how often a label set occurs is in the draw
-        one = np.ones(BATCH)
-        rounds = drawn.reshape(N_STEPS, BATCH)
-        batches = (Batch.of(sets[rows], later[rows], pull[rows], one) for rows in rounds)
-    return _descend(new, batches).astype(np.float64)
+    pull = np.asarray(sets[:, :n_known] @ C.astype(np.float32))
+    if sets.shape[0] <= BATCH:
+        whole = Batch.of(sets, pull, n_known, weights, np.ones(len(weights)))
+        return _descend(new, repeat(whole, N_STEPS)).astype(np.float64)
+
+    def batch(drawn: Rows) -> Batch:
+        # samples with one label set are one row; how often it was drawn is its weight
+        rows, counts = np.unique(drawn, return_counts=True)
+        times = counts.astype(np.float32)
+        return Batch.of(sets[rows], pull[rows], n_known, times, times)
+
+    # batches are used again and again where so many of them meet a class of one sample
+    few = weights.sum() <= KEPT_BATCHES * BATCH
+    drawn = _drawn(weights, KEPT_BATCHES if few else N_STEPS, rng)
+    batches = cycle([batch(each) for each in drawn]) if few else map(batch, drawn)
+    return _descend(new, islice(batches, N_STEPS)).astype(np.float64)
+
+
+def _drawn(weights: Array, n_batches: int, rng: np.random.Generator) -> Rows:
+    """Return label sets for each batch, (n_batches, `BATCH`), drawn in proportion to weights.
+
+    The draw is stratified: a label set whose share of the weights is p comes ``p n BATCH`` times in
+    all n batches, rounded up or down, and evenly spread over them.
+    """
+    order = rng.permutation(len(weights))
+    ends = np.cumsum(weights[order])
+    n = n_batches * BATCH
+    places = (np.arange(n) + rng.random()) * (ends[-1] / n)
+    found = order[np.minimum(np.searchsorted(ends, places, side="right"), len(order) - 1)]
+    return rng.permuted(found.reshape(BATCH, n_batches), axis=1).T
 
 
 def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
@@ -314,9 +357,14 @@ def _descend(C: Single, batches: Iterable[Batch]) -> Single:
     first, second = np.zeros_like(C), np.zeros_like(C)
     for t, batch in enumerate(batches):
         gradient = pair_gradient(C, batch)
-        first = _KEEP[0] * first + (1 - _KEEP[0]) * gradient
-        second = _KEEP[1] * second + (1 - _KEEP[1]) * gradient * gradient
-        mean = first / (1 - _KEEP[0] ** (t + 1))
-        size = np.sqrt(second / (1 - _KEEP[1] ** (t + 1)))
-        C = C - np.float32(STEP * (1 - t / N_STEPS)) * (mean / (size + np.float32(1e-8)))
+        first += np.float32(1 - _KEEP[0]) * (gradient - first)
+        np.square(gradient, out=gradient)
+        gradient -= second
+        gradient *= np.float32(1 - _KEEP[1])
+        second += gradient
+        size = np.sqrt(second / np.float32(1 - _KEEP[1] ** (t + 1)), out=gradient)
+        size += np.float32(1e-8)
+        np.divide(first, size, out=size)
+        size *= np.float32(STEP * (1 - t / N_STEPS) / (1 - _KEEP[0] ** (t + 1)))
+        C = C - size
     return C

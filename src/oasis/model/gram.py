@@ -7,12 +7,15 @@ rounding is far below the ridge, its own product is computed in float32 and adde
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, FloatArray, Matrix, is_sparse
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 EPS32 = float(np.finfo(np.float32).eps)
 # float32 is used while its rounding error, bounded by eps times the trace, stays this far below
@@ -155,12 +158,30 @@ def product(X: Matrix, Wt: Array) -> Array:
     return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
 
 
-def transposed_product(X: Matrix, B: Array) -> Array:
-    """Return ``X'B`` (d, r), computed in the precision of X."""
+def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
+    """Return ``X'B`` (d, r), computed in the precision of X.
+
+    Where B is sparse, as labels are, the cost is that of its non-zeros times d.
+    """
+    if is_sparse(B):
+        return _sparse_targets_product(X, B)
     if is_sparse(X):
         return np.asarray(X.T @ B, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
         return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
+
+
+def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:
+    if is_sparse(X):
+        return np.asarray((X.T @ B).toarray(), dtype=np.float64)
+    total = np.zeros((B.shape[1], X.shape[1]))
+    values = B.astype(X.dtype)
+    # by blocks: float32 rounds the sum over a block, and sums over blocks are float64
+    for start in range(0, len(X), _LEAST_ROWS):
+        rows = slice(start, start + _LEAST_ROWS)
+        block = values[rows].T @ X[rows]
+        total += block
+    return total.T
 
 
 def sum_of_squares(X: Matrix) -> float:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ from oasis.model.gram import (
     sum_of_squares,
     transposed_product,
 )
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
@@ -212,8 +215,13 @@ class RidgeRound(Protocol):
     def predict(self, B: Array) -> Array:
         """Return ``X W'`` (n, r), with W solved from the sums that include B (n, r)."""
 
-    def finish(self, B: Array) -> Ridge:
-        """Return the regression whose sums include the chunk with codes B (n, r)."""
+    def finish(self, *targets: Array | sp.csr_array) -> Ridge:
+        """Return the regression whose sums include the chunk.
+
+        Parameters
+        ----------
+        targets : (n, r_1), (n, r_2), ...: side by side, the targets B (n, r); labels may be sparse
+        """
 
 
 class _Factor(Protocol):
@@ -340,8 +348,11 @@ class _LargeRound:
     def predict(self, B: Array) -> Array:
         return product(self._X, self._solve(B))
 
-    def finish(self, B: Array) -> Ridge:
-        self._solve(B)
+    def finish(self, *targets: Array | sp.csr_array) -> Ridge:
+        if len(targets) == 1 and not is_sparse(targets[0]):
+            self._solve(targets[0])
+        else:
+            self._fit.solve(np.hstack([transposed_product(self._X, each) for each in targets]))
         return self._fit.finish()
 
     def _solve(self, B: Array) -> Array:
@@ -387,7 +398,8 @@ class _SmallRound:
     def predict(self, B: Array) -> Array:
         return self._before + self._XE @ self._change(B)
 
-    def finish(self, B: Array) -> Ridge:
+    def finish(self, *targets: Array | sp.csr_array) -> Ridge:
+        B = np.hstack([each.toarray() if is_sparse(each) else each for each in targets])
         old = self._old
         Q, R = np.linalg.qr(self._X)  # (n, n), (n, d): R'R = X'X
         # the orders in memory that `from_state` gives: another one rounds products differently

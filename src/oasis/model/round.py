@@ -169,13 +169,11 @@ class RowsInMemory:
         L: sp.csr_array,
         others: Mapping[str, Targets],
     ) -> dict[str, Ridge]:
-        X, labels = self._chosen(chosen), L.toarray()
+        X = self._chosen(chosen)
         regressed = {}
         for name, matrix in X.items():
-            targets = labels
-            if name in others:
-                targets = np.hstack([others[name].project(X).astype(np.float64), labels])
-            regressed[name] = ridges[name].round(matrix).finish(targets)
+            values = [others[name].project(X).astype(np.float64)] if name in others else []
+            regressed[name] = ridges[name].round(matrix).finish(*values, L)
         return regressed
 
     def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:

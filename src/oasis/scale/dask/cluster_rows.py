@@ -207,16 +207,16 @@ def _summed(
         n_targets = n_labels + (firsts[name].n_values if name in firsts else 0)
         sums[name] = FeatureSums(GramSum(d, deltas[name]), np.zeros((d, n_targets)))
     for where, tile in feature_tiles(sources, rows, reading):
-        labels = L[where].toarray()[:, :n_labels]
-        targets = {
-            name: np.hstack([firsts[name].project(tile), labels]) if name in firsts else labels
-            for name in tile
-        }
+        values = {name: firsts[name].project(tile) for name in tile if name in firsts}
         for name in list(tile):
             matrix = tile.pop(name)
             sums[name].gram.add(matrix)
-            if n_labels or name in firsts:
-                sums[name].targets[...] += transposed_product(matrix, targets[name])
+            targets = sums[name].targets
+            n_values = targets.shape[1] - n_labels
+            if n_values:
+                targets[:, :n_values] += transposed_product(matrix, values[name])
+            if n_labels:
+                targets[:, n_values:] += transposed_product(matrix, L[where])
             del matrix
     return tuple(sums.values())
 
