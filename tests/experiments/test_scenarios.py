@@ -328,7 +328,13 @@ def test_command_prints_tables_and_json(toy, tmp_path, monkeypatch, capsys):
             main()
         return stop.value.code or 0, capsys.readouterr()
 
-    picks = ["--dataset", str(tmp_path / "toy.npz"), "--scenario", "wrong-labels,unseen-words", "--bits=16"]
+    picks = [
+        "--dataset",
+        str(tmp_path / "toy.npz"),
+        "--scenario",
+        "wrong-labels,unseen-words",
+        "--bits=16",
+    ]
     code, printed = run(*picks)
     assert code == 0 and printed.out.count("| oasis ") == 2 and "| lemon " in printed.out
     code, printed = run(*picks, "--json")
