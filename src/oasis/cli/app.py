@@ -1,4 +1,4 @@
-"""The application: which commands there are, and what becomes of an error.
+"""The application: its commands, and how errors are printed.
 
 A warning of ours becomes a note. Exit codes: 0, 1 (a clear one-line error on standard error), 2
 (usage).

@@ -19,7 +19,10 @@ def beyond(
         str, typer.Option(help="Data sets: coco79, icons, wiki, synthetic@3000, an .npz path ...")
     ],
     method: Annotated[
-        str, typer.Option(help="Methods, with parameters if need be: oasis+owned=16.")
+        str,
+        typer.Option(
+            help="Methods, with parameters if need be: oasis+owned=16; your own by import path."
+        ),
     ] = "oasis,oasis-paper,lemon,itq,float-cosine",
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "64,128",
     features: Annotated[
@@ -29,13 +32,13 @@ def beyond(
             "each item's text) or image+text+meaning."
         ),
     ] = "own",
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
     content: Annotated[
         str | None,
         typer.Option(
             metavar="WEIGHTS",
-            help="Weights of content in queries, from 0 to 1, besides a model's own, 0 and 1; for "
-            "models that have it.",
+            help="More weights of content in queries, from 0 to 1, for models with content bits; "
+            "the default weight, 0 and 1 are always measured.",
         ),
     ] = None,
     quick: Annotated[

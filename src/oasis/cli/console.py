@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to standard output; what JSON does not know raises."""
+    """Print one JSON document to standard output; values that JSON lacks raise."""
     plain = "utf" not in (sys.stdout.encoding or "").lower()
     typer.echo(json.dumps(value, ensure_ascii=plain, indent=2, allow_nan=False))
 
@@ -69,7 +69,7 @@ def remark(text: str) -> None:
 
 
 Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
-"""The name of a column, and how its cells are set: to a side, or to the left and cut to a line."""
+"""Name of a column and its alignment; "line" is left-aligned and cut to one line."""
 
 
 def table(
@@ -77,7 +77,7 @@ def table(
     rows: Iterable[Iterable[str]],
     title: str | None = None,
 ) -> Table:
-    """Return a table; cells are plain text, and markup in them is no markup."""
+    """Return a table; cells are plain text, markup in them is not interpreted."""
     from rich.table import Table
     from rich.text import Text
 

@@ -10,9 +10,11 @@ import typer
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the collection and the page are left.")
+        Path, typer.Option(metavar="DIR", help="Folder for the collection and the page.")
     ] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(min=0, help="Deals out the icons that are held out.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the choice of icons that are held out as queries.")
+    ] = 0,
 ) -> None:
     """Stream 1,446 icons into a collection, 12 rounds of new categories, and search them.
 

@@ -20,13 +20,16 @@ def evaluate(
     ],
     mapping: Annotated[
         list[str] | None,
-        typer.Option("--map", help="NAME=VARIABLE, several variables by commas; may be repeated."),
+        typer.Option(
+            "--map", help="NAME=VARIABLE, or several variables with commas; may be repeated."
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What to call the method; the file's stem by default.")
+        str | None, typer.Option(help="Name of the method in tables; the file's stem by default.")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="What to call the data: files of one name are compared.")
+        str | None,
+        typer.Option(help="Name of the data set; files with the same name are compared."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Results folder; the report goes into its folder report.")

@@ -26,8 +26,8 @@ _ROUND_COLUMNS: tuple[Column, ...] = (
 def info(collection: Existing, as_json: AsJson = False) -> None:
     """Show classes, rounds with their quality, sizes and the norms of the model.
 
-    Precision is that of a round's items among the ten best hits, asked before they were learned;
-    chance is what items drawn at random would give.
+    precision@10 is measured before a round is learned: its items are queries, and a hit is right if
+    it shares a label. Chance is the precision of hits drawn at random.
 
     Example: oasis info photos.oasis --json
     """

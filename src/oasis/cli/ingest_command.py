@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def ingest(
     collection: Annotated[
-        Path, typer.Argument(metavar="COLLECTION", help="Its directory; made where there is none.")
+        Path,
+        typer.Argument(
+            metavar="COLLECTION", help="The collection's directory; created if it does not exist."
+        ),
     ],
     source: Annotated[
         Path,
@@ -32,22 +35,25 @@ def ingest(
     owned: Annotated[
         int | None,
         typer.Option(
-            help="For a new collection: so many of the bits are owned by classes. 0 is best for "
-            "plain Hamming distances, all bits for asymmetric search; in between if not given."
+            help="For a new collection: number of bits that are owned by single classes. 0 is best "
+            "for plain Hamming distances, all bits for asymmetric search; in between by default."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Items that are learned at a time.")] = 256,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Number of items in a chunk to learn from.")
+    ] = 256,
     id_field: Annotated[str, typer.Option(help="Field or column of the ids.")] = "id",
     image_field: Annotated[str, typer.Option(help="Field of the paths of pictures.")] = "image",
     text_field: Annotated[str, typer.Option(help="Field of the texts.")] = "text",
     labels_field: Annotated[str, typer.Option(help="Field of the labels.")] = "labels",
     payload_field: Annotated[
-        str, typer.Option(help="Field of the payload, an object.")
+        str, typer.Option(help="Field that holds the payload, an object.")
     ] = "payload",
     keep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Instead: a field that goes into the payload. May be repeated."
+            metavar="NAME",
+            help="A field to put into the payload, instead of a payload field. May be repeated.",
         ),
     ] = None,
     labels_separator: Annotated[
@@ -95,11 +101,12 @@ def ingest(
     rejects: Annotated[
         Path | None,
         typer.Option(
-            help="Where items left out are listed; COLLECTION.rejects.jsonl if not given."
+            help="File that lists the items left out; COLLECTION.rejects.jsonl if not given."
         ),
     ] = None,
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Paths may leave the folder of the data.")
+        bool,
+        typer.Option("--allow-outside", help="Accept pictures outside the folder of the data."),
     ] = False,
     index: Index = None,
     as_json: AsJson = False,

@@ -24,9 +24,9 @@ def open_to_read(path: Path, index: str | None = None) -> Collection:
 
 
 def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | None:
-    """Return what a new collection is to learn with; None where nothing is asked of its bits.
+    """Return the model for a new collection, or None if ``owned`` is not given.
 
-    Of one that exists, whether it was made so is said by `Collection.open`.
+    For a collection that exists, `Collection.open` compares this model with the recorded one.
     """
     if owned is None:
         return None
@@ -39,11 +39,11 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
 def extractor_to_fill(
     path: Path, image: str | None, text: str | None, widths: Mapping[str, int] | None = None
 ) -> Extractor:
-    """Return what makes features of the items to come, or takes those that come with them.
+    """Return the extractor for the items of an ingest.
 
-    The one recorded, where the collection has one and nothing else is asked for. Otherwise the one
-    asked for; whether the collection can take it is said by `Collection.open`. ``widths`` are the
-    numbers of values of the vectors that items bring, by modality.
+    It is the one recorded in the collection unless the command names one; `Collection.open` refuses
+    one that differs from the record. ``widths`` has, by modality, the number of values of vectors
+    that come with the items.
     """
     if image is None and text is None and collection_exists(path):
         with Collection.open(path, readonly=True) as opened:

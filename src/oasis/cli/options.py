@@ -16,8 +16,8 @@ Index = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Where codes are searched from now on: local, milvus://HOST:PORT/NAME, or a "
-        "milvus-lite file that ends in .db; if not given, as recorded.",
+        help="Where to search codes from now on: local, milvus://HOST:PORT/NAME, or a milvus-lite "
+        "file that ends in .db; if not given, where the collection has them.",
     ),
 ]
 """``--index`` of the commands that write to a collection."""

@@ -35,18 +35,23 @@ def reproduce(
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", help="What a file's variables are: image=I_tr,I_te, labels=L; may be repeated."
+            "--map",
+            help="Variables of a file to read: image=I_tr,I_te or labels=L; may be repeated.",
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="A setting by numbers: so many rounds.", min=1)
+        int | None, typer.Option(help="A setting of your own: number of rounds.", min=1)
     ] = None,
     new_classes_a_round: Annotated[
         int | None,
-        typer.Option(help="A setting by numbers: so many new classes in every round.", min=1),
+        typer.Option(help="A setting of your own: number of new classes in each round.", min=1),
     ] = None,
     apart: Annotated[
-        bool, typer.Option("--apart", help="With these: a round has its own classes alone.")
+        bool,
+        typer.Option(
+            "--apart",
+            help="With one of the last two: samples of a round have its new classes only.",
+        ),
     ] = False,
     method: Annotated[
         str,
@@ -56,7 +61,7 @@ def reproduce(
         ),
     ] = "oasis-paper,oasis",
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "16,32,64,128",
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
     ] = None,
@@ -64,7 +69,9 @@ def reproduce(
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     tuned: Annotated[
         bool,
-        typer.Option("--tuned", help="Also run what `oasis tune` has chosen in the same folder."),
+        typer.Option(
+            "--tuned", help="Also run each method with what `oasis tune` has chosen in this folder."
+        ),
     ] = False,
     iterations: Annotated[
         int | None,
@@ -124,7 +131,7 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
     benchmarks: Annotated[
-        Path | None, typer.Option(help="benchmarks/results.json, to be told beside the results.")
+        Path | None, typer.Option(help="benchmarks/results.json, to be added to the report.")
     ] = None,
     headline: Annotated[
         bool,

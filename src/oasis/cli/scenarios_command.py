@@ -20,12 +20,12 @@ def scenarios(
     ],
     scenario: Annotated[str | None, typer.Option(help="Scenarios by name, all by default.")] = None,
     method: Annotated[
-        str, typer.Option(help="Methods whose codes stand for ever, with parameters if need be.")
+        str, typer.Option(help="Online methods, with parameters if need be: oasis+owned=16.")
     ] = "oasis-paper,oasis,lemon",
     bits: Annotated[int, typer.Option(help="Code length.")] = 64,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
     samples: Annotated[
-        int, typer.Option(help="At most so many samples of a data set.", min=1)
+        int, typer.Option(help="Largest number of samples of a data set.", min=1)
     ] = 8000,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")

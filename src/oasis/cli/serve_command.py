@@ -16,38 +16,43 @@ if TYPE_CHECKING:
 
 def serve(
     collection: Annotated[
-        Path, typer.Argument(metavar="COLLECTION", help="Its directory; made where there is none.")
+        Path,
+        typer.Argument(
+            metavar="COLLECTION", help="The collection's directory; created if it does not exist."
+        ),
     ],
     host: Annotated[
         str, typer.Option(help="Address to listen on; any but loopback needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
     read_token: Annotated[
         str | None,
         typer.Option(
             envvar="OASIS_READ_TOKEN",
-            help="Who has it may search. Better given as "
-            "OASIS_READ_TOKEN, as others can see what a command was called with.",
+            help="Token that permits searching. Better set in the environment as "
+            "OASIS_READ_TOKEN: arguments of a command are visible to other users.",
         ),
     ] = None,
     write_token: Annotated[
         str | None,
         typer.Option(
             envvar="OASIS_WRITE_TOKEN",
-            help="Who has it may do everything. Better given as OASIS_WRITE_TOKEN.",
+            help="Token that permits everything; better set as OASIS_WRITE_TOKEN.",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A name it may be called by, as behind a proxy. May be repeated."
+            metavar="NAME", help="A host name to accept besides its address. May be repeated."
         ),
     ] = None,
     proxy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A proxy before it, whose X-Forwarded-For is believed. May be repeated.",
+            help="Address of a proxy whose X-Forwarded-For is trusted. May be repeated.",
         ),
     ] = None,
     bits: Annotated[
@@ -55,7 +60,7 @@ def serve(
     ] = None,
     index: Index = None,
     readonly: Annotated[
-        bool, typer.Option("--readonly", help="Only read; another process may write.")
+        bool, typer.Option("--readonly", help="Serve searches only; another process may write.")
     ] = False,
     pictures: Annotated[
         Path | None,
@@ -69,7 +74,8 @@ def serve(
         int, typer.Option(min=1, metavar="MB", help="Largest body of a request.")
     ] = 64,
     queue: Annotated[
-        int, typer.Option(min=1, help="Changes that may wait or run; the next gets a 429.")
+        int,
+        typer.Option(min=1, help="Changes that may wait or run; one more is answered with 429."),
     ] = 8,
 ) -> None:
     """Serve a collection over HTTP, with a page to search, look and add.

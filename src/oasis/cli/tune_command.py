@@ -19,12 +19,19 @@ def tune(
     method: Annotated[
         str, typer.Option(help="Methods.")
     ] = "oasis,oasis-paper,lemon,thor,iw-omh,fomh,omh-dq,sapmh",
-    bits: Annotated[int, typer.Option(help="Code length; others take over its choice.")] = 64,
+    bits: Annotated[
+        int, typer.Option(help="Code length to tune at; other lengths use the same choice.")
+    ] = 64,
     trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 24,
     rounds: Annotated[int, typer.Option(help="Rounds of the stream to tune on.", min=1)] = 2,
-    samples: Annotated[int, typer.Option(help="At most so many samples of them.", min=10)] = 4000,
+    samples: Annotated[
+        int, typer.Option(help="Largest number of samples to tune on.", min=10)
+    ] = 4000,
     seeds: Annotated[
-        int, typer.Option(help="Seeds of the table, whose queries are left out.", min=1)
+        int,
+        typer.Option(
+            help="Number of seeds of the table; queries of all of them are left out.", min=1
+        ),
     ] = 3,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
