@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from oasis.datasets.dataset import (
     label_indicator,
 )
 from oasis.datasets.mat import MIRFLICKR, NUSWIDE, MatLayout
+from oasis.datasets.matfile import dense, open_mat
 from oasis.errors import DataError, InputError, MissingExtraError
 from oasis.features.gradients import gradients
 
@@ -431,6 +434,95 @@ def test_mat_cut_off_anywhere_is_a_data_error(tmp_path: Path, version: str) -> N
         path.write_bytes(damaged(raw, rng, flip=False))
         with pytest.raises(DataError, match=SMALL.file):
             mat.read(path, SMALL)
+
+
+MAT_CONTENT = {
+    **{
+        kind: (np.arange(12).reshape(4, 3) * 9 % 31).astype(kind)
+        for kind in ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
+    },
+    "wide": np.random.default_rng(0).standard_normal((3, 2, 2)),
+    "negative": np.array([[-1.5, 1e300], [np.inf, 0.0]]),
+    "logical": np.array([[True, False, True]]),
+    "empty": np.zeros((0, 3)),
+    "sparse": sp.csc_array(np.eye(5)[:, [4, 0, 0]] * 2.5),
+    "zeros": sp.csc_array((4, 2)),
+    "text": np.array(["sky ", " sea", "dürr"]),
+    "one": "a single row",
+    "cells": np.array(["sky", "Wärme", "", "猫 and dog"], dtype=object),
+    "square": np.array([["a", "b"], ["c", "d"]], dtype=object),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_5_is_read_as_scipy_reads_it(tmp_path: Path, compressed: bool) -> None:
+    path = tmp_path / "all.mat"
+    scipy.io.savemat(path, MAT_CONTENT, do_compression=compressed)
+    truth = scipy.io.loadmat(path, spmatrix=False)
+    with open_mat(path) as file:
+        shapes = {
+            name: tuple(shape) for name, shape, _ in scipy.io.whosmat(path, chars_as_strings=False)
+        }
+        assert file.shapes() == shapes
+        for name in MAT_CONTENT:
+            if name in ("text", "one"):
+                assert file.strings(name) == [str(row).strip() for row in truth[name]]
+            elif name in ("cells", "square"):
+                flat = [np.ravel(cell) for cell in np.ravel(truth[name])]
+                assert file.strings(name) == [str(each[0]) if each.size else "" for each in flat]
+            else:
+                [(start, values)] = file.blocks(name)
+                assert start == 0
+                assert values.dtype.kind == truth[name].dtype.kind
+                assert np.array_equal(dense(values), dense(truth[name]), equal_nan=True)
+
+
+def test_mat_5_of_the_other_byte_order_is_read(tmp_path: Path) -> None:
+    # written by hand: SciPy writes the order of the machine
+    def element(kind: int, data: bytes) -> bytes:
+        return struct.pack(">II", kind, len(data)) + data + b"\0" * (-len(data) % 8)
+
+    head = element(6, struct.pack(">II", 6, 0)) + element(5, struct.pack(">ii", 2, 3))
+    values = np.arange(6, dtype=">f8")
+    body = head + struct.pack(">HH4s", 1, 1, b"A\0\0\0") + element(9, values.tobytes())
+    path = tmp_path / "big.mat"
+    path.write_bytes(b"MATLAB 5.0 MAT-file".ljust(124) + b"\1\0MI" + element(14, body))
+    assert np.array_equal(scipy.io.loadmat(path)["A"], values.reshape(2, 3, order="F"))
+    with open_mat(path) as file:
+        [(_, found)] = file.blocks("A")
+    assert np.array_equal(found, values.reshape(2, 3, order="F"))
+
+
+def test_mat_4_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.mat"
+    scipy.io.savemat(path, {"A": np.eye(2), "names": np.array(["ab", "cd"])}, format="4")
+    with open_mat(path) as file:
+        assert file.shapes()["A"] == (2, 2)
+        [(_, values)] = file.blocks("A")
+        assert np.array_equal(values, np.eye(2))
+        assert file.strings("names") == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mat_5_with_any_byte_changed_is_read_or_refused(tmp_path: Path, compressed: bool) -> None:
+    path = tmp_path / "changed.mat"
+    small = {name: MAT_CONTENT[name] for name in ("f4", "sparse", "text", "cells", "logical")}
+    scipy.io.savemat(path, small, do_compression=compressed)
+    raw, rng = bytearray(path.read_bytes()), np.random.default_rng(2)
+    refused = 0
+    for at in range(116, len(raw)):  # what is before is text
+        changed = raw.copy()
+        changed[at] = rng.choice([0, 1, 15, 255, changed[at] ^ 1 << int(rng.integers(8))])
+        path.write_bytes(changed)
+        try:
+            with open_mat(path) as file:
+                for name in file.shapes():
+                    for read in (lambda f, n: list(f.blocks(n)), lambda f, n: f.strings(n)):
+                        with suppress(DataError):
+                            read(file, name)
+        except DataError:
+            refused += 1
+    assert refused > len(raw) // 20
 
 
 def test_mat_73_sparse_index_out_of_range_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ the layout for anyone's own data.
 dataset                       `Dataset`: modalities, labels, class names, provenance
 registry                      every data set by name; where files are looked for
 npz, own                      your own data: the ``.npz`` layout; ``.mat``, Parquet and pictures
-mat, matfile                  the paper's data; a reader of ``.mat`` files
+mat, matfile, mat5            the paper's data; a reader of ``.mat`` files, and of MAT 5
 icons, coco, texts            Font Awesome icons; captions of MS-COCO; texts of items
 synthetic, shapes             generated data, and the statistics that they follow
 ============================  ====================================================================

@@ -16,6 +16,7 @@ import scipy.io.matlab
 import scipy.sparse as sp
 
 from oasis.arrays import checked_csr
+from oasis.datasets import mat5
 from oasis.errors import DataError, InputError, MissingExtraError, OasisError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -68,6 +69,37 @@ class MatFile(ABC):
 
 class _Mat5(MatFile):
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: each.shape for name, each in self._variables().items()}
+
+    def blocks(self, variable: str) -> Iterator[tuple[int, Any]]:
+        found = self._variable(variable)
+        if not found.is_numeric:
+            raise self._wrong_type(variable, found.what, "a numeric matrix")
+        with _reading(self.path, f"variable {variable}"):
+            values = mat5.numbers(self.path, found)
+        yield 0, values if isinstance(values, np.ndarray) else _checked(self.path, variable, values)
+
+    def strings(self, variable: str) -> list[str]:
+        found = self._variable(variable)
+        with _reading(self.path, f"variable {variable}"):
+            texts = mat5.texts(self.path, found)
+        if texts is None:
+            raise self._wrong_type(variable, found.what, "a character matrix or cells of texts")
+        return texts
+
+    def _variable(self, name: str) -> mat5.Variable:
+        with _reading(self.path, f"variable {name}"):
+            return self._variables()[name]
+
+    def _variables(self) -> dict[str, mat5.Variable]:
+        with _reading(self.path, "the list of variables"):
+            return mat5.variables(self.path)
+
+
+class _Mat4(MatFile):
+    """The format before MAT 5: full matrices; SciPy reads it in Python."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         with _reading(self.path, "the list of variables"):
             return {name: tuple(shape) for name, shape, _ in scipy.io.whosmat(self.path)}
 
@@ -82,12 +114,8 @@ class _Mat5(MatFile):
 
     def strings(self, variable: str) -> list[str]:
         values = self._load(variable)
-        if not sp.issparse(values) and values.dtype == object:  # a cell array
-            texts = [np.ravel(cell) for cell in np.ravel(values)]
-            if all(text.dtype.kind == "U" and text.size < 2 for text in texts):
-                return [str(text[0]).strip() if text.size else "" for text in texts]
         if sp.issparse(values) or values.dtype.kind != "U":
-            raise self._wrong_type(variable, values.dtype, "a character matrix or cells of texts")
+            raise self._wrong_type(variable, values.dtype, "a character matrix")
         return [str(text).strip() for text in np.atleast_1d(values)]
 
     def _load(self, variable: str) -> Any:
@@ -163,7 +191,7 @@ def open_mat(path: Path) -> MatFile:
     # MATLAB puts a 512-byte header of its own before the HDF5 signature
     if any(head[at : at + len(_HDF5)] == _HDF5 for at in (0, 512, 1024, 2048)):
         return _Mat73(path)
-    return _Mat5(path)
+    return _Mat4(path) if mat5.is_mat4(head) else _Mat5(path)
 
 
 def dense(block: Any) -> npt.NDArray[Any]:
