@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from PIL import Image
 from service_data import ALIKE, fill, fill_alike, item, picture, vectors
 from serving import serving
+from toy import class_vectors
 
 from oasis.client import Client
 from oasis.collection import Collection
@@ -23,7 +24,9 @@ from oasis.errors import (
     UnknownWordError,
     UnreachableError,
 )
+from oasis.features.extractor import Extractor
 from oasis.items import Item
+from oasis.model import OASIS
 
 pytestmark = pytest.mark.slow  # every test asks a service in another process
 
@@ -87,6 +90,36 @@ def test_searches_by_kind_and_by_content_are_the_collections(tmp_path):
         )
         kind, said = same(pair, lambda c: c.search(X, 5, "hamming", content=0.5))
         assert kind is InputError and "counts all bits alike" in said
+
+
+def test_items_may_bring_vectors_and_samples_texts(tmp_path):
+    rng = np.random.default_rng(3)
+    extractor = Extractor.of(image="none", text="words", vectors={"clip": 4})
+    items = [
+        {"id": n, "vectors": {"clip": rng.random(4)}, "text": f"boat{n}", "labels": ["sea"]}
+        for n in range(6)
+    ]
+    model = OASIS(128, labels=class_vectors(), random_state=0)
+    with Collection.open(tmp_path / "c", model=model, extractor=extractor) as c:
+        assert not c.ingest_items(items[:3])
+    with serving(tmp_path / "c") as running, Client(running.url) as client:
+        sparse = sp.csr_array(items[4]["vectors"]["clip"][None])
+        items[4] = Item(4, text="boat4", labels=["sea"], vectors={"clip": sparse})
+        assert not client.ingest_items(items[3:])
+        query = {"vectors": {"clip": items[5]["vectors"]["clip"]}}
+        found = client.search_items([query], 6, content=1.0)[0]
+        assert client.get(4).text == "boat4"
+        X = {name: rng.random((1, width)) for name, width in client.stats().modalities.items()}
+        client.ingest(X, [["sky"]], ["kept"], texts=["a red boat"])
+        where = {"$text": {"contains": "red boat"}}
+        assert [hit.id for hit in client.search(X, where=where)[0]] == ["kept"]
+        with pytest.raises(InputError, match="expected a mapping"):
+            client.search_items([{"vectors": [1, 2]}])
+        with pytest.raises(InputError, match="clip"):
+            client.search_items([{"vectors": {"clip": [1, 2]}}])
+    with Collection.open(tmp_path / "c", readonly=True) as c:
+        c_found = c.search_items([query], 7, content=1.0, where={"$labels": {"has": "sea"}})[0]
+        assert [hit.id for hit in c_found] == [hit.id for hit in found]
 
 
 def test_pictures_of_a_path_are_sent_as_files(pair, tmp_path):

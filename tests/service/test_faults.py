@@ -84,6 +84,9 @@ names = st.sampled_from(
         "ids",
         "payload",
         "thumbnails",
+        "texts",
+        "content",
+        "fields",
         "strict",
     ]
 )
@@ -116,6 +119,15 @@ def broken_bodies():
     yield b'{"words": ["\\ud800"]}', JSON
     yield b'{"ids": ["\\u0000", "' + b"a" * 2000 + b'"]}', JSON
     yield b'{"items": [{"image": "!!!"}, {"image": "aGk="}]}', JSON
+    yield b'{"items": [{"id": 1, "vectors": {"image": [1e999, null, "x"]}}]}', JSON
+    yield b'{"items": [{"id": 1, "vectors": {"image": [[1], [2]], "none": []}}]}', JSON
+    yield b'{"items": [{"id": 1, "vectors": {"image": [' + b"1," * 50_000 + b"1]}}]}", JSON
+    yield b'{"words": ["cat"], "where": {"$text": {"contains": "\\" OR * NEAR( -"}}}', JSON
+    yield (
+        b'{"words": ["cat"], "where": {"$text": {"contains": ' + b"[" * 50 + b"]" * 50 + b"}}}",
+        JSON,
+    )
+    yield json.dumps({"items": [{"text": "a " * 1_900_000}]}).encode(), JSON
     yield json.dumps({"words": ["cat"] * 100_000}).encode(), JSON
     yield tensors[: head // 2], TENSORS
     yield tensors[:-5], TENSORS

@@ -189,6 +189,12 @@ def test_filters_are_built_from_the_fields_that_are_there(visit):
     page.press("#label-filter", "Tab")
     page.wait_for_selector("text=with the label “sea”")
     assert {title.split()[0] for title in titles(page)} == {"sea"}
+    before = len(titles(page))
+    page.get_by_label("text", exact=True).fill("Wave, anchor")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#active-filters >> text=text contains “Wave, anchor”")
+    drawn(page)
+    assert 0 < len(titles(page)) < before
 
 
 def test_search_by_picture_and_by_both(visit, server):

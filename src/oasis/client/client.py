@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from oasis.hashers.protocol import Labels
 
 
+_QUERY = ("text", "image", "vectors")
+
+
 class Client:
     """A collection that a service has open; any thread may use it.
 
@@ -119,7 +122,7 @@ class Client:
         Pictures are sent as files: bytes as they are, of a path what it holds.
         """
         asked = question(k, mode, where, offset, payload, content)
-        asked["items"] = [raw(item, ("text", "image")) for item in listed(items, "queries")]
+        asked["items"] = [raw(item, _QUERY) for item in listed(items, "queries")]
         return _lists(self._service.ask("search", *plain(asked)))
 
     def search_words(
@@ -244,6 +247,7 @@ class Client:
         ids: Iterable[Id] | None = None,
         payload: Iterable[Mapping[str, Any] | None] | None = None,
         thumbnails: Iterable[bytes | None] | None = None,
+        texts: Iterable[str | None] | None = None,
     ) -> None:
         """Learn from a chunk and store its items: all of it, or nothing with an error.
 
@@ -259,6 +263,8 @@ class Client:
             rest["payload"] = listed(payload, "payload")
         if thumbnails is not None:
             rest["thumbnails"] = pictures(thumbnails)
+        if texts is not None:
+            rest["texts"] = listed(texts, "texts")
         self._service.ask("ingest", *pack(X, rest), change=True)
 
     def ingest_items(
@@ -277,9 +283,10 @@ class Client:
         list of Rejected
             The items left out, and why.
         """
-        names = ("id", "text", "image", "labels", "payload")
         asked: dict[str, Any] = {
-            "items": [raw(item, names) for item in listed(items, "items")],
+            "items": [
+                raw(item, (*_QUERY, "id", "labels", "payload")) for item in listed(items, "items")
+            ],
             "strict": strict,
         }
         if thumbnails is not None:

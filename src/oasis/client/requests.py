@@ -96,12 +96,30 @@ def raw(item: Any, names: tuple[str, ...]) -> dict[str, Any]:
             continue
         if name == "image":
             value = _base64(_content(value))
+        elif name == "vectors":
+            value = _vectors(value)
+            if not value:
+                continue
         elif name == "labels":
             value = names_of(value)
         elif name == "id":
             value = check_id(value)
         found[name] = value
     return found
+
+
+def _vectors(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"the vectors of an item are {type(given).__name__}, expected a mapping of modality to "
+            "vector"
+        )
+    dense = {
+        name: vector.toarray().ravel() if hasattr(vector, "toarray") else vector
+        for name, vector in given.items()
+        if vector is not None
+    }
+    return {name: as_list(vector) for name, vector in dense.items()}
 
 
 def _content(picture: Any) -> bytes:

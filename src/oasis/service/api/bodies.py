@@ -293,8 +293,14 @@ def _row(pointer: str, row: Any) -> npt.NDArray[np.float64]:
 
 
 def raw_fields(body: Body[Any]) -> list[dict[str, Any]]:
-    """Return the raw items of a request with the pictures of its form."""
+    """Return the raw items of a request with their vectors and the pictures of its form."""
     found = [item.fields() for item in body.request.items or []]
+    for row, item in enumerate(found):
+        if item["vectors"] is not None:
+            item["vectors"] = {
+                name: _row(f"/items/{row}/vectors/{name[:100]}", vector)
+                for name, vector in item["vectors"].items()
+            }
     for row, picture in body.pictures.items():
         if row >= len(found):
             raise InputError(f"there is a file image.{row}, but only {len(found)} items")

@@ -58,11 +58,13 @@ async def ingest(request: Request, service: Served) -> Response:
         X = await service.read(lambda: matrices(body))
         check_batch(service, n_rows(X))
         return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
-    items = raw_fields(body)
-    check_raw(service, len(items))
+    check_raw(service, len(body.request.items))
+    items = await service.read(lambda: raw_fields(body))
     for row, item in enumerate(items):
-        if item["text"] is None and item["image"] is None:
-            raise at_pointer(f"/items/{row}", f"item {row} has neither a text nor a picture")
+        if item["text"] is None and item["image"] is None and not item["vectors"]:
+            raise at_pointer(
+                f"/items/{row}", f"item {row} has neither a text, a picture nor vectors"
+            )
     return wire.answer(await service.change(lambda: _ingest_items(service, body, items)))
 
 
@@ -73,7 +75,9 @@ def _ingest_vectors(
     labels = asked.labels
     if labels is None:
         raise InputError("the labels are missing; write null for a sample without")
-    service.collection.ingest(X, labels, asked.ids, asked.payload, asked.thumbnails)
+    service.collection.ingest(
+        X, labels, asked.ids, asked.payload, asked.thumbnails, texts=asked.texts
+    )
     return _ingested(service, n_rows(X), [], start)
 
 

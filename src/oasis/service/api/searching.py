@@ -124,8 +124,8 @@ def _hits(
     if asked.like is not None:
         return [collection.more_like(asked.like, **how)]
     if asked.items is not None:
+        check_raw(service, len(asked.items))
         queries = raw_fields(body)
-        check_raw(service, len(queries))
         return collection.search_items(service.untrusted(queries), **how)
     X = matrices(body)
     check_batch(service, n_rows(X), asked)

@@ -74,10 +74,13 @@ class RawQuery(_Request):
 
     text: StrictStr | None = None
     image: Base64Bytes | None = Field(None, description="A picture file in base64.")
+    vectors: dict[StrictStr, Numbers] | None = Field(
+        None, max_length=MAX_KEYS, description="Features that are there already, by modality."
+    )
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields that an extractor may use."""
-        return {"text": self.text or None, "image": self.image}
+        """Return the fields that an extractor may use; the vectors still as lists."""
+        return {"text": self.text or None, "image": self.image, "vectors": self.vectors}
 
 
 class RawItem(RawQuery):
@@ -150,6 +153,9 @@ class IngestRequest(_Request):
     labels: LabelSets | None = Field(None, description="Class names by row.")
     ids: Elements[Id] | None = None
     payload: Elements[dict[str, Any] | None] | None = None
+    texts: Elements[StrictStr | None] | None = Field(
+        None, description="Texts to keep, by row; at most 1 MiB each."
+    )
     thumbnails: Elements[Base64Bytes | None] | None = Field(
         None, description="Small picture files in base64, by row; at most 10 kB each."
     )
@@ -158,8 +164,10 @@ class IngestRequest(_Request):
 
     @model_validator(mode="after")
     def _one_kind(self) -> IngestRequest:
-        if self.items is not None and (self.labels or self.ids or self.payload):
-            raise ValueError("labels, ids and payload of raw items stand in the items themselves")
+        if self.items is not None and (self.labels or self.ids or self.payload or self.texts):
+            raise ValueError(
+                "labels, ids, payload and texts of raw items stand in the items themselves"
+            )
         _check_one(self, "vectors", "items")
         return self
 

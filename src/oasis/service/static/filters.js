@@ -30,18 +30,15 @@ function change(name, condition) {
   tell();
 }
 
-function build({ classes, fields }) {
+function build({ stats, classes, fields }) {
   const names = classes.map((each) => each.name).sort((a, b) => a.localeCompare(b));
   replace($("#label-names"), names.map((name) => el("option", { value: name })));
   controls = new Map();
-  replace(
-    $("#field-filters"),
-    fields.filter((field) => MAKERS[field.kind]).map((field) => {
-      const control = MAKERS[field.kind](field);
-      controls.set(field.name, control);
-      return control.element;
-    }),
-  );
+  if (stats.keep_text && stats.n_items) controls.set("$text", ofPhrase());
+  for (const field of fields) {
+    if (MAKERS[field.kind]) controls.set(field.name, MAKERS[field.kind](field));
+  }
+  replace($("#field-filters"), [...controls.values()].map((control) => control.element));
   for (const [name, control] of controls) control.show(where[name]);
   $("#filters").hidden = !names.length && !controls.size;
   active();
@@ -137,6 +134,21 @@ function ofTexts({ name, values, complete }) {
     element: field(name, input, list),
     show: (condition) => {
       input.value = typeof condition === "string" ? condition : "";
+    },
+  };
+}
+
+// Words that follow each other in the text that is kept.
+function ofPhrase() {
+  const input = el("input", { autocomplete: "off", placeholder: "these words in a row" });
+  input.addEventListener("change", () => {
+    const phrase = input.value.trim();
+    change("$text", phrase ? { contains: phrase } : undefined);
+  });
+  return {
+    element: field("text", input),
+    show: (condition) => {
+      input.value = typeof condition?.contains === "string" ? condition.contains : "";
     },
   };
 }
