@@ -13,13 +13,17 @@ from __future__ import annotations
 import sys
 import time
 from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pymilvus import DataType, MilvusClient
 
 from benchmarks.search import label_set_stream, near, set_codes
+from benchmarks.stream_codes import stream_codes
 from benchmarks.timing import Row, best_of, row, seconds
 from oasis.codes import Codes, unpack
+from oasis.errors import DataError
 from oasis.index import HammingIndex
 from oasis.scale.milvus import MilvusIndex
 from tests.helpers.milvus_server import running
@@ -94,7 +98,7 @@ def searched(
 
 
 def recalls(uri: str, size: int) -> list[Row]:
-    """Measure which share of the exact asymmetric answer comes back, for two kinds of codes."""
+    """Measure which share of the exact asymmetric answer comes back, for three kinds of codes."""
     rows = []
     for kind in ("label sets", "random"):
         rng = np.random.default_rng([SEED, size])
@@ -110,13 +114,55 @@ def recalls(uri: str, size: int) -> list[Row]:
         with MilvusIndex(f"{uri}/{name}", N_BITS, timeout=120) as index:
             index.add(codes, np.arange(size))
             for k in (10, 100):
-                best = exact.search_asymmetric(values, k).scores
-                got = index.search_asymmetric(values, k).scores
-                # by score: which of the items of one code come back is nobody's loss
-                share = float((got >= best[:, -1:]).mean())
+                share = _recall(exact, index, values, k)
                 what = f"asymmetric recall at {k}, {size:,} {kind}"
                 rows.append(row(what, share, unit="of the exact answer"))
     return rows
+
+
+def stream_recalls(
+    client: MilvusClient, uri: str, size: int, copies: tuple[int, ...] = (1, 2, 4, 8)
+) -> list[Row]:
+    """Measure recall and speed on codes of a real stream, by copies and candidates."""
+    try:
+        codes, n_label_bits, queries = stream_codes(size)
+    except DataError as error:
+        return [row("recall on a real stream, not measured", 0.0, None, str(error), "codes")]
+    n_bits = 8 * codes.shape[1]
+    exact = HammingIndex(n_bits, n_label_bits)
+    exact.add(codes, np.arange(size))
+    rows = []
+    for number in copies:
+        name = f"stream_{size}_{number}"
+        with MilvusIndex(f"{uri}/{name}", n_bits, copies=number, timeout=120) as index:
+            taken = seconds(partial(index.add, codes, np.arange(size)))
+            what = f"{size:,} of a stream, {number} copies"
+            rows.append(row(f"insert {what}", size / taken, unit="items/s"))
+            settle(client, [name])
+        weights = (None, 0.03, 0.2, 1.0) if number in (1, 4) else (None,)
+        for weight in weights:
+            values = queries[weight][:100]
+            told = "default content weight" if weight is None else f"content weight {weight:g}"
+            for oversample in (50, 100, 200, 500, 1638) if weight is None else (200,):
+                with MilvusIndex(
+                    f"{uri}/{name}", n_bits, timeout=120, oversample=oversample
+                ) as index:
+                    share = _recall(exact, index, values, 10)
+                    taken = min(
+                        seconds(partial(index.search_asymmetric, values, 10)) for _ in range(3)
+                    )
+                named = f"recall at 10, {10 * oversample:,} candidates, {told}, {what}"
+                note = f"{100 / taken:.3g} queries/s in a batch of 100"
+                rows.append(row(named, share, None, note, "of the exact answer"))
+        client.drop_collection(name)
+    return rows
+
+
+def _recall(exact: HammingIndex, index: MilvusIndex, values: npt.NDArray[Any], k: int) -> float:
+    best = exact.search_asymmetric(values, k).scores
+    got = index.search_asymmetric(values, k).scores
+    # by score: which of the items of one code come back is nobody's loss
+    return float((got >= best[:, -1:]).mean())
 
 
 def run(size: int = SIZE, recall_size: int = RECALL_SIZE) -> list[Row]:
@@ -127,11 +173,12 @@ def run(size: int = SIZE, recall_size: int = RECALL_SIZE) -> list[Row]:
     with running() as server:
         client = MilvusClient(uri=f"http://{server.address}")
         plain_collection(client, "plain")
-        with MilvusIndex(f"{server.uri}/ours", N_BITS, timeout=120) as index:
+        with MilvusIndex(f"{server.uri}/ours", N_BITS, copies=1, timeout=120) as index:
             rows = written(client, index, "plain", codes)
             settle(client, ["plain", "ours"])
             rows += searched(client, index, "plain", queries, size)
         rows += recalls(server.uri, recall_size)
+        rows += stream_recalls(client, server.uri, recall_size)
         client.close()
     return rows
 

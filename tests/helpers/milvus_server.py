@@ -20,8 +20,9 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from oasis.features.cache import cache_folder
 
@@ -49,6 +50,8 @@ class MilvusServer:
         The descriptor of the lock file, which the server inherits.
     quick : bool
         Whether it looks for work more often than by default.
+    settings : dict, optional
+        More of the server's configuration, by the names that the package gives it.
 
     Attributes
     ----------
@@ -56,7 +59,9 @@ class MilvusServer:
         "127.0.0.1:<port>", the same after a restart.
     """
 
-    def __init__(self, folder: Path, lock: int, *, quick: bool) -> None:
+    def __init__(
+        self, folder: Path, lock: int, *, quick: bool, settings: Mapping[str, Any] | None = None
+    ) -> None:
         from milvus import MilvusServerConfig
 
         self.folder = folder
@@ -74,6 +79,8 @@ class MilvusServer:
         if quick:
             for name, milliseconds in _QUICK.items():
                 config.set(name, milliseconds)
+        for name, value in (settings or {}).items():
+            config.set(name, value)
         config.write_config()
         self._health = f"http://127.0.0.1:{ports[-1]}/healthz"
         self._environment = os.environ | {
@@ -122,6 +129,21 @@ class MilvusServer:
         self.kill()
         self.start()
 
+    @contextlib.contextmanager
+    def replaced(self, settings: Mapping[str, Any]) -> Iterator[MilvusServer]:
+        """Run another server over an empty folder in place of this one, which then goes on."""
+        self.kill()
+        try:
+            with tempfile.TemporaryDirectory(prefix="oasis-milvus-") as folder:
+                other = MilvusServer(Path(folder), self._lock, quick=True, settings=settings)
+                try:
+                    other.start()
+                    yield other
+                finally:
+                    other.kill()
+        finally:
+            self.start()
+
     def _healthy(self) -> bool:
         try:
             with urllib.request.urlopen(self._health, timeout=5) as answer:
@@ -135,13 +157,17 @@ class MilvusServer:
 
 
 @contextlib.contextmanager
-def running(*, quick: bool = False) -> Iterator[MilvusServer]:
+def running(
+    *, quick: bool = False, settings: Mapping[str, Any] | None = None
+) -> Iterator[MilvusServer]:
     """Start a server over an empty folder, and kill it in the end.
 
     Parameters
     ----------
     quick : bool
         Have it look for work more often than by default, for tests of many small requests.
+    settings : dict, optional
+        More of the server's configuration, as ``{"authorization_enabled": True}``.
 
     Raises
     ------
@@ -158,7 +184,7 @@ def running(*, quick: bool = False) -> Iterator[MilvusServer]:
             if _taken(port):
                 raise NoServer(f"port {port}, which Milvus needs, is taken by another process")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oasis-milvus-"))
-        server = MilvusServer(Path(folder), lock, quick=quick)
+        server = MilvusServer(Path(folder), lock, quick=quick, settings=settings)
         stack.callback(server.kill)
         server.start()
         yield server

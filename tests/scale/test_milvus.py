@@ -19,7 +19,7 @@ from oasis.index.checks import (
     random_codes,
     tied_codes,
 )
-from oasis.scale.milvus import index
+from oasis.scale.milvus import table
 from oasis.scale.milvus.expressions import pieces
 from oasis.scale.milvus.extras import encode_extras
 
@@ -101,7 +101,7 @@ def test_a_known_id_is_replaced(make):
 
 
 def test_ids_codes_and_items(make, monkeypatch):
-    monkeypatch.setattr(index, "MOST", 100)
+    monkeypatch.setattr(table, "MOST", 100)
     rng = np.random.default_rng(1)
     codes, ids = random_codes(rng, 250, N_BITS), rng.permutation(10**6)[:250]
     ix = make()
@@ -251,14 +251,14 @@ def test_range_search_returns_more_than_one_answer_holds(make):
 
 
 def test_batches_are_bounded_by_rows_and_bytes():
-    assert list(index._batches(0, 8, None)) == []
-    parts = list(index._batches(45_000, 8, None))
+    assert list(table.batches(0, 8, None)) == []
+    parts = list(table.batches(45_000, 8, None))
     assert [(part.start, part.stop) for part in parts] == [
         (0, 20_000),
         (20_000, 40_000),
         (40_000, 45_000),
     ]
     extras = [b"x" * 60_000] * 500
-    parts = list(index._batches(500, 8, extras))
+    parts = list(table.batches(500, 8, extras))
     assert sum(part.stop - part.start for part in parts) == 500
     assert all(part.stop - part.start <= (1 << 23) // 60_000 for part in parts)

@@ -16,7 +16,7 @@ from milvus_engines import N_BITS, stored
 from oasis.codes import hamming
 from oasis.errors import EngineError, InputError, MissingExtraError
 from oasis.index.checks import random_codes
-from oasis.scale.milvus import MilvusIndex, connection, engine, index
+from oasis.scale.milvus import MilvusIndex, connection, engine, table
 from oasis.scale.milvus.address import Address
 
 pytestmark = pytest.mark.scale
@@ -41,21 +41,18 @@ def test_bad_addresses_are_refused(uri):
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("milvus://me:secret@host:19530/x", "without authentication and without TLS"),
-        ("http://me@host", "without authentication and without TLS"),
-        ("milvus://host/x#part", "has a fragment, 'part'"),
-        ("milvus://host/x?secure=true", r"expected nothing, or .* \?timeout=60"),
-        ("milvus://host/x?timeout=60&secure=true", "expected nothing, or"),
+        ("milvus://host/x#part", "has a fragment"),
+        ("milvus://host/x?secure=true", r"expected nothing after the name, or .*timeout=SECONDS"),
+        ("milvus://host/x?timeout=60&secure=true", "expected nothing after the name"),
         ("milvus://host/x?timeout=0", "above 0"),
         ("milvus://host/x?timeout=nan", "above 0"),
         ("milvus://host/x?timeout=inf", "above 0"),
-        ("milvus://host/x?timeout", "above 0"),
+        ("milvus://host/x?timeout", "expected nothing after the name"),
     ],
 )
 def test_parts_of_an_address_that_could_not_be_kept_are_refused(uri, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         Address.parse(uri, "oasis")
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +74,9 @@ def test_an_address_may_say_the_timeout(faulty, query, timeout, expected):
         {"kind": "HNSW"},
         {"kind": "BIN_IVF_FLAT"},
         {"oversample": 0},
+        {"copies": 0},
+        {"copies": 65},
+        {"copies": 1.5},
         {"name": "1"},
     ],
 )
@@ -122,13 +122,13 @@ def test_inverted_lists_on_a_server(server):
 
 def requests_of(monkeypatch, name):
     """Return a list that grows by every request of one kind."""
-    made, real = [], getattr(index, name)
+    made, real = [], getattr(table, name)
 
     def note(*arguments, **options):
         made.append(real(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(index, name, note)
+    monkeypatch.setattr(table, name, note)
     return made
 
 
@@ -149,8 +149,10 @@ def test_other_consistencies(server, consistency, guarantee, monkeypatch):
         assert found == [[5]]
         levels = engine.protocol().common.ConsistencyLevel
         assert sent[0].consistency_level == levels.Value(consistency)
-        assert sent[0].guarantee_timestamp == (ix._written if guarantee is None else guarantee)
-        assert ix._written > 2
+        assert sent[0].guarantee_timestamp == (
+            ix._table.written if guarantee is None else guarantee
+        )
+        assert ix._table.written > 2
 
 
 def test_the_newest_write_counts_whichever_thread_is_last(lite, monkeypatch):
@@ -165,12 +167,12 @@ def test_the_newest_write_counts_whichever_thread_is_last(lite, monkeypatch):
 
         __gt__ = None
 
-    monkeypatch.setattr(ix, "_call", lambda _, stamp: SimpleNamespace(timestamp=stamp))
-    monkeypatch.setattr(ix, "_written", Slow(1))
-    later = threading.Thread(target=ix._write, args=("Upsert", 9))
-    ix._write("Upsert", 5)
+    monkeypatch.setattr(ix._table, "_call", lambda _, stamp: SimpleNamespace(timestamp=stamp))
+    monkeypatch.setattr(ix._table, "written", Slow(1))
+    later = threading.Thread(target=ix._table._write, args=("Upsert", 9))
+    ix._table._write("Upsert", 5)
     later.join()
-    assert ix._written == 9
+    assert ix._table.written == 9
 
 
 def test_range_search_compares_all_lists(server, monkeypatch):
@@ -184,7 +186,7 @@ def test_range_search_compares_all_lists(server, monkeypatch):
     assert np.diff(offsets).tolist() == near.sum(axis=1).tolist()
     assert sorted(ids[: offsets[1]].tolist()) == np.flatnonzero(near[0]).tolist()
     (params,) = (json.loads(p.value) for p in sent[-1].search_params if p.key == "params")
-    assert params == {"nprobe": 128, "radius": 25.0}
+    assert params == {"nprobe": 128, "radius": 24.0 * ix.copies + 1}
 
 
 def test_a_file_keeps_its_items(tmp_path, lite):

@@ -30,7 +30,7 @@ from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
-from oasis.scale.milvus.index import MOST
+from oasis.scale.milvus.table import MOST
 
 _LOG = logging.getLogger("oasis.collection")
 

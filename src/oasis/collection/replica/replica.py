@@ -128,12 +128,15 @@ def check_address(index: Any) -> str:
 
 
 def place_of(address: str) -> str:
-    """Return where a recorded address points, without how it is asked.
+    """Return where a recorded address points, without how and by whom it is asked.
 
     >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60"), place_of("/what?/codes.db")
     ('milvus://10.0.0.7:19530/photos', '/what?/codes.db')
+    >>> place_of("milvus://me@10.0.0.7:19530/photos?token_env=MILVUS_TOKEN")
+    'milvus://10.0.0.7:19530/photos'
     """
-    return address.partition("?")[0] if "://" in address else address
+    scheme, there, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if there else address
 
 
 _LOG = logging.getLogger("oasis.collection")

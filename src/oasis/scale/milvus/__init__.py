@@ -5,6 +5,9 @@ How it is built, and why:
 - **Schema.** A primary key ``id``, a binary vector ``code`` and Milvus's dynamic field, which holds
   ``labels`` and ``payload`` where they are given. Declared columns for the two would halve the
   rate of insertion even where they stay empty.
+- **Bits are stored several times**, four by default, so that the Hamming distance of Milvus can
+  weigh the bits of a query (`oasis.scale.milvus.copies`).
+- **Secrets** are named by an address, never part of it (`oasis.scale.milvus.access`).
 - **Writes are upserts by id.** Milvus accepts a second row of the same key without a word, so
   uniqueness is ours; and a chunk may be sent again, whole or in part, without harm.
 - **Wire.** Requests are protocol messages of whole columns, written and read as arrays

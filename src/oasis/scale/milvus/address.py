@@ -8,11 +8,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from oasis.errors import InputError
+from oasis.scale.milvus.access import Access
 
+_ANYONE = Access()
 _PORT = 19530
+_OPTIONS = {"timeout", "tls", "tls_ca", "token_env", "token_file"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,36}")
 
@@ -31,26 +34,29 @@ class Address:
         Whether the target is a file.
     timeout : float or None
         Seconds that a request may take, where the address says so.
+    access : Access
+        TLS and credentials.
     """
 
     target: str
     name: str
     lite: bool
     timeout: float | None = None
+    access: Access = _ANYONE
 
     @classmethod
     def parse(cls, uri: Any, name: str) -> Address:
         """Read an address; a name in its path goes before ``name``.
 
-        What could not be kept is refused: a user, a password, a fragment, and all of a query but
-        ``timeout``.
+        A user with a password, or with the place where it is found, may be given; so may ``tls``,
+        ``tls_ca`` and ``timeout``. Whatever else could not be kept is refused.
 
-        >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis")
-        Address(target='db.example:19530', name='photos', lite=False, timeout=60.0)
-        >>> Address.parse("http://localhost", "oasis")
-        Address(target='localhost:19530', name='oasis', lite=False, timeout=None)
-        >>> Address.parse("/data/codes.db", "oasis")
-        Address(target='/data/codes.db', name='oasis', lite=True, timeout=None)
+        >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis").target
+        'db.example:19530'
+        >>> Address.parse("https://me@localhost/x?token_env=MILVUS_TOKEN", "oasis").access
+        Access(user='me', tls=True, tls_ca='', token_env='MILVUS_TOKEN', token_file='')
+        >>> Address.parse("/data/codes.db", "oasis").lite
+        True
         """
         if not isinstance(uri, (str, os.PathLike)) or not os.fspath(uri):
             raise InputError(f"uri must be an address or a file path, got {uri!r}")
@@ -64,27 +70,36 @@ class Address:
                 )
             return cls(str(path), _check_name(name), lite=True)
         parts = urlsplit(text)
-        if "@" in parts.netloc:
+        shown = without_user(text)
+        if parts.scheme not in ("milvus", "http", "https"):
             raise InputError(
-                f"{without_user(text)!r} has a user or password; requests to Milvus go without "
-                "authentication and without TLS, leave it out"
-            )
-        if parts.scheme not in ("milvus", "http"):
-            raise InputError(
-                f"{text!r} has the scheme {parts.scheme!r}; expected milvus://host:port/name, "
-                "http://host:port, or the path of a milvus-lite file"
+                f"{shown!r} has the scheme {parts.scheme!r}; expected milvus://host:port/name, "
+                "http://host:port, https://host:port, or the path of a milvus-lite file"
             )
         try:
             host, port = parts.hostname, parts.port or _PORT
-        except ValueError as error:
-            raise InputError(f"{text!r} is no address: {error}") from None
+        except ValueError:
+            # what urllib says may quote a part of a password
+            raise InputError(
+                f"{shown!r} is no address: host and port cannot be read; expected "
+                "milvus://host:port/name, with / ? # @ : in a password as %2F %3F %23 %40 %3A"
+            ) from None
         if not host:
-            raise InputError(f"{text!r} names no host; expected milvus://host:port/name")
+            raise InputError(f"{shown!r} names no host; expected milvus://host:port/name")
         if parts.fragment:
-            raise InputError(f"{text!r} has a fragment, {parts.fragment!r}; leave it out")
+            raise InputError(f"{shown!r} has a fragment; leave it out")
         inside = parts.path.strip("/")
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return cls(place, _check_name(inside or name), False, _timeout_in(parts.query))
+        options = _options_in(parts.query, shown)
+        timeout = options.pop("timeout", None)
+        access = Access(
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            tls=options.pop("tls", "0") == "1" or parts.scheme == "https",
+            **options,
+        )
+        seconds = None if timeout is None else _seconds(timeout)
+        return cls(place, _check_name(inside or name), False, seconds, access)
 
     @property
     def uri(self) -> str:
@@ -95,8 +110,18 @@ class Address:
         """
         if self.lite:
             return self.target
-        query = "" if self.timeout is None else f"?timeout={self.timeout:g}"
-        return f"milvus://{self.target}/{self.name}{query}"
+        if self.access.password:
+            raise InputError(
+                f"the address of Milvus at {self.target} has a password in it, which would be "
+                "recorded; give ?token_env=VARIABLE or ?token_file=PATH instead, which name where "
+                "it is"
+            )
+        options = dict(self.access.options())
+        if self.timeout is not None:
+            options["timeout"] = f"{self.timeout:g}"
+        user = f"{quote(self.access.user, safe='')}@" if self.access.user else ""
+        query = f"?{urlencode(options, safe='/:')}" if options else ""
+        return f"milvus://{user}{self.target}/{self.name}{query}"
 
     def __str__(self) -> str:
         return self.target
@@ -105,24 +130,42 @@ class Address:
 def without_user(text: str) -> str:
     """Return an address as it may be shown: errors go to logs and screens.
 
-    >>> without_user("http://me:secret@host/x")
-    'http://***@host/x'
+    >>> without_user("http://me:secret@host/x"), without_user("http://me:se/c@ret@host/x")
+    ('http://***@host/x', 'http://***@host/x')
     """
-    return re.sub(r"//[^/]*@", "//***@", text)
+    return re.sub(r"//.*@", "//***@", text, flags=re.DOTALL)
 
 
-def _timeout_in(query: str) -> float | None:
-    if not query:
-        return None
-    name, _, value = query.partition("=")
+def _options_in(query: str, shown: str) -> dict[str, str]:
+    """Return the options of an address; ``shown`` is the address for error texts."""
     try:
-        seconds = float(value)
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        pairs = [("", "")]
+    options = dict(pairs)
+    if (
+        not options.keys() <= _OPTIONS
+        or len(options) < len(pairs)
+        or "" in options.values()
+        or options.get("tls", "1") not in ("0", "1")
+    ):
+        raise InputError(
+            f"{shown!r} does not end as an address of Milvus can; expected nothing after the name, "
+            "or some of ?timeout=SECONDS, tls=1, tls_ca=PATH, token_env=VARIABLE, token_file=PATH, "
+            "joined by &"
+        )
+    return options
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if name != "timeout" or not 0 < seconds < math.inf:
+    if not 0 < seconds < math.inf:
         raise InputError(
-            f"an address of Milvus ends in {'?' + query!r}; expected nothing, or a number of "
-            "seconds above 0, as in ?timeout=60"
+            f"an address of Milvus has timeout={text}; expected a number of seconds above 0, as in "
+            "?timeout=60"
         )
     return seconds
 

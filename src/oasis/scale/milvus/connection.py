@@ -57,7 +57,13 @@ class Connection:
         self.address = address
         self.timeout = timeout
         target = lite.acquire(address.target) if address.lite else address.target
-        self._channel = wire.grpc.insecure_channel(target, options=_OPTIONS)
+        access = address.access
+        self._metadata = access.metadata()
+        if access.tls:
+            trusted = wire.grpc.ssl_channel_credentials(access.certificates())
+            self._channel = wire.grpc.secure_channel(target, trusted, options=_OPTIONS)
+        else:
+            self._channel = wire.grpc.insecure_channel(target, options=_OPTIONS)
         self._stub = wire.service.MilvusServiceStub(self._channel)
         self._closed = False
 
@@ -108,7 +114,7 @@ class Connection:
             left = max(deadline - time.monotonic(), least)
             loaded = False
             try:
-                answer = getattr(self._stub, method)(request, timeout=left)
+                answer = getattr(self._stub, method)(request, timeout=left, metadata=self._metadata)
             except wire.grpc.RpcError as error:
                 code = error.code()
                 fault = self._fault_of_transport(code, str(error.details()))
@@ -142,10 +148,21 @@ class Connection:
 
     def _fault_of_transport(self, code: Any, details: str) -> EngineError:
         codes = protocol().grpc.StatusCode
+        details = " ".join(details.split())
         if code == codes.UNAVAILABLE:
+            tls = (
+                "that it speaks TLS, and that tls_ca names who signed its certificate"
+                if self.address.access.tls
+                else "with tls=1 if it speaks TLS"
+            )
             return EngineError(
                 f"no Milvus answered at {self.address} for {self.timeout:g} s ({details}); "
-                "start the server, or check the address"
+                f"start the server, or check the address, {tls}"
+            )
+        if code in (codes.UNAUTHENTICATED, codes.PERMISSION_DENIED):
+            return EngineError(
+                f"Milvus at {self.address} did not accept the user and token ({details}); check "
+                "them where the address says that they are: user@, token_env, token_file"
             )
         if code == codes.DEADLINE_EXCEEDED:
             return EngineError(

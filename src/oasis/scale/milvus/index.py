@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from oasis.codes import Codes, check_codes, check_n_bits, pack
+from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import Matches, RangeMatches, ScoredMatches
 from oasis.index.engine.arguments import (
@@ -28,31 +26,16 @@ from oasis.index.engine.permits import AllowList
 from oasis.index.engine.projections import Projections
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
+from oasis.scale.milvus.copies import query_codes, repeated
 from oasis.scale.milvus.expressions import IDS_AT_ONCE, both, check_where, ids_in, pieces
 from oasis.scale.milvus.extras import encode_extras
 from oasis.scale.milvus.hits import Hits, joined
-from oasis.scale.milvus.messages import (
-    delete_request,
-    query_request,
-    read_count,
-    read_hits,
-    read_rows,
-    search_request,
-    upsert_request,
-)
-from oasis.scale.milvus.schema import CODE, ID, KINDS, PROBES, Schema
-
-MOST = 16_384
-"""The most items that Milvus returns for a query, and the most rows of a page."""
+from oasis.scale.milvus.schema import CODE, ID, KINDS
+from oasis.scale.milvus.table import GUARANTEES, MOST, Table
 
 _TIMEOUT = 10.0
-_GUARANTEES = {"Strong": 0, "Session": None, "Bounded": 2, "Eventually": 1}
-_FEWEST_CANDIDATES = 500
-_BATCH_ROWS = 20_000
-_AT_ONCE = 2
-_BATCH_BYTES = 1 << 23
-_BLOCK_QUERIES = 1024
-_BLOCK_ENTRIES = 1 << 19
+_FEWEST_CANDIDATES = 2000
+_MOST_COPIES = 64
 
 
 class MilvusIndex:
@@ -68,8 +51,10 @@ class MilvusIndex:
     Parameters
     ----------
     uri : str or path-like
-        "milvus://host:port/name", "http://host:port", either perhaps with "?timeout=60" behind it,
-        or the path of a milvus-lite file. There is no authentication and no TLS.
+        "milvus://host:port/name", "http://host:port" or "https://host:port", or the path of a
+        milvus-lite file. Options follow a "?": ``timeout=60``, ``tls=1``, ``tls_ca=PATH``, and
+        ``token_env=VARIABLE`` or ``token_file=PATH``, which name where the token is, or the
+        password of the user in "milvus://user@host/name".
     n_bits : int
         Length of a code, a multiple of 8.
     name : str
@@ -83,13 +68,20 @@ class MilvusIndex:
     kind : {"BIN_FLAT", "BIN_IVF_FLAT"}
         How Milvus keeps the codes. BIN_FLAT compares all of them. BIN_IVF_FLAT, on a server only,
         compares a quarter, faster, and misses some of the nearest.
-    oversample : int
-        An asymmetric search rescores so many times k candidates.
+    copies : int, optional
+        How many times Milvus stores each bit. A query can weigh bits by so many levels and one, so
+        that asymmetric searches find more; memory and the time of a search grow with it. If not
+        given, 4 in a collection that is made here, else what is there.
+    oversample : int, optional
+        An asymmetric search rescores so many times k candidates, at most 16,384. If not given, 10
+        times k and at least 2,000.
     description : str
         What a collection that is made here is to say of itself, such as whose it is.
 
     Attributes
     ----------
+    copies : int
+        How many times each bit is stored.
     description : str
         What the collection says, whoever has made it.
 
@@ -112,7 +104,8 @@ class MilvusIndex:
         timeout: float | None = None,
         consistency: str = "Strong",
         kind: str = "BIN_FLAT",
-        oversample: int = 10,
+        copies: int | None = None,
+        oversample: int | None = None,
         description: str = "",
     ) -> None:
         self.n_bits = check_n_bits(n_bits)
@@ -122,36 +115,44 @@ class MilvusIndex:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         for given, known, what in (
-            (consistency, _GUARANTEES, "consistency"),
+            (consistency, GUARANTEES, "consistency"),
             (kind, KINDS, "kind"),
         ):
             if given not in known:
                 raise InputError(f"{what} must be one of {', '.join(known)}, got {given!r}")
         if address.lite and kind != "BIN_FLAT":
             raise InputError(f"milvus-lite has BIN_FLAT only, got {kind!r}; use a Milvus server")
-        if isinstance(oversample, bool) or not isinstance(oversample, int) or oversample < 1:
-            raise InputError(f"oversample must be an integer of at least 1, got {oversample!r}")
+        if oversample is not None:
+            _check_positive(oversample, "oversample")
+        if copies is not None and _check_positive(copies, "copies") > _MOST_COPIES:
+            raise InputError(f"copies must be at most {_MOST_COPIES}, got {copies}")
         self.name = address.name
-        self._kind = kind
-        self._consistency = consistency
         self._oversample = oversample
-        self._written = 1
-        self._writing = threading.Lock()
         self._connection = Connection(address, float(timeout))
-        self._schema = Schema(self._connection, self.n_bits, kind, description)
+        self._table = Table(
+            self._connection,
+            self.n_bits,
+            copies=copies,
+            kind=kind,
+            consistency=consistency,
+            description=description,
+        )
         try:
-            self._schema.prepare()
+            self._table.schema.prepare()
         except BaseException:
             self._connection.close()
             raise
 
     @property
+    def copies(self) -> int:
+        return self._table.schema.copies
+
+    @property
     def description(self) -> str:
-        return self._schema.description
+        return self._table.schema.description
 
     def __len__(self) -> int:
-        answer = self._call("Query", query_request(self.name, "", ["count(*)"], None))
-        return read_count(answer)
+        return self._table.count()
 
     def __repr__(self) -> str:
         place = self._connection.address
@@ -160,7 +161,7 @@ class MilvusIndex:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, (int, np.integer)) or not 0 <= item <= np.iinfo(np.int64).max:
             return False
-        return bool(len(self._rows(ids_in(np.array([item], dtype=np.int64)), [ID])[0]))
+        return bool(len(self._table.rows(ids_in(np.array([item], dtype=np.int64)), [ID])[0]))
 
     def __enter__(self) -> MilvusIndex:
         return self
@@ -197,16 +198,7 @@ class MilvusIndex:
         keys = check_ids_of(codes, ids)
         extras = encode_extras(keys, labels, payload)
 
-        def send(part: slice) -> None:
-            chosen = None if extras is None else extras[part]
-            self._write("Upsert", upsert_request(self.name, keys[part], codes[part], chosen))
-
-        parts = list(_batches(len(keys), codes.shape[1], extras))
-        # the next batch is made ready while the server works on one; ids are distinct, so the order
-        # in which batches arrive does not matter
-        with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(parts)))) as pool:
-            for _ in pool.map(send, parts):
-                pass
+        self._table.upsert(keys, codes, extras)
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must be there, and only once in ``ids``.
@@ -215,7 +207,7 @@ class MilvusIndex:
         """
         keys = check_ids(ids)
         check_distinct(keys)
-        here, _ = self._rows_of(keys, [ID])
+        here, _ = self._table.rows_of(keys, [ID])
         if len(here) != len(keys):
             raise unknown_ids(keys[~np.isin(keys, here)])
         self.discard(keys)
@@ -224,27 +216,26 @@ class MilvusIndex:
         """Remove items by id; ids that are not there are passed over."""
         keys = check_ids(ids)
         for start in range(0, len(keys), IDS_AT_ONCE):
-            expression = ids_in(keys[start : start + IDS_AT_ONCE])
-            self._write("Delete", delete_request(self.name, expression))
+            self._table.delete(ids_in(keys[start : start + IDS_AT_ONCE]))
 
     def discard_from(self, first: int) -> None:
         """Remove every item whose id is ``first`` or higher."""
         (low,) = check_ids([first]).tolist()
-        self._write("Delete", delete_request(self.name, f"id >= {low}"))
+        self._table.delete(f"id >= {low}")
 
     def ids(self) -> Iterator[Ids]:
         """Yield the ids of all items, ascending, in int64 blocks of up to 16,384."""
-        for ids, _ in self._pages([ID]):
+        for ids, _ in self._table.pages([ID]):
             yield ids
 
     def blocks(self) -> Iterator[tuple[Ids, Codes]]:
         """Yield ids and codes of all items, ascending by id, in blocks of up to 16,384."""
-        return self._pages([ID, CODE])
+        return self._table.pages([ID, CODE])
 
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
         keys = check_ids(ids)
-        known, codes = self._rows_of(np.unique(keys), [ID, CODE])
+        known, codes = self._table.rows_of(np.unique(keys), [ID, CODE])
         at = np.searchsorted(known, keys)
         there = at < len(known)
         there[there] = known[at[there]] == keys[there]
@@ -284,11 +275,11 @@ class MilvusIndex:
         """
         queries = check_codes(codes, self.n_bits)
         k = _check_most(check_k(k))
-        hits = self._nearest(queries, k, allow, where)
+        hits = self._nearest(repeated(queries, self.copies), k, allow, where)
         ids = np.full((len(queries), k), -1, dtype=np.int64)
         distances = np.full((len(queries), k), -1, dtype=np.int32)
         place = hits.query, hits.rank()
-        ids[place], distances[place] = hits.ids, hits.distances
+        ids[place], distances[place] = hits.ids, hits.distances // self.copies
         return Matches(ids, distances)
 
     def search_asymmetric(
@@ -296,8 +287,9 @@ class MilvusIndex:
     ) -> ScoredMatches:
         """Return the k items whose signs have the largest inner product with each query, nearly.
 
-        The candidates are the nearest items to the query's signs by Hamming distance,
-        ``oversample * k`` of them, at least 500 and at most 16,384; they are rescored exactly, as
+        The candidates are the items with the largest inner product with the query rounded to
+        ``copies`` + 1 levels (`oasis.scale.milvus.copies`); with one copy these are the nearest to
+        its signs. ``oversample`` says how many. They are rescored exactly, as
         `HammingIndex.search_asymmetric` scores, and equal scores are ordered by id. So scores are
         exact, and the answer is exact where there are no more items than candidates; else some of
         the best may be missing (docs/scale.md states how many).
@@ -317,8 +309,9 @@ class MilvusIndex:
         values = check_projections(projections, self.n_bits)
         queries = Projections.of(values)
         k = _check_most(check_k(k))
-        n = min(max(k * self._oversample, _FEWEST_CANDIDATES), MOST)
-        hits = self._nearest(pack(values), n, allow, where, with_codes=True)
+        n = max(10 * k, _FEWEST_CANDIDATES) if self._oversample is None else k * self._oversample
+        coded = query_codes(values, self.copies)
+        hits = self._nearest(coded, min(n, MOST), allow, where, with_codes=True)
         codes = self.codes_of(hits.ids) if hits.codes is None else hits.codes
         score = queries.score(hits.query, codes)
         order = np.lexsort((hits.ids, -score, hits.query))
@@ -342,31 +335,10 @@ class MilvusIndex:
             offsets (q + 1,), ids and distances; query i has the stretch between its two offsets.
         """
         queries = check_codes(codes, self.n_bits)
-        # Milvus's radius is strict
-        params = {"radius": float(min(check_radius(radius), self.n_bits) + 1)}
-        if lists := KINDS[self._kind].get("nlist"):
-            params["nprobe"] = lists
-        hits = self._hits(queries, MOST, "", params=params)
-        found = np.bincount(hits.query, minlength=len(queries))
-        for row in np.flatnonzero(found == MOST).tolist():
-            rest = hits.at(hits.query != row)
-            whole = self._halves(queries[row : row + 1], params, 0, np.iinfo(np.int64).max)
-            hits = joined([rest, *(part.shifted(row) for part in whole)])
-        hits = hits.ordered()
+        reach = self.copies * min(check_radius(radius), self.n_bits)
+        hits = self._table.within(repeated(queries, self.copies), reach)
         offsets = np.searchsorted(hits.query, np.arange(len(queries) + 1))
-        return RangeMatches(offsets, hits.ids, hits.distances)
-
-    def _halves(
-        self, query: Codes, params: dict[str, float], low: int, high: int
-    ) -> Iterator[Hits]:
-        """Yield all hits with ids from low to high, halving what is more than one answer holds."""
-        hits = self._hits(query, MOST, f"id >= {low} and id <= {high}", params=params)
-        if len(hits.ids) < MOST:
-            yield hits
-            return
-        middle = int(np.partition(hits.ids, MOST // 2)[MOST // 2])
-        yield from self._halves(query, params, low, middle - 1)
-        yield from self._halves(query, params, middle, high)
+        return RangeMatches(offsets, hits.ids, hits.distances // self.copies)
 
     def _nearest(
         self, queries: Codes, k: int, allow: Any, where: Any, *, with_codes: bool = False
@@ -374,96 +346,22 @@ class MilvusIndex:
         """Return the k nearest items of each query, by (query, distance, id)."""
         condition = check_where(where)
         if allow is None:
-            return self._hits(queries, k, condition, with_codes=with_codes)
+            return self._table.nearest(queries, k, condition, with_codes=with_codes)
         best = joined([])
         for piece in pieces(AllowList(allow).ids()):
-            more = self._hits(queries, k, both(condition, piece), with_codes=with_codes)
+            more = self._table.nearest(queries, k, both(condition, piece), with_codes=with_codes)
             best = joined([best, more]).ordered()
             best = best.at(best.rank() < k)
         return best
 
-    def _hits(
-        self,
-        queries: Codes,
-        k: int,
-        expression: str,
-        *,
-        params: dict[str, float] | None = None,
-        with_codes: bool = False,
-    ) -> Hits:
-        """Search for blocks of queries that keep an answer's size in bounds."""
-        guarantee = _GUARANTEES[self._consistency]
-        found = []
-        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // k))
-        for start in range(0, len(queries), block):
-            request = search_request(
-                self.name,
-                queries[start : start + block],
-                k,
-                expression,
-                params=PROBES[self._kind] | (params or {}),
-                # milvus-lite fails where a search is to return vectors
-                with_codes=with_codes and not self._connection.address.lite,
-                consistency=self._consistency,
-                guarantee=self._written if guarantee is None else guarantee,
-            )
-            hits = read_hits(self._call("Search", request), self.n_bits // 8)
-            found.append(hits.shifted(start))
-        return joined(found)
 
-    def _rows_of(self, ids: Ids, fields: list[str]) -> tuple[Ids, Codes]:
-        """Return ids and codes of those of these ascending ids that are there, by id."""
-        found = [
-            self._rows(ids_in(ids[start : start + IDS_AT_ONCE]), fields)
-            for start in range(0, len(ids), IDS_AT_ONCE)
-        ]
-        codes = [np.empty((0, self.n_bits // 8), dtype=np.uint8), *(part for _, part in found)]
-        keys = [np.empty(0, dtype=np.int64), *(part for part, _ in found)]
-        return np.concatenate(keys), np.concatenate(codes)
-
-    def _pages(self, fields: list[str]) -> Iterator[tuple[Ids, Codes]]:
-        """Yield ids and codes of all items, by id, in pages."""
-        low = 0
-        while True:
-            ids, codes = self._rows(f"id >= {low}", fields, MOST)
-            if len(ids):
-                yield ids, codes
-            if len(ids) < MOST:
-                return
-            low = int(ids[-1]) + 1
-
-    def _rows(
-        self, expression: str, fields: list[str], limit: int | None = None
-    ) -> tuple[Ids, Codes]:
-        answer = self._call("Query", query_request(self.name, expression, fields, limit))
-        return read_rows(answer, self.n_bits // 8)
-
-    def _write(self, method: str, request: Any) -> None:
-        answer = self._call(method, request)
-        with self._writing:
-            self._written = max(self._written, int(answer.timestamp))
-
-    def _call(self, method: str, request: Any) -> Any:
-        # a server that was restarted has the collection, but not in memory
-        return self._connection.call(method, request, reload=self._schema.load)
+def _check_positive(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
+    return value
 
 
 def _check_most(k: int) -> int:
     if k > MOST:
         raise InputError(f"k must be at most {MOST:,} on Milvus, got {k:,}")
     return k
-
-
-def _batches(n: int, n_bytes: int, extras: list[bytes] | None) -> Iterator[slice]:
-    """Yield stretches of items of bounded rows and bytes, at least one row each."""
-    row_bytes = np.full(n, n_bytes + 8, dtype=np.int64)
-    if extras is not None:
-        row_bytes += np.fromiter(map(len, extras), dtype=np.int64, count=n)
-    total = np.cumsum(row_bytes)
-    start = 0
-    while start < n:
-        before = int(total[start - 1]) if start else 0
-        stop = int(np.searchsorted(total, before + _BATCH_BYTES, side="right"))
-        stop = max(start + 1, min(stop, start + _BATCH_ROWS))
-        yield slice(start, stop)
-        start = stop

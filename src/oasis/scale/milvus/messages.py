@@ -91,8 +91,8 @@ def search_request(
     return request
 
 
-def read_hits(answer: Any, n_bytes: int) -> Hits:
-    """Return the hits of a search, each query's by distance, then id."""
+def read_hits(answer: Any, n_bytes: int, copies: int) -> Hits:
+    """Return the hits of a search, each query's by distance, then id; codes without copies."""
     results = answer.results
     counts = np.array(results.topks, dtype=np.int64)
     query = np.repeat(np.arange(len(counts)), counts)
@@ -101,11 +101,11 @@ def read_hits(answer: Any, n_bytes: int) -> Hits:
     codes = None
     for column in results.fields_data:
         if column.field_name == CODE:
-            codes = _codes_in(column, n_bytes)
+            codes = _codes_in(column, n_bytes, copies)
     return Hits(query, ids, distances, codes).ordered()
 
 
-def read_rows(answer: Any, n_bytes: int) -> tuple[Ids, Codes]:
+def read_rows(answer: Any, n_bytes: int, copies: int) -> tuple[Ids, Codes]:
     """Return the ids and codes of a query, by id; no codes where they were not asked for."""
     ids = np.empty(0, dtype=np.int64)
     codes = np.empty((0, n_bytes), dtype=np.uint8)
@@ -113,7 +113,7 @@ def read_rows(answer: Any, n_bytes: int) -> tuple[Ids, Codes]:
         if column.field_name == ID:
             ids = np.array(column.scalars.long_data.data, dtype=np.int64)
         elif column.field_name == CODE:
-            codes = _codes_in(column, n_bytes)
+            codes = _codes_in(column, n_bytes, copies)
     order = np.argsort(ids, kind="stable")
     return ids[order], codes[order] if len(codes) else codes
 
@@ -123,5 +123,6 @@ def read_count(answer: Any) -> int:
     return int(answer.fields_data[0].scalars.long_data.data[0])
 
 
-def _codes_in(column: Any, n_bytes: int) -> Codes:
-    return np.frombuffer(column.vectors.binary_vector, dtype=np.uint8).reshape(-1, n_bytes)
+def _codes_in(column: Any, n_bytes: int, copies: int) -> Codes:
+    stored = np.frombuffer(column.vectors.binary_vector, dtype=np.uint8)
+    return stored.reshape(-1, copies * n_bytes)[:, :n_bytes]

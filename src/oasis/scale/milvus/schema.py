@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from typing import Any
 
@@ -22,7 +23,12 @@ KINDS: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nlist": 12
 PROBES: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nprobe": 32}}
 """... and what each is searched with."""
 
+COPIES = 4
+"""How many times each bit is stored where nothing else is said."""
+
 _POLL = 0.02
+_WIDTH = re.compile(r"([0-9]{1,6}) bits, ([0-9]{1,3}) copies")
+"""What the field of the codes says of itself."""
 
 
 class Schema:
@@ -32,6 +38,8 @@ class Schema:
     ----------
     connection : Connection
     n_bits : int
+    copies : int or None
+        How many times each bit is stored; None: 4 in a collection that is made here, else as found.
     kind : str
         "BIN_FLAT" or "BIN_IVF_FLAT".
     description : str
@@ -39,15 +47,27 @@ class Schema:
 
     Attributes
     ----------
+    copies : int
+        How many times each bit is stored, after `prepare`.
     description : str
         What the collection that is there says, after `prepare`.
     """
 
-    def __init__(self, connection: Connection, n_bits: int, kind: str, description: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        n_bits: int,
+        *,
+        copies: int | None,
+        kind: str,
+        description: str,
+    ) -> None:
         self._connection = connection
         self._n_bits = n_bits
+        self._wanted = copies
         self._kind = kind
         self.name = connection.address.name
+        self.copies = COPIES if copies is None else copies
         self.description = description
 
     def prepare(self) -> None:
@@ -58,7 +78,7 @@ class Schema:
             self._create()
             # another process may have made it at the same moment, and differently
             found = self._describe()
-        self._check(found)
+        self.copies = self._check(found)
         self.description = str(found.description)
         self._index()
         self.load(self._connection.timeout)
@@ -97,8 +117,12 @@ class Schema:
             name=self.name, description=self.description, enable_dynamic_field=True
         )
         schema.fields.add(name=ID, data_type=wire.schema.Int64, is_primary_key=True)
-        code = schema.fields.add(name=CODE, data_type=wire.schema.BinaryVector)
-        code.type_params.add(key="dim", value=str(self._n_bits))
+        code = schema.fields.add(
+            name=CODE,
+            data_type=wire.schema.BinaryVector,
+            description=f"{self._n_bits} bits, {self.copies} copies",
+        )
+        code.type_params.add(key="dim", value=str(self._n_bits * self.copies))
         self._connection.call(
             "CreateCollection",
             wire.milvus.CreateCollectionRequest(
@@ -109,7 +133,8 @@ class Schema:
             ),
         )
 
-    def _check(self, found: Any) -> None:
+    def _check(self, found: Any) -> int:
+        """Refuse a collection that is not as expected; return how often it stores each bit."""
         types = protocol().schema
         place = f"the Milvus collection {self.name!r} at {self._connection.address}"
         fields = {field.name: field for field in found.fields if not field.is_dynamic}
@@ -127,12 +152,26 @@ class Schema:
                 f"{place} is not one of ours: it has the fields {held}; expected {ID} (Int64, "
                 f"primary), {CODE} (BinaryVector) and dynamic fields; choose another name"
             )
-        n_bits = int(next(p.value for p in fields[CODE].type_params if p.key == "dim"))
+        dim = int(next(p.value for p in fields[CODE].type_params if p.key == "dim"))
+        told = _WIDTH.fullmatch(fields[CODE].description)
+        # one that was made by hand says nothing of copies
+        n_bits, copies = (dim, 1) if told is None else (int(told[1]), int(told[2]))
+        if n_bits * copies != dim:
+            raise InputError(
+                f"{place} says {fields[CODE].description!r} of vectors of {dim} bits; "
+                "choose another name"
+            )
         if n_bits != self._n_bits:
             raise InputError(
                 f"{place} holds codes of {n_bits} bits, expected {self._n_bits}; "
                 f"open it with n_bits={n_bits}, or choose another name"
             )
+        if self._wanted not in (None, copies):
+            raise InputError(
+                f"{place} stores each bit {copies} times, expected {self._wanted}; "
+                f"open it with copies={copies}, or choose another name"
+            )
+        return copies
 
     def _index(self) -> None:
         """Make the index of the codes, or check the one that is there."""
