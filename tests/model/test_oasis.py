@@ -396,8 +396,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="7"))
-    with pytest.raises(NewerVersionError, match="format version 7, this oasis reads up to 6"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="8"))
+    with pytest.raises(NewerVersionError, match="format version 8, this oasis reads up to 7"):
         OASIS.load(saved)
 
 

@@ -31,7 +31,7 @@ from oasis.model.readout import Readout
 CONTENT_WEIGHT = 0.06
 """Weight of content in a projection unless asked otherwise; label MAP loses less than a point."""
 
-CAUTION = 1.5
+CAUTION = 2.0
 """Power of the largest predicted label in the confidence."""
 
 LIKE_WEIGHT = 0.5
@@ -146,7 +146,7 @@ def confidence(labels: Single) -> Single:
     """Return how sure predicted labels (n, c) are, from 0 to 1: the largest to a power.
 
     >>> confidence(np.array([[0.25, 0.0], [-0.1, 0.0]], dtype=np.float32)).tolist()
-    [0.125, 0.0]
+    [0.0625, 0.0]
     """
     sure: Single = np.clip(labels.max(axis=1, initial=0.0), 0.0, 1.0) ** np.float32(CAUTION)
     return sure

@@ -20,7 +20,7 @@ from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.store import read_arrays, write_arrays
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 

@@ -16,6 +16,7 @@ from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count, check_shape
+from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codewords import grown_codewords, sample_codes, usual_owned
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, make_content
@@ -24,7 +25,7 @@ from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.paper import PublishedOASIS
 from oasis.model.readout import ClassPairs, Codebook
 from oasis.model.ridge import Ridge
-from oasis.model.round import ChunkRows
+from oasis.model.round import ChunkRows, evenly_spaced
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 def usual_content(n_bits: int) -> int:
     """Return how many of the bits of a code are content bits, unless asked otherwise.
 
-    Labels take the first 80 bits: below that every content bit costs label MAP.
+    Labels take the first 72 bits: below that every content bit costs label MAP.
 
     >>> [usual_content(n_bits) for n_bits in (16, 64, 96, 128, 256)]
-    [0, 0, 16, 48, 176]
+    [0, 0, 24, 56, 184]
     """
-    return max(0, n_bits - 80)
+    return max(0, n_bits - 72)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class CodewordState(ModelState):
     codebook : sums of label bits and labels
     content : the functions of the content bits; None before the first chunk, and without any
     n_regressed : samples in the sums of features
+    calibration : how well samples were predicted before they were learned
     """
 
     codewords: Array
@@ -59,6 +61,7 @@ class CodewordState(ModelState):
     codebook: Codebook
     content: Content | None
     n_regressed: int
+    calibration: Calibration
 
     def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
         """Return the state that also knows the classes of these label sets; sums grow by zeros."""
@@ -69,6 +72,19 @@ class CodewordState(ModelState):
             for name, ridge in self.ridges.items()
         }
         return replace(self, labels=labels, ridges=ridges)
+
+    def with_calibration(
+        self, label_sets: Sequence[tuple[str, ...]], rows: ChunkRows
+    ) -> CodewordState:
+        """Return the state that knows how well some samples of a new chunk are predicted."""
+        known = set(self.classes)
+        sampled = [label_sets[row] for row in evenly_spaced(len(label_sets), SAMPLES)]
+        kept = [tuple(name for name in names if name in known) for names in sampled]
+        if not any(kept):
+            return self
+        predictions = self.label_map.predict(rows.sample(SAMPLES))
+        calibration = self.calibration.plus(predictions, self.labels.indicator(kept))
+        return replace(self, calibration=calibration)
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
@@ -172,7 +188,7 @@ class OASIS(Model[CodewordState]):
     owned : int, optional
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
-        three in four beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any.
+        all but 8 beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any.
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -290,6 +306,27 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         return state.label_map.predict(check_features(X, state.widths))
 
+    def predict_proba(self, X: Mapping[str, Any]) -> Single:
+        """Return how sure each predicted label is, (n, c) float32 from 0 to 1.
+
+        0.5 lies halfway, in standard deviations, between what is usual for a class that a sample
+        has and for the likeliest class that it lacks (`oasis.model.calibration`).
+        """
+        return self.learned.calibration.sure(self.predict_labels(X))
+
+    def evidence(self, X: Mapping[str, Any]) -> Single:
+        """Return how sure it is that queries are near to something learned, (n,), from 0 to 1.
+
+        The largest of `predict_proba`, on the same scale for every data set. Below 0.5 no known
+        class fits: noise, a word that nobody has seen, a thing of another kind. A model that
+        knows no class cannot tell, and gives 1.
+        """
+        if not self.learned.classes:
+            n = next(iter(check_features(X, self.learned.widths).values())).shape[0]
+            return np.ones(n, dtype=np.float32)
+        strongest: Single = self.predict_proba(X).max(axis=1)
+        return strongest
+
     def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Return the classes that each sample is predicted to have: those of at least 0.5."""
         likely = self.predict_labels(X) >= 0.5
@@ -320,6 +357,7 @@ class OASIS(Model[CodewordState]):
             Codebook.zero(n_label),
             None,
             0,
+            Calibration.prior(),
         )
 
     def run_round(
@@ -333,6 +371,8 @@ class OASIS(Model[CodewordState]):
                 "no sample of the first chunk has a label, and a model with content=0 has nothing "
                 "else to tell samples apart by; give labels, or a model with content bits"
             )
+        if state.classes and labelled.any():
+            state = state.with_calibration(label_sets, rows)
         if state.content is None and self.n_content_bits:
             made = make_content(rows.sample(SAMPLE_ROWS), self.n_content_bits, rng)
             state = state.with_content(made)
@@ -370,7 +410,7 @@ class OASIS(Model[CodewordState]):
     def _n_owned(self) -> int:
         if self.owned is not None:
             return int(self.owned)
-        return 3 * self.n_label_bits // 4 if self.n_content_bits else usual_owned(self.n_bits)
+        return max(0, self.n_label_bits - 8) if self.n_content_bits else usual_owned(self.n_bits)
 
     def _check_parameters(self, state: CodewordState | None) -> None:
         super()._check_parameters(state)
@@ -392,6 +432,7 @@ class OASIS(Model[CodewordState]):
             "pairs/columns": book.pairs.columns,
             "pairs/ends": book.pairs.ends,
             "codewords": state.codewords,
+            "calibration": np.stack([state.calibration.hits, state.calibration.misses]),
         }
         own = {} if state.content is None else state.content.own
         for name, map_ in own.items():
@@ -420,6 +461,7 @@ class OASIS(Model[CodewordState]):
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
             ("codewords", arrays["codewords"], (c, r)),
+            ("calibration", arrays["calibration"], (2, 3)),
         ):
             check_shape(name, array, shape)
         if not 0 <= n_owned <= r:
@@ -442,7 +484,10 @@ class OASIS(Model[CodewordState]):
             book,
             content,
             int(header["n_regressed"]),
+            Calibration(*arrays["calibration"]),
         )
+        if not (arrays["calibration"][:, 0] > 0).all():
+            raise ValueError("a calibration of no samples")
         for name, ridge in common.ridges.items():
             shape = (state.n_content_targets(name) + c, ridge.n_features)
             check_shape(f"{name}/BX", ridge.BX, shape)

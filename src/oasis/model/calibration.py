@@ -1,0 +1,90 @@
+"""How sure predicted labels are, told by how well samples were predicted before they were learned.
+
+Predictions of a regression are near 1 for the classes of a sample and near 0 for others, but how
+near differs with the data. So before a chunk is learned some of its samples are predicted, and two
+distributions are kept as sums: of the largest prediction among the classes that a sample has
+(hits), and of the largest among those that it lacks (misses). A prediction s is then as sure as
+
+    ``p = 1 / (1 + exp(-(z_h + z_m)))``  with  ``z_h = (s - mean_h) / sd_h``, ``z_m`` the same
+
+which is 0.5 where s lies as many standard deviations below the usual hit as above the usual miss.
+A query of which no class is sure is near to nothing that was learned: noise, a word that nobody
+has seen, a picture of something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oasis.arrays import Array, Single
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+SAMPLES = 256
+"""Samples of a chunk, at most, that are predicted before they are learned."""
+
+MEMORY = 4096.0
+"""Samples that the sums are worth at most; older ones fade."""
+
+PRIOR_SAMPLES = 20.0
+PRIOR_HIT = (0.8, 0.3)
+PRIOR_MISS = (0.2, 0.15)
+"""Mean and standard deviation of hits and misses before anything was seen."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Sums over samples that were predicted before they were learned.
+
+    Attributes
+    ----------
+    hits : (3,), number, sum and sum of squares of the largest prediction of a class that is there
+    misses : (3,), the same of a class that is not
+    """
+
+    hits: Array
+    misses: Array
+
+    @classmethod
+    def prior(cls) -> Calibration:
+        """Return the sums before any sample."""
+        return cls(_prior(*PRIOR_HIT), _prior(*PRIOR_MISS))
+
+    def plus(self, predictions: Single, L: sp.csr_array) -> Calibration:
+        """Return the sums with samples added: predictions (n, c), labels L (n, c) as 0 and 1.
+
+        Samples of which no class was known are left out.
+        """
+        has = L.toarray() > 0
+        rows = has.any(axis=1)
+        there = np.where(has, predictions, -np.inf)[rows].max(axis=1, initial=-np.inf)
+        absent = np.where(has, -np.inf, predictions)[rows].max(axis=1, initial=-np.inf)
+        return Calibration(_added(self.hits, there), _added(self.misses, absent))
+
+    def sure(self, predictions: Single) -> Single:
+        """Return how sure predictions are, from 0 to 1, of the same shape.
+
+        >>> Calibration.prior().sure(np.array([0.0, 0.4, 0.8], dtype=np.float32)).round(3)
+        array([0.018, 0.5  , 0.982], dtype=float32)
+        """
+        z = np.zeros(predictions.shape)
+        for n, total, squares in (self.hits, self.misses):
+            mean = total / n
+            z += (predictions - mean) / np.sqrt(max(squares / n - mean * mean, 1e-4))
+        sure: Single = (1 / (1 + np.exp(-np.clip(z, -50, 50)))).astype(np.float32)
+        return sure
+
+
+def _prior(mean: float, deviation: float) -> Array:
+    return PRIOR_SAMPLES * np.array([1.0, mean, mean * mean + deviation * deviation])
+
+
+def _added(sums: Array, values: Single) -> Array:
+    values = values[np.isfinite(values)].astype(np.float64)
+    grown = sums + np.array([len(values), values.sum(), np.square(values).sum()])
+    added: Array = grown * min(1.0, MEMORY / grown[0])
+    return added
