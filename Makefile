@@ -6,6 +6,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
+# pip compiles nothing here, so that `make demo` starts early; each module is compiled when it is first
+# imported and kept. Where nothing is kept, every process of the tests compiles all libraries again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # one stamp for each set of extras; `dev` holds `test`, which holds `demo`
 DEV  := $(VENV)/.installed-dev
 TEST := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.installed-test)

@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,23 +49,29 @@ def milvus_server():
 
 # fixtures that start a process or take seconds: whoever uses one is slow
 SLOW_FIXTURES = {"server", "pair", "browser", "milvus_server", "demo", "report"}
-# files whose tests share such a fixture
-TOGETHER = (
-    "client/test_client.py",
-    "demo/test_demo.py",
-    "experiments/test_report.py",
-    "scale/test_dask.py",
-    "service/test_faults.py",
-    "service/test_page.py",
-    "service/test_service.py",
-)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         guide = item.path.suffix == ".md"  # runs as one, for seconds
         if guide or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    if hasattr(config, "workerinput"):  # a worker of xdist
+        _long_files_first(items)
+
+
+def _long_files_first(items):
+    """Put the tests of Milvus and of files with slow tests first, so that no worker ends late."""
+    slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "scale")))}
+    n_tests = Counter(item.path for item in items)
+    items.sort(
+        key=lambda item: (
+            "milvus" not in item.path.name,
+            item.path not in slow,
+            -n_tests[item.path],
+            str(item.path),
+        )
+    )
 
 
 _quick = False  # whether the test that runs now belongs to the quick part
@@ -93,18 +100,19 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Spread tests over workers one by one, but keep all that use the Milvus server on one.
+    """Give workers whole files of tests, in the order of `_long_files_first`, and single doctests.
 
-    There is one such server on a machine. Files in ``TOGETHER`` stay on one worker too, which then
-    makes their fixture once. (The groups of xdist 3.8 do nothing under pytest 9.2.)
+    So a fixture of a module is made once. All tests that use the Milvus server are on one worker,
+    as there is one such server on a machine.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneServer(LoadScopeScheduling):
+    class WholeFiles(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             path = nodeid.partition("::")[0]
             if "milvus" in path:
                 return "milvus"
-            return path if path.endswith(TOGETHER) else nodeid
+            return path if path.startswith("tests/") else nodeid
 
-    return OneServer(config, log)
+    config.option.loadscopereorder = False  # the order of collection
+    return WholeFiles(config, log)

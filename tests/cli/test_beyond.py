@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from oasis.cli.app import application
@@ -12,6 +13,7 @@ from oasis.cli.app import application
 ASK = ("beyond", "--dataset", "synthetic@300", "--method", "itq,float-cosine", "--bits", "16")
 
 
+@pytest.mark.slow
 def test_beyond_prints_tables_and_keeps_what_is_there(tmp_path: Path) -> None:
     runner = CliRunner()
     first = runner.invoke(application(), [*ASK, "--quick", "--out", str(tmp_path)])
@@ -25,6 +27,7 @@ def test_beyond_prints_tables_and_keeps_what_is_there(tmp_path: Path) -> None:
     assert len(outcomes) == 2 * 5
 
 
+@pytest.mark.slow
 def test_beyond_says_once_that_data_have_no_texts(tmp_path: Path) -> None:
     asked = [*ASK, "--quick", "--features", "image+meaning", "--out", str(tmp_path)]
     result = CliRunner().invoke(application(), asked)
