@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from oasis.errors import InputError
+from oasis.model import hash_functions
 from oasis.model.hash_functions import LabelMap, LinearMap
 
 
@@ -97,3 +99,29 @@ def test_a_modality_is_missing_where_its_row_is_zero_not_where_its_prediction_is
     has_text = labels.predict({"image": np.array([[1.0, 0.0]]), "text": np.array([[1.0, 1.0]])})
     lacks = labels.predict({"image": np.array([[1.0, 0.0]]), "text": np.array([[0.0, 0.0]])})
     assert (has_text < lacks).all()  # a text that predicts nothing is evidence against
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [None, np.arange(3.0)])
+def test_rows_are_scaled_block_by_block_as_all_at_once(dtype, offset, monkeypatch):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((50, 16)).astype(dtype)
+    X[::7] = 0
+    X[3] *= 1e-30  # squares underflow in float32
+    W = rng.standard_normal((3, 16))
+    offsets = {} if offset is None else {"x": offset}
+    function = LinearMap({"x": W}, offsets, normalize=True)
+    whole, has = function.project_rows("x", X)
+    assert np.array_equal(has, X.any(axis=1))
+    lengths = np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
+    unit = np.divide(X.astype(np.float64), lengths, out=np.zeros((50, 16)), where=lengths > 0)
+    expected = unit @ W.T - has[:, None] * (0 if offset is None else offset)
+    np.testing.assert_allclose(whole, expected, atol=1e-5)
+    monkeypatch.setattr(hash_functions, "_BLOCK_CELLS", 16 * 8)
+    parts, has_parts = function.project_rows("x", X)
+    assert np.array_equal(has_parts, has)
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-6)
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, user_api="blas"):
+            assert np.array_equal(function.project({"x": X}), parts)
+    assert np.array_equal(function.project_rows("x", sp.csr_array(X))[1], has)

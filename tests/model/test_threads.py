@@ -3,9 +3,10 @@
 import threading
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from oasis.model.threads import one_thread
+from oasis.model.threads import in_threads, one_thread
 
 
 def blas_threads():
@@ -60,3 +61,29 @@ def test_threads_that_enter_together_leave_the_number_as_it_was():
         with one_thread():
             assert set(blas_threads()) == {1}
         assert blas_threads() == before
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_every_block_is_worked_on_once_with_any_number_of_threads(n_threads):
+    done, used = np.zeros(100), set()
+
+    def work(block):
+        done[block] += 1
+        used.add(tuple(blas_threads()))
+
+    with one_thread():
+        pass
+    with threadpool_limits(n_threads, user_api="blas"):
+        in_threads(work, [slice(start, start + 7) for start in range(0, 100, 7)])
+        assert set(blas_threads()) == {n_threads}
+    assert (done == 1).all()
+    assert {n for each in used for n in each} == {1}
+
+
+def test_an_error_in_a_block_reaches_the_caller():
+    def work(block):
+        if block.start:
+            raise ZeroDivisionError("block")
+
+    with pytest.raises(ZeroDivisionError, match="block"):
+        in_threads(work, [slice(0, 1), slice(1, 2), slice(2, 3)])

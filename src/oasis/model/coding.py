@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Single, has_row
+from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, unpack
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
@@ -62,8 +62,9 @@ class QueryMap:
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
         n_classes = len(self.labels.shares)
-        has = {name: has_row(matrix) for name, matrix in X.items()}
-        both = {name: self._both[name].project({name: matrix}) for name, matrix in X.items()}
+        both, has = {}, {}
+        for name, matrix in X.items():
+            both[name], has[name] = self._both[name].project_rows(name, matrix)
         labels = self.labels.combined({k: each[:, :n_classes] for k, each in both.items()}, has)
         own = {k: each[:, n_classes:] for k, each in both.items() if k in self.content.content.own}
         return self.joined(labels, self.content.completed(own, X, has), weight)

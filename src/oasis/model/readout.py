@@ -19,12 +19,13 @@ the class's codeword, which says where its codes are meant to be, whatever came 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Rows
+from oasis.arrays import Array, Rows, Single
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -62,11 +63,16 @@ class Readout:
         >>> x.round(3).tolist(), (x > 0).tolist()
         ([[0.5, 0.0]], [[True, True]])
         """
-        values = np.asarray(labels @ self.values, dtype=np.float32)
-        signs = np.asarray(labels @ self.signs, dtype=np.float32)
+        weights = labels.astype(np.float32, copy=False)
+        values, signs = (weights @ each for each in self._single)
+        disagree = np.flatnonzero((values > 0) != (signs > 0))
         least = np.float32(1e-30)  # next to nothing, and still there after scaling
-        is_set = signs > 0
-        return np.where((values > 0) == is_set, values, np.where(is_set, least, -least))
+        values.ravel()[disagree] = np.where(signs.ravel()[disagree] > 0, least, -least)
+        return values
+
+    @cached_property
+    def _single(self) -> tuple[Single, Single]:
+        return self.values.astype(np.float32), self.signs.astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ or ``threadpoolctl.threadpool_limits`` around a call, say how many these are.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -30,7 +32,7 @@ def one_thread() -> Iterator[None]:
         yield
         return
     try:
-        with _libraries().limit(limits=1, user_api="blas"):
+        with _libraries().limit(limits=1):
             yield
     finally:
         _held.release()
@@ -39,10 +41,40 @@ def one_thread() -> Iterator[None]:
 _held = threading.Lock()
 
 
-@cache
+def in_threads(work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
+    """Do the work on each block, with as many threads as BLAS has, one for each block at a time.
+
+    Work that is not BLAS's is then divided as well, and no thread waits for another inside a
+    block. Results do not depend on the number of threads.
+
+    >>> squares = [0] * 4
+    >>> def work(block):
+    ...     squares[block] = [number**2 for number in range(4)[block]]
+    >>> in_threads(work, [slice(0, 2), slice(2, 4)])
+    >>> squares
+    [0, 1, 4, 9]
+    """
+    n_threads = min(len(blocks), _n_threads()) if len(blocks) > 1 else 1
+    with one_thread():
+        if n_threads < 2:
+            for block in blocks:
+                work(block)
+            return
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(work, blocks))
+
+
+def _n_threads() -> int:
+    return max((int(each["num_threads"]) for each in _libraries().info()), default=1)
+
+
 def _libraries() -> Any:
     """Return the libraries of BLAS that this process has loaded; NumPy and SciPy have one each."""
-    import scipy.linalg  # noqa: F401 - its BLAS has to be there to be found
+    return _found("scipy.linalg" in sys.modules)
+
+
+@cache
+def _found(with_scipy: bool) -> Any:
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas")
