@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from PIL import Image
-from service_data import ALIKE, fill, fill_alike, item, picture, vectors
+from service_data import ALIKE, extractor, fill, fill_alike, item, picture, vectors
 from serving import serving
 from toy import class_vectors
 
 from oasis.client import Client
 from oasis.collection import Collection
-from oasis.demo import glyphs
 from oasis.errors import (
     CollectionError,
     DuplicateIdError,
@@ -39,7 +38,7 @@ def pair(tmp_path_factory):
     with (
         serving(there) as server,
         Client(server.url) as client,
-        Collection.open(here, extractor=glyphs.extractor()) as collection,
+        Collection.open(here, extractor=extractor()) as collection,
     ):
         yield client, collection
 
@@ -94,13 +93,13 @@ def test_searches_by_kind_and_by_content_are_the_collections(tmp_path):
 
 def test_items_may_bring_vectors_and_samples_texts(tmp_path):
     rng = np.random.default_rng(3)
-    extractor = Extractor.of(image="none", text="words", vectors={"clip": 4})
+    embedders = Extractor.of(image="none", text="words", vectors={"clip": 4})
     items = [
         {"id": n, "vectors": {"clip": rng.random(4)}, "text": f"boat{n}", "labels": ["sea"]}
         for n in range(6)
     ]
     model = OASIS(128, labels=class_vectors(), random_state=0)
-    with Collection.open(tmp_path / "c", model=model, extractor=extractor) as c:
+    with Collection.open(tmp_path / "c", model=model, extractor=embedders) as c:
         assert not c.ingest_items(items[:3])
     with serving(tmp_path / "c") as running, Client(running.url) as client:
         sparse = sp.csr_array(items[4]["vectors"]["clip"][None])

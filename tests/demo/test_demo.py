@@ -69,13 +69,53 @@ def test_demo_prints_a_line_per_round_with_quality_above_chance(demo):
     assert len(prose) > 40 and max(len(line) for line in prose) <= 80
 
 
+def test_demo_tells_how_often_a_title_finds_its_icon(demo):
+    told = " ".join(demo[1].split())
+    first, ten = map(
+        int, re.search(r"finds it first in (\d+) % and among ten in (\d+) %", told).groups()
+    )
+    hamming = float(re.search(r"as much as the others, MAP is ([\d.]+)\.", told)[1])
+    with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
+        labelled = [each for each in opened.items() if each.labels][::13]
+        titles = [{"text": each.payload["title"]} for each in labelled]
+        lists = opened.search_items(titles, 10)
+    places = [
+        [hit.id for hit in hits].index(each.id) if each.id in {hit.id for hit in hits} else 99
+        for each, hits in zip(labelled, lists, strict=True)
+    ]
+    # a sample of a hundred, in a collection that has three more items since
+    assert np.mean(np.array(places) == 0) == pytest.approx(first / 100, abs=0.12)
+    assert np.mean(np.array(places) < 10) == pytest.approx(ten / 100, abs=0.12)
+    assert 30 < first < ten and ten > 70 and 0.4 < hamming < 0.84
+
+
+def test_demo_tells_the_story_on_both(demo):
+    page = Page()
+    page.feed((demo[0] / PAGE).read_text("utf-8"))
+    shown = " ".join(" ".join(page.text).split())
+    printed = " ".join(demo[1].split())
+    for told in (
+        "An icon by its own title",
+        "by kind and by content",
+        "three ways to ask",
+        "never a category",
+        "Icons without labels",
+    ):
+        assert told in shown
+    for told in ("by their own titles", "by kind and by content", "a held-out icon: typical",
+                 "never a category", "arrived without labels", "predicted"):  # fmt: skip
+        assert told in printed
+
+
 def test_demo_leaves_a_sound_collection_beside_what_was_there(demo):
     out, printed = demo
     assert sorted(path.name for path in out.iterdir()) == [COLLECTION, PAGE, "mine.txt"]
     assert str(out / PAGE) in printed.replace("\n", "")
     with Collection.open(out / COLLECTION, readonly=True) as opened:
         assert opened.check() == []
-        assert len(opened) == 1306 and opened.stats().n_rounds == 12
+        assert len(opened) == 1309 and opened.stats().n_rounds == 13
+        assert opened.stats().n_bits == 128 and opened.stats().n_content_bits > 0
+        assert sum(not each.labels for each in opened.items()) == 3
         stored = opened.get("cloud-rain")
         assert "weather" in stored.labels and stored.payload["title"] == "Cloud Rain"
 

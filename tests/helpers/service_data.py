@@ -9,11 +9,16 @@ from PIL import Image, ImageDraw
 from toy import class_vectors
 
 from oasis.collection import Collection
-from oasis.demo import glyphs
+from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 
 KINDS = {"sky": "cloud sun bird", "sea": "boat wave anchor", "cat": "fur paw whisker"}
 N = 48
+
+
+def extractor():
+    """What makes features of the drawings and their words; it needs no net and no file."""
+    return Extractor.of(image="gradients", text="words")
 
 
 def picture(kind, seed=0, side=64, form="PNG"):
@@ -50,7 +55,7 @@ def fill(path, n=N):
     """Make the collection at a path, in two chunks."""
     model = OASIS(32, labels=class_vectors(), random_state=0)
     items = [item(number) for number in range(n)]
-    with Collection.open(path, model=model, extractor=glyphs.extractor()) as c:
+    with Collection.open(path, model=model, extractor=extractor()) as c:
         for part in (items[: n // 2], items[n // 2 :]):
             assert not c.ingest_items(part, thumbnails=[each["image"] for each in part])
     return path
@@ -66,7 +71,7 @@ def fill_alike(path):
     """Make a collection with content bits of words that all have one label; ids are rows."""
     items = [{"id": row, "text": word, "labels": ["sea"]} for row, word in enumerate(ALIKE)]
     model = OASIS(128, labels=class_vectors(), random_state=0)
-    with Collection.open(path, model=model, extractor=glyphs.extractor()) as c:
+    with Collection.open(path, model=model, extractor=extractor()) as c:
         assert not c.ingest_items(items)
     return path
 

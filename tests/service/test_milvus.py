@@ -7,13 +7,12 @@ import socket
 import threading
 
 import pytest
-from service_data import fill, item, vectors
+from service_data import extractor, fill, item, vectors
 from serving import asgi, asgi_async
 
 from oasis.collection import Collection
 from oasis.collection.replica import milvus, replica
 from oasis.collection.replica.milvus import MilvusReplica
-from oasis.demo import glyphs
 from oasis.errors import EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.service import create_app
@@ -52,7 +51,7 @@ def nowhere(request):
 @contextlib.contextmanager
 def served(path, **options):
     """An open collection with the application that serves it."""
-    with Collection.open(path, extractor=glyphs.extractor(), **options) as c:
+    with Collection.open(path, extractor=extractor(), **options) as c:
         app = create_app(c)
         try:
             yield c, app

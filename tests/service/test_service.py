@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from PIL import Image
-from service_data import ALIKE, N, fill, fill_alike, item, picture, vectors
+from service_data import ALIKE, N, extractor, fill, fill_alike, item, picture, vectors
 from serving import Serving, asgi, asgi_async, form, serving
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -24,7 +24,6 @@ from oasis.client import Client
 from oasis.collection import Collection
 from oasis.collection.search.queries import Queries
 from oasis.collection.search.search import Question
-from oasis.demo import glyphs
 from oasis.errors import BusyError, InputError
 from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import searching
@@ -394,7 +393,7 @@ READ, WRITE = "a-token-for-reading", "a-token-for-writing"
     ],
 )
 def test_tokens_say_who_may_read_and_write(folder, tokens, expected):
-    with Collection.open(fill(folder / "c", 6), extractor=glyphs.extractor()) as c:
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
         app = create_app(c, Settings(tokens=Tokens(**tokens)))
         for token, wanted in expected.items():
             headers = {} if token is None else {"authorization": f"Bearer {token}"}
@@ -448,7 +447,7 @@ def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
     settings = Settings(tokens=Tokens(read="r" * 16) if token else Tokens())
     head = {"authorization": f"Bearer {token}"} if token else {}
     head["x-request-id"] = "the-same"
-    with Collection.open(fill(folder / "c", 6), extractor=glyphs.extractor()) as c:
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
         app = create_app(c, settings)
 
         def answers():
@@ -497,7 +496,7 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
     monkeypatch.setattr(Question, "of", noted)
     monkeypatch.setattr(searching, "_FEW_NUMBERS", 7 * 900)
     path = fill(folder / "c", 6)
-    with Collection.open(path, readonly=readonly, extractor=glyphs.extractor()) as c:
+    with Collection.open(path, readonly=readonly, extractor=extractor()) as c:
         app = create_app(c)
         for asked in SHORT + LONG:
             assert asgi(app, "POST", "/v1/search", asked)[0] == 200
@@ -521,7 +520,7 @@ def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
         threads.append(threading.current_thread())
         return commits(reader)
 
-    with Collection.open(fill(folder / "c", 6), readonly=True, extractor=glyphs.extractor()) as c:
+    with Collection.open(fill(folder / "c", 6), readonly=True, extractor=extractor()) as c:
         app = create_app(c)
         monkeypatch.setattr(Queries, "_commits", noted)
         for asked in SHORT + LONG:
@@ -537,7 +536,7 @@ def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
 
 def test_searches_do_not_wait_and_changes_queue(folder, monkeypatch):
     entered, leave = threading.Event(), threading.Event()
-    with Collection.open(fill(folder / "c", 6), extractor=glyphs.extractor()) as c:
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
         app = create_app(c, Settings(limits=Limits(ingests=2)))
         delete = c.delete
 
@@ -599,7 +598,7 @@ def test_a_stopped_queue_finishes_one_change_and_refuses_the_rest():
 
 
 def test_a_failure_of_ours_is_logged_and_not_told(folder, monkeypatch, caplog):
-    with Collection.open(fill(folder / "c", 6), extractor=glyphs.extractor()) as c:
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
         app = create_app(c)
 
         def broken(*_, **__):

@@ -2,8 +2,8 @@
 
 Pictures are described by histograms of oriented gradients, which need no net. On held-out icons at
 64 bits, mean of two seeds: MAP 0.62 from picture and words, 0.38 from the picture alone, where
-EfficientNet-Lite0 gives 0.62 and 0.44. The net took 67 s for all icons on two busy cores; the whole
-demo with gradients took 12 to 18 s there.
+EfficientNet-Lite0 gives 0.62 and 0.44. The net took 67 s for all icons on two busy cores. At 128
+bits by asymmetric scores, one seed: MAP 0.81 from picture and words, 0.84 with their meaning too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from oasis.datasets.icons import Icon, render
 from oasis.errors import MissingExtraError
 from oasis.features.extractor import Extractor
 from oasis.features.gradients import Gradients
+from oasis.features.meaning import Meaning
 from oasis.features.text import HashedText
 from oasis.items import Item
 
@@ -26,15 +27,18 @@ SIDE = 96
 
 
 def extractor() -> Extractor:
-    """Return what makes features of icons: gradients of the picture, hashed words of the text.
+    """Return what makes features of icons: gradients of the picture, words and meaning of the text.
+
+    No word is left out as a stop word: "Car" and "Up Down" are titles.
 
     >>> extractor().n_features
-    {'image': 900, 'text': 2048}
+    {'image': 900, 'text': 2048, 'meaning': 256}
     """
     return Extractor(
         {
             "image": ("image", Gradients()),
-            "text": ("text", HashedText()),
+            "text": ("text", HashedText(stop_words=False)),
+            "meaning": ("text", Meaning()),
         }
     )
 

@@ -9,7 +9,7 @@ from string import Template
 
 from oasis.collection import Hit
 from oasis.demo.chart import chart
-from oasis.demo.story import Asked, Told
+from oasis.demo.story import CONTENT, Asked, Titles, Told, Unlabelled
 
 GENERATOR = '<meta name="generator" content="oasis demo">'
 """By this the demo knows a page of its own."""
@@ -62,6 +62,7 @@ font-variant-numeric:tabular-nums;font-size:17px}
 .figures .chance{color:var(--soft)}
 .asks{display:flex;gap:16px;align-items:center;margin-bottom:18px}
 .asks .icon{width:64px;height:64px}
+.ways.two{grid-template-columns:repeat(2,minmax(0,1fr))}
 .ways{display:grid;grid-template-columns:repeat(3,minmax(0,1fr));gap:22px}
 .way{font-weight:650;font-size:14.5px;margin:0 0 10px;display:flex;justify-content:space-between}
 .way span{font-weight:400;color:var(--soft)}
@@ -106,9 +107,22 @@ since, and no old icon was looked at again.</p>
 <p class="soft">Mean average precision of icons that were held out, searched in everything stored so
 far: queries of the round&rsquo;s own icons (<b>new</b>), of all rounds before (<b>old</b>), and of
 <b>all</b>. More categories make the task harder: <b>chance</b> is what a random order would
-give.</p>
+give. Ranked as searches rank, by asymmetric scores; plain Hamming distance counts the bits that say
+what the categories do not as much as the others, and gives $hamming in the last round.</p>
 <div class="card scroll">$chart</div>
 <div class="card">$rounds</div>
+
+<h2>An icon by its own title</h2>
+<p class="soft">Of all $n_titles stored icons, $first % come first when their title is searched for,
+and $ten % are among the first ten. Three of them, at the quarters of the stream; green is the icon
+itself.</p>
+<div class="card ways">$titles</div>
+
+<h2>The same words, by kind and by content</h2>
+<p class="soft">A code has bits for the categories and bits for what the categories do not say.
+Searches weigh both: <code>content=0</code> asks for the kind alone, <code>content=1</code> for
+exactly this alone. Here are 0 and $content. The words were chosen by hand.</p>
+$contents
 
 <h2>One icon, three ways to ask</h2>
 <p class="soft">These icons were held out and are not picked by hand: an easy one, a typical one and
@@ -117,17 +131,16 @@ Green hits share a category with the icon that asks. The figure is the cosine be
 code.</p>
 $ways
 
-<h2>In words</h2>
-<p class="soft">Words are matched through what was learned from titles and search terms, so hits are
-of the right kind even where none of the words is theirs. These examples, and those below, were
-chosen by hand: a word that few icons have (try &ldquo;coffee&rdquo;) finds nothing sensible.</p>
-<div class="card ways">$words</div>
-
-<h2>By meaning</h2>
+<h2>A word that was never a category</h2>
 <p class="soft">None of these words is a category, and nothing was ever labelled with them. Their
 word vectors lie near those of categories that are there; a word without such a category (try
-&ldquo;dinner&rdquo;) is answered with whatever lies least far.</p>
+&ldquo;dinner&rdquo;) is answered with whatever lies least far. Chosen by hand.</p>
 <div class="card ways">$meanings</div>
+
+<h2>Icons without labels</h2>
+<p class="soft">The three held-out icons above then arrived like all others, but without their
+labels. They are stored by their content and by the labels that are predicted of them.</p>
+<div class="card ways">$unlabelled</div>
 
 <h2>Go on from here</h2>
 <pre>oasis search icons.oasis --text "rain cloud"
@@ -143,7 +156,9 @@ oasis info icons.oasis</pre>
 
 def page(
     rounds: Sequence[Told],
+    titles: Titles,
     asked: Sequence[Asked],
+    unlabelled: Sequence[Unlabelled],
     picture: Callable[[str | int], bytes],
     n_bits: int,
 ) -> str:
@@ -151,7 +166,7 @@ def page(
 
     Parameters
     ----------
-    rounds, asked : what happened
+    rounds, titles, asked, unlabelled : what happened
     picture : callable
         Gives the PNG of a stored icon by its id.
     n_bits : int
@@ -164,9 +179,16 @@ def page(
         (f"{n_classes}", "categories, none announced"),
         (f"{last.n_stored * n_bits // 8 / 1000:.1f} kB", "for all the codes"),
         (f"{last.all:.2f}", f"MAP, {last.all / last.chance:.1f} times chance"),
+        (
+            f"{100 * titles.first:.0f} %",
+            f"found first by title, {100 * titles.ten:.0f} % among ten",
+        ),
         (f"{sum(each.seconds for each in rounds):.0f} s", "to learn and store them"),
     )
-    single = [each for each in asked if each.icon is None]
+
+    def part(kind: str, draw: Callable[[Asked, Callable[[str | int], bytes]], str]) -> str:
+        return "".join(draw(each, picture) for each in asked if each.kind == kind)
+
     return _PAGE.substitute(
         generator=GENERATOR,
         style=_STYLE,
@@ -179,10 +201,17 @@ def page(
         ),
         chart=chart(rounds),
         rounds="".join(_round(each, picture) for each in rounds),
-        ways="".join(_three_ways(each, picture) for each in asked if each.icon is not None),
-        words="".join(_one_way(each, picture) for each in single if each.note == "words"),
-        meanings="".join(_one_way(each, picture) for each in single if each.note != "words"),
-        example=escape(str(single[0].answers[0].hits[0].id)),
+        content=f"{CONTENT:g}",
+        hamming=f"{last.hamming:.2f}",
+        n_titles=f"{titles.n:,}",
+        first=f"{100 * titles.first:.0f}",
+        ten=f"{100 * titles.ten:.0f}",
+        titles=part("title", _one_way),
+        contents=part("content", _two_ways),
+        ways=part("held out", _three_ways),
+        meanings=part("strange", _one_way),
+        unlabelled="".join(_unlabelled(each, picture) for each in unlabelled),
+        example=escape(str(next(each.answers[0].hits[0].id for each in asked))),
     )
 
 
@@ -227,17 +256,46 @@ def _three_ways(asked: Asked, picture: Callable[[str | int], bytes]) -> str:
 
 
 def _one_way(asked: Asked, picture: Callable[[str | int], bytes]) -> str:
-    hits = _hits(asked.answers[0].hits, picture, ())
+    sought = set() if asked.icon is None else {asked.icon.id}
+    hits = _hits(asked.answers[0].hits, picture, (), sought)
     return f'<div><p class="quote">&ldquo;{escape(asked.title)}&rdquo;</p>{hits}</div>'
 
 
+def _two_ways(asked: Asked, picture: Callable[[str | int], bytes]) -> str:
+    ways = "".join(
+        f'<div><p class="way">{escape(answer.way)}</p>{_hits(answer.hits, picture, ())}</div>'
+        for answer in asked.answers
+    )
+    title = f'<p class="quote">&ldquo;{escape(asked.title)}&rdquo;</p>'
+    return f'<div class="card">{title}<div class="ways two">{ways}</div></div>'
+
+
+def _unlabelled(found: Unlabelled, picture: Callable[[str | int], bytes]) -> str:
+    place = "is not among the first ten" if found.place is None else f"is at place {found.place}"
+    lines = (
+        ("predicted", ", ".join(found.predicted) or "nothing is likely enough"),
+        ("its labels, never told", ", ".join(found.icon.labels)),
+        ("a search with its title", f"it {place}"),
+    )
+    told = "".join(
+        f"<p><span class='soft'>{name}</span><br>{escape(value)}</p>" for name, value in lines
+    )
+    title = str(found.icon.payload["title"])
+    icon = _icon(picture(found.icon.id), title)
+    return f'<div><div class="asks">{icon}<h3>{escape(title)}</h3></div>{told}</div>'
+
+
 def _hits(
-    hits: Sequence[Hit], picture: Callable[[str | int], bytes], wanted: Collection[str]
+    hits: Sequence[Hit],
+    picture: Callable[[str | int], bytes],
+    wanted: Collection[str],
+    sought: Collection[str | int] = (),
 ) -> str:
     drawn = []
     for hit in hits:
         title, labels = str(hit.payload["title"]), ", ".join(hit.labels)
-        right = " right" if any(name in wanted for name in hit.labels) else ""
+        is_right = hit.id in sought or any(name in wanted for name in hit.labels)
+        right = " right" if is_right else ""
         drawn.append(
             f'<li class="hit{right}" title="{escape(f"{title}: {labels}")}">'
             f"{_icon(picture(hit.id), title)}<b>{escape(title)}</b><i>{escape(labels)}</i>"

@@ -49,14 +49,26 @@ def run(out: Path, seed: int = 0, console: Console | None = None) -> None:
             for told in stream:
                 terminal.show_round(console, told)
                 rounds.append(told)
-            terminal.show_verdict(console, rounds, rounds[-1].n_stored * N_BITS // 8)
-            asked = searches(stream)
+            with console.status("searching with every title"):
+                titles = stream.titles()
+            terminal.show_verdict(console, rounds, titles, rounds[-1].n_stored * N_BITS // 8)
+            held_out = stream.held_out()
+            asked = searches(stream, held_out)
+            unlabelled = stream.add_unlabelled(list(held_out.values()))
 
             def picture(hit: Hit) -> bytes:
                 return collection.thumbnail(hit.id) or b""
 
             terminal.show_searches(console, asked, picture)
-            text = page(rounds, asked, lambda name: collection.thumbnail(name) or b"", N_BITS)
+            terminal.show_unlabelled(console, unlabelled)
+            text = page(
+                rounds,
+                titles,
+                asked,
+                unlabelled,
+                lambda name: collection.thumbnail(name) or b"",
+                N_BITS,
+            )
     with store.replacing(out / PAGE) as temporary:
         temporary.write_text(text, encoding="utf-8")
     terminal.show_end(console, str(out / COLLECTION), str((out / PAGE).absolute()))

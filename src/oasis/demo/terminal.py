@@ -16,7 +16,7 @@ from rich.text import Text
 
 from oasis.collection import Hit
 from oasis.demo.glyphs import coverage
-from oasis.demo.story import Answer, Asked, Told
+from oasis.demo.story import Answer, Asked, Titles, Told, Unlabelled
 
 _WIDE = 100
 _DOTS = 16
@@ -69,7 +69,7 @@ def show_round(console: Console, told: Told) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def show_verdict(console: Console, rounds: Sequence[Told], n_bytes: int) -> None:
+def show_verdict(console: Console, rounds: Sequence[Told], titles: Titles, n_bytes: int) -> None:
     """Print what the rounds come to."""
     last = rounds[-1]
     seconds = sum(each.seconds for each in rounds)
@@ -82,7 +82,18 @@ def show_verdict(console: Console, rounds: Sequence[Told], n_bytes: int) -> None
             ("new", "cyan"),
             ": icons of this round's categories; ",
             ("old", "magenta"),
-            f": of all rounds before. {last.n_stored:,} codes are {n_bytes:,} bytes, made in "
+            ": of all rounds before. By plain Hamming distance, which counts the content bits as "
+            f"much as the others, MAP is {last.hamming:.2f}.",
+        )
+    )
+    console.print(
+        Text.assemble(
+            "An icon's own title finds it first in ",
+            (f"{100 * titles.first:.0f} %", "bold"),
+            " and among ten in ",
+            (f"{100 * titles.ten:.0f} %", "bold"),
+            f" of {titles.n:,} cases; by chance it would be {100 / titles.n:.1f} % and "
+            f"{1000 / titles.n:.1f} %. {last.n_stored:,} codes are {n_bytes:,} bytes, made in "
             f"{seconds:.1f} s.",
         )
     )
@@ -92,13 +103,28 @@ def show_verdict(console: Console, rounds: Sequence[Told], n_bytes: int) -> None
 def show_searches(
     console: Console, asked: Sequence[Asked], picture: Callable[[Hit], bytes]
 ) -> None:
-    """Print the searches: those of held-out icons in three columns, the others one column each."""
+    """Print the searches: those that are asked in several ways side by side."""
     width = min(console.width, 120)
-    single = [each for each in asked if len(each.answers) == 1]
+    quoted = [each for each in asked if each.kind == "title"]
+    columns = [
+        (Text(f"“{each.title}”", style="bold cyan"), _hits(console, each.answers[0], picture))
+        for each in quoted
+    ]
+    head = Text("Icons by their own titles, at the quarters of the stream", style="bold")
+    console.print(_side_by_side(head, columns, width))
     for each in asked:
-        if each.icon is not None and isinstance(each.icon.image, bytes):
-            head = _beside(
-                _drawing(console, each.icon.image),
+        if each.kind == "content":
+            head = Text(f"“{each.title}”: the same words by kind and by content", style="bold")
+            columns = [
+                (Text(answer.way, style="bold cyan"), _hits(console, answer, picture))
+                for answer in each.answers
+            ]
+            console.print(_side_by_side(head, columns, width))
+            break  # the page shows all of them
+    for each in asked:
+        if each.kind == "held out" and each.icon is not None:
+            beside = _beside(
+                _drawing(console, _bytes(each.icon.image)),
                 Text(f"\n{each.title}", style="bold"),
                 Text(", ".join(each.icon.labels), style="dim"),
                 Text(f"a held-out icon: {each.note}", style="dim italic"),
@@ -110,20 +136,36 @@ def show_searches(
                 )
                 for answer in each.answers
             ]
-            console.print(_side_by_side(head, columns, width))
-    for note, title in (
-        ("words", "Search by words, chosen by hand"),
-        ("no category", "Search by meaning: words that are no category, chosen by hand"),
-    ):
-        columns = [
-            (
-                Text(f"“{each.title}”", style="bold cyan"),
-                _hits(console, each.answers[0], picture),
+            console.print(_side_by_side(beside, columns, width))
+    columns = [
+        (Text(f"“{each.title}”", style="bold cyan"), _hits(console, each.answers[0], picture))
+        for each in asked
+        if each.kind == "strange"
+    ]
+    head = Text("Words that were never a category, chosen by hand", style="bold")
+    console.print(_side_by_side(head, columns, width))
+
+
+def show_unlabelled(console: Console, found: Sequence[Unlabelled]) -> None:
+    """Print what became of the icons that came without labels."""
+    lines = [Text("The held-out icons then arrived without labels", style="bold"), Text()]
+    for each in found:
+        predicted = ", ".join(each.predicted) or "nothing is likely enough"
+        place = "not among ten" if each.place is None else f"at place {each.place}"
+        lines.append(
+            Text.assemble(
+                (f"{each.icon.payload['title']}", "bold cyan"),
+                ("  predicted ", "dim"),
+                predicted,
+                ("; in truth ", "dim"),
+                ", ".join(each.icon.labels),
+                ("; by its title ", "dim"),
+                place,
             )
-            for each in single
-            if each.note == note
-        ]
-        console.print(_side_by_side(Text(title, style="bold"), columns, width))
+        )
+    console.print(
+        Panel(Group(*lines), box=ROUNDED, border_style="dim", width=min(console.width, 120))
+    )
 
 
 def show_end(console: Console, collection: str, page: str) -> None:
@@ -133,9 +175,9 @@ def show_end(console: Console, collection: str, page: str) -> None:
     for name, value in (
         ("page", page),
         ("collection", collection),
-        ("try", f'{command} search {collection} --text "rain cloud"'),
+        ("try", f'{command} search {collection} --text "rain cloud" --content 0.8'),
         ("", f"{command} search {collection} --word winter --save hits.png"),
-        ("", f"{command} info {collection}"),
+        ("", f"{command} serve {collection}"),
     ):
         console.print(
             Text.assemble((f"{name:>10}  ", "dim"), (value, "bold" if name == "page" else "")),
@@ -191,6 +233,10 @@ def _beside(drawing: Text | None, *lines: Text) -> RenderableType:
 def _cut(line: Text) -> Text:
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
+
+
+def _bytes(image: object) -> bytes:
+    return image if isinstance(image, bytes) else b""
 
 
 def _drawing(console: Console, png: bytes) -> Text | None:
