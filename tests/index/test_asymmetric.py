@@ -29,9 +29,9 @@ def steps(monkeypatch):
     taken = []
     scan, product = best_codes.scan, best_codes.by_product
 
-    def noted_scan(codes, n_slots, packed, projections, s, n_candidates):
+    def noted_scan(codes, n_slots, packed, projections, eased, s, n_candidates):
         taken.append(("scan", len(projections), n_candidates))
-        return scan(codes, n_slots, packed, projections, s, n_candidates)
+        return scan(codes, n_slots, packed, projections, eased, s, n_candidates)
 
     def noted_product(parts, projections, s):
         taken.append(("product", len(projections)))
@@ -96,14 +96,90 @@ def test_a_certificate_that_fails_widens_the_search(steps):
     assert (got.scores == scores).all()
     few = steps[0][2]
     assert few < 200
-    assert steps == [("scan", 3, few), ("scan", 3, 16 * few), ("scan", 3, 256 * few)]
+    # the first look finds that all four bits must agree, and the second does without them
+    assert steps == [("scan", 3, few), ("scan", 3, 4 * few)]
     # and the first look alone would have been wrong
     part = Projections.of(queries)
     view = index._snapshot.view()
-    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, 20, few)
-    _, slots, proven = best_codes.settle(view.codes, part, found, 20)
+    nothing = part.eased(np.full(3, -np.inf))
+    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, nothing, 20, few)
+    _, slots, _, proven = best_codes.settle(view.codes, part, found, 20)
     assert not proven.any()
     assert (slots != order).any(axis=1).all()
+
+
+def test_large_values_that_no_code_agrees_with_widen_the_search_to_the_end(steps):
+    # bit 1 is clear in all codes, so its value, which is all that 8 bits can tell, cannot be cut
+    rng = np.random.default_rng(35)
+    codes = random_codes(rng, 40_000, 64)
+    codes[:, 0] &= 0b11111101
+    index = HammingIndex(64)
+    index.add(codes, np.arange(40_000))
+    queries = rng.standard_normal((2, 64)) * 1e-4
+    queries[:, 1] = 100
+    order, scores = truth_of(queries, codes, 20)
+    got = index.search_asymmetric(queries, 20)
+    assert (got.ids == order).all()
+    assert (got.scores == scores).all()
+    few = steps[0][2]
+    assert steps == [
+        ("scan", 2, few),
+        ("scan", 2, 4 * few),
+        ("scan", 2, 64 * few),
+        ("scan", 2, 1 << 14),
+        ("product", 2),
+    ]
+
+
+@pytest.mark.parametrize("shape", ["normal", "heavy", "signs"])
+@pytest.mark.parametrize("rank", [0, 30, 400, 1999])
+def test_cut_values_move_the_scores_of_all_that_matters_alike(shape, rank):
+    rng = np.random.default_rng([rank, len(shape)])
+    codes = random_codes(rng, 2000, 64)
+    queries = rng.standard_normal((6, 64))
+    if shape == "heavy":
+        queries *= 10.0 ** rng.integers(-3, 2, queries.shape)
+    elif shape == "signs":
+        queries = np.sign(queries) * rng.integers(1, 5, queries.shape)
+    part = Projections.of(queries)
+    signs = unpack(codes).astype(np.float64).T
+    exact = part.scaled.astype(np.float64) @ signs
+    floor = np.sort(exact, axis=1)[:, -1 - rank] - part.slack
+    eased = part.eased(floor)
+    if shape == "heavy" and rank <= 30:
+        assert (eased.excess > 0).any()
+        assert (eased.rounding[eased.excess > 0] < part.rounding[eased.excess > 0]).any()
+    sums = eased.scaled.astype(np.float64) @ signs
+    for row in range(6):
+        matter = exact[row] >= floor[row]
+        excess = eased.excess[row] + eased.slack[row]
+        assert (exact[row, matter] - sums[row, matter] <= excess).all()
+        assert (eased.rounding <= part.rounding * (1 + 1e-6)).all()
+    # and the scan finds them: whoever reaches the floor is within the bounds
+    found, slots = pack_index(codes).search(np.ascontiguousarray(eased.scaled), 2000)
+    for row in range(6):
+        there = slots[row] >= 0
+        bound = found[row, there] + eased.rounding[row] + eased.excess[row] + eased.slack[row]
+        reached = exact[row, slots[row, there]]
+        assert (reached[reached >= floor[row]] <= bound[reached >= floor[row]]).all()
+
+
+def test_a_floor_changes_no_answer(small_segments):
+    rng = np.random.default_rng(36)
+    codes = tied_codes(rng, 3000, 64, 12)
+    queries = rng.standard_normal((8, 64)) * 10.0 ** rng.integers(-3, 2, (8, 64))
+    part = Projections.of(queries)
+    buffer = Buffer(codes)
+    for s in (1, 7, 200):
+        plain = best_codes.best(buffer, 3000, PackedCodes(), part, s)
+        for reached in (plain[0][:, -1], plain[0][:, -1] - np.float32(0.5)):
+            floor = part.lowest(reached)
+            again = best_codes.best(buffer, 3000, PackedCodes(), part, s, floor)
+            assert (plain[0] == again[0]).all()
+            assert (plain[1] == again[1]).all()
+        order, scores = truth_of(queries, codes, s)
+        assert (plain[1] == order).all()
+        assert (plain[0] == scores).all()
 
 
 def test_codes_that_all_tie_are_settled_by_the_product(steps):

@@ -18,7 +18,6 @@ from oasis.index.engine.label_groups import LabelGroups
 @pytest.fixture(autouse=True)
 def groups_however_few_codes(monkeypatch):
     monkeypatch.setattr(hamming, "_FEW_CODES", 0)
-    monkeypatch.setattr(label_groups, "_MANY_CODES", 0)
 
 
 def grouped(n_bits):
@@ -91,10 +90,10 @@ def found_by_groups(monkeypatch):
     search = label_groups.best_of_groups
 
     def noted(codes, groups, projections, s):
-        scores, slots, proven = search(codes, groups, projections, s)
+        found = search(codes, groups, projections, s)
         counts["asked"] += len(projections)
-        counts["answered"] += int(proven.sum())
-        return scores, slots, proven
+        counts["answered"] += int(found.proven.sum())
+        return found
 
     monkeypatch.setattr(hamming, "best_of_groups", noted)
     return counts

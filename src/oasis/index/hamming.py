@@ -334,11 +334,12 @@ def _best(
     """Return the best codes by their groups where that is proven, by a scan of all where not."""
     if not view.groups or view.n_slots < _FEW_CODES:
         return best(view.codes, view.n_slots, view.packed, projections, s)
-    scores, slots, proven = best_of_groups(view.codes, view.groups, projections, s)
+    scores, slots, floor, proven = best_of_groups(view.codes, view.groups, projections, s)
     rest = np.flatnonzero(~proven)
     if len(rest):
-        part = projections[rest]
-        scores[rest], slots[rest] = best(view.codes, view.n_slots, view.packed, part, s)
+        part = projections if len(rest) == len(projections) else projections[rest]
+        found = best(view.codes, view.n_slots, view.packed, part, s, floor[rest])
+        scores[rest], slots[rest] = found
     return scores, slots
 
 

@@ -7,8 +7,9 @@ A search proceeds in three steps:
    float32 for the few codes that have no packed copy yet.
 2. Candidates are scored again in float64.
 3. If the bound lies below the last score of the answer, the answer is proven. If not, the scan is
-   repeated for more candidates, and at last by a matrix product that keeps every code that can
-   matter (`product_scan`).
+   repeated for more candidates, with queries that the score reached makes it possible to round in
+   finer steps (`Projections.eased`), and at last by a matrix product that keeps every code that
+   can matter (`product_scan`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from oasis.codes import Codes, unpack
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.fast_scan import SEGMENT, PackedCodes
 from oasis.index.engine.product_scan import by_product
-from oasis.index.engine.projections import Projections, Scores, Slots
+from oasis.index.engine.projections import Projections, Scores, Slots, Surrogate
 
 _SPARE = 32
 _FEW = 512
-_WIDER = 16
+_WIDER = (4, 16)
+"""How many times as many candidates the second scan has, and each one after it."""
+
 _MOST_CANDIDATES = 1 << 14
 _BLOCK_ENTRIES = 1 << 21
 _SLOT_MASK = (1 << 31) - 1
@@ -46,24 +49,49 @@ class Candidates(NamedTuple):
     bound: Array
 
 
+class Settled(NamedTuple):
+    """The s best candidates of each query: scores and slots (q, s), by score, then slot.
+
+    ``lowest`` (q,) is what codes that matter reach, in units of ``scaled``, -inf where fewer than s
+    candidates were there; ``proven`` (q,) is whether the candidates hold the answer.
+    """
+
+    scores: Scores
+    slots: Slots
+    lowest: Array
+    proven: npt.NDArray[np.bool_]
+
+
 def best(
-    codes: Buffer, n_slots: int, packed: PackedCodes, projections: Projections, s: int
+    codes: Buffer,
+    n_slots: int,
+    packed: PackedCodes,
+    projections: Projections,
+    s: int,
+    floor: Array | None = None,
 ) -> tuple[Scores, Slots]:
     """Return scores and slots of the s best codes of each query, ties by slot.
 
     ``s`` must not exceed ``n_slots``. ``packed`` is the packed copy of ``codes``, extended here.
+    ``floor`` (q,) is what s codes are known to reach, as `Projections.lowest` gives it.
     """
-    n_candidates = _n_candidates(projections, s, n_slots)
-    found = scan(codes, n_slots, packed, projections, s, n_candidates)
-    scores, slots, proven = settle(codes, projections, found, s)
+    floor = np.full(len(projections), -np.inf) if floor is None else floor
+    eased = projections.eased(floor)
+    n_candidates = _n_candidates(eased, s, n_slots)
+    found = scan(codes, n_slots, packed, projections, eased, s, n_candidates)
+    scores, slots, lowest, proven = settle(codes, projections, found, s)
+    floor = np.maximum(floor, lowest)
     rest = np.flatnonzero(~proven)
+    wider, widest = _WIDER
     while len(rest) and n_candidates < min(n_slots, _MOST_CANDIDATES):
-        n_candidates = min(_WIDER * n_candidates, _MOST_CANDIDATES)
+        n_candidates = min(wider * n_candidates, _MOST_CANDIDATES)
+        wider = widest
         left = []
         for some in np.array_split(rest, -(-len(rest) * n_candidates // _BLOCK_ENTRIES)):
             part = projections[some]
-            found = scan(codes, n_slots, packed, part, s, n_candidates)
-            scores[some], slots[some], proven = settle(codes, part, found, s)
+            found = scan(codes, n_slots, packed, part, part.eased(floor[some]), s, n_candidates)
+            scores[some], slots[some], lowest, proven = settle(codes, part, found, s)
+            floor[some] = np.maximum(floor[some], lowest)
             left.append(some[~proven])
         rest = np.concatenate(left)
     if len(rest):
@@ -73,14 +101,14 @@ def best(
     return scores, slots
 
 
-def _n_candidates(projections: Projections, s: int, n_slots: int) -> int:
+def _n_candidates(eased: Surrogate, s: int, n_slots: int) -> int:
     """Return how many candidates should suffice for most queries.
 
     If scores are normal with standard deviation sd, the number of codes above the score of the s-th
     best less e grows as ``exp(z e / sd)`` with ``z = sqrt(2 log(n / s))``; e is the rounding.
     """
-    spread = np.sqrt(np.einsum("ij,ij->i", projections.scaled, projections.scaled))
-    error = projections.rounding / np.maximum(spread, np.float32(1e-30))
+    spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
+    error = eased.rounding / np.maximum(spread, np.float32(1e-30))
     typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
     z = math.sqrt(2 * math.log(max(2.0, n_slots / s)))
     return int(s * math.exp(min(2.0, 1.5 * z * typical))) + _SPARE
@@ -91,17 +119,20 @@ def scan(
     n_slots: int,
     packed: PackedCodes,
     projections: Projections,
+    eased: Surrogate,
     s: int,
     n_candidates: int,
 ) -> Candidates:
     """Return at least the ``n_candidates`` best codes of each query, as low precision sees them.
 
+    ``eased`` are the queries that are scanned with, in place of ``projections``.
+
     Packing a code takes about as long as looking it up in float32 for two queries; so a search
     packs what it would otherwise look up, and one of a single query at most one segment.
     """
     q = len(projections)
-    queries = np.ascontiguousarray(projections.scaled)
-    error = projections.rounding
+    queries = np.ascontiguousarray(eased.scaled)
+    error = eased.rounding
     bound = np.full(q, -np.inf)
     found: list[tuple[Scores, Slots]] = []
     start = 0
@@ -137,13 +168,11 @@ def scan(
         sums = np.concatenate([sums for sums, _ in found], axis=1)
         slots = np.concatenate([slots for _, slots in found], axis=1)
     if slots.shape[1] > 4 * s:
-        slots = _prune(sums, slots, s, 2 * (error + projections.slack))
-    return Candidates(slots, bound + projections.slack)
+        slots = _prune(sums, slots, s, eased)
+    return Candidates(slots, bound + eased.excess + eased.slack)
 
 
-def settle(
-    codes: Buffer, projections: Projections, found: Candidates, s: int
-) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
+def settle(codes: Buffer, projections: Projections, found: Candidates, s: int) -> Settled:
     """Score candidates; return the s best of each query and whether they are proven."""
     q, c = found.slots.shape
     if c < s:
@@ -155,9 +184,12 @@ def settle(
     keys.sort(axis=1)
     keys = keys[:, :s]
     scores, slots = _from_sort_keys(keys)
-    lowest = projections.lowest(scores[:, -1])
     there = keys[:, -1] != _NO_KEY
-    return scores, slots, there & ((found.bound < lowest) | np.isneginf(found.bound))
+    lowest = projections.lowest(scores[:, -1])
+    if not there.all():
+        lowest = np.where(there, lowest, -np.inf)
+    proven = there & ((found.bound < lowest) | np.isneginf(found.bound))
+    return Settled(scores, slots, lowest, proven)
 
 
 def look_up(
@@ -198,17 +230,26 @@ def _from_sort_keys(keys: Slots) -> tuple[Scores, Slots]:
     return bits.view(np.float32), keys & _SLOT_MASK
 
 
-def _nothing(q: int, s: int) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
-    empty = np.empty((q, s), dtype=np.float32), np.empty((q, s), dtype=np.int64)
-    return *empty, np.zeros(q, dtype=np.bool_)
+def _nothing(q: int, s: int) -> Settled:
+    return Settled(
+        np.empty((q, s), dtype=np.float32),
+        np.empty((q, s), dtype=np.int64),
+        np.full(q, -np.inf),
+        np.zeros(q, dtype=np.bool_),
+    )
 
 
-def _prune(sums: Scores, slots: Slots, s: int, margin: Array) -> Slots:
-    """Drop candidates that are worse than the s-th best of their query by more than ``margin``."""
+def _prune(sums: Scores, slots: Slots, s: int, eased: Surrogate) -> Slots:
+    """Drop candidates that cannot matter: worse than the s-th best by sums, or below the floor.
+
+    Sums of cut queries do not tell how good the s-th best is, only what is below the floor.
+    """
     c = sums.shape[1]
     sums[slots < 0] = -np.inf
-    bar = np.partition(sums, c - s, axis=1)[:, c - s] - margin
-    n = int((sums >= bar[:, None]).sum(axis=1).max())
+    error = eased.rounding + eased.slack
+    bar = np.partition(sums, c - s, axis=1)[:, c - s] - 2 * error
+    bar = np.where(eased.excess > 0, eased.floor - eased.excess - error, bar)
+    n = max(s, int((sums >= bar[:, None]).sum(axis=1).max()))
     if n == c:
         return slots
     return np.take_along_axis(slots, np.argpartition(-sums, n - 1, axis=1)[:, :n], axis=1)

@@ -6,7 +6,7 @@ its content score, and no content score exceeds the sum of the absolute content 
 So a search scores the label halves alone, looks into the groups with the best ones, and is done
 when the label score of every other group plus the largest content score lies below the last score
 of the answer. Where too many groups would have to be looked into, it gives up, and all codes are
-scanned.
+scanned; the score that the members of the best groups reach makes that scan more precise.
 
 The groups cost little: the map from codes to slots is sorted by a hash whose upper half depends on
 the label half alone, so a group is a stretch of a sorted run.
@@ -15,7 +15,7 @@ the label half alone, so a group is a stretch of a sorted run.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,8 @@ from oasis.index.engine.keys import SortedRun
 from oasis.index.engine.postings import ranges
 from oasis.index.engine.projections import Projections, Scores, Slots, sum_of_bytes
 
-_HEADS = (64, 1024)
+_HEADS = (256, 2048)
 """How many groups of a run a query considers at first, and at most."""
-
-_MANY_CODES = 1 << 22
-"""With fewer codes, a scan of all is faster than a second look at the groups."""
 
 _LARGE = 4096
 """Groups of so many codes get a packed copy of their content halves when first searched."""
@@ -147,21 +144,34 @@ class LabelGroups:
         return index
 
 
+class FromGroups(NamedTuple):
+    """What the best groups hold: scores and slots (q, s) of codes, best first.
+
+    ``floor`` (q,) is what s codes reach, in units of ``scaled``, -inf where no group was looked
+    into; ``proven`` (q,) is whether no other code is better.
+    """
+
+    scores: Scores
+    slots: Slots
+    floor: Array
+    proven: npt.NDArray[np.bool_]
+
+
 def best_of_groups(
     codes: Buffer, groups: tuple[LabelGroups, ...], projections: Projections, s: int
-) -> tuple[Scores, Slots, npt.NDArray[np.bool_]]:
-    """Return scores and slots of the s best codes of each query, and for which they are proven.
+) -> FromGroups:
+    """Return the s best codes of each query among its best groups.
 
     ``groups`` are those of all runs and hold ``s`` codes or more.
     """
     q = len(projections)
     scores = np.empty((q, s), dtype=np.float32)
     slots = np.empty((q, s), dtype=np.int64)
+    floor = np.full(q, -np.inf)
     proven = np.zeros(q, dtype=np.bool_)
     labels = projections.columns(8 * groups[0].heads.shape[1])
     rest = np.flatnonzero(labels.scaled.any(axis=1))
-    n_slots = sum(len(group.order) for group in groups)
-    for n_heads in _HEADS if n_slots >= _MANY_CODES else _HEADS[:1]:
+    for n_heads in _HEADS:
         if not len(rest):
             break
         some = labels if len(rest) == q else labels[rest]
@@ -174,10 +184,12 @@ def best_of_groups(
             if answer is not None:
                 scores[row], slots[row] = answer
                 proven[row] = True
-            elif search.may_widen:
+                continue
+            floor[row] = max(floor[row], search.floor)
+            if search.may_widen:
                 again.append(row)
         rest = np.array(again, dtype=np.int64)
-    return scores, slots, proven
+    return FromGroups(scores, slots, floor, proven)
 
 
 def _best_heads(
@@ -209,6 +221,8 @@ class _GroupSearch:
     ----------
     may_widen : bool
         Whether a search that found no proven answer may find one among more groups.
+    floor : float
+        What s codes reach, in units of ``scaled``; -inf where none was looked at.
     """
 
     def __init__(
@@ -226,6 +240,7 @@ class _GroupSearch:
         self._n_slots = sum(len(group.order) for group in groups)
         self._limit = max(_LEAST, self._n_slots // _SHARE)
         self.may_widen = False
+        self.floor = -np.inf
 
     def __call__(
         self, heads: list[tuple[Slots, Scores]], outside: float
@@ -250,19 +265,28 @@ class _GroupSearch:
             if outside + content >= bar:
                 depth, needed = label[0] - label[-1], label[0] + content - bar
                 self.may_widen = bool(needed < 1.6 * depth and cost[-1] <= self._limit)
-                return None
+                break
             # label scores are in falling order
             n_groups = int(np.searchsorted(-label, content + self._slack - bar, side="right"))
             n_groups = max(n_groups, enough + 1)
             if cost[n_groups - 1] > self._limit:
-                return None
+                break
             chosen = slice(n_groups)
             scores, slots = self._look_into(number[chosen], run[chosen], size[chosen], label)
-            lowest = float(self._query.lowest(scores[-1:])[0])
-            if lowest >= bar:
+            self.floor = float(self._query.lowest(scores[-1:])[0])
+            if self.floor >= bar:
                 return scores, slots
-            bar = lowest
+            bar = self.floor
+        if not self.may_widen and self.floor < bar and cost[enough] <= self._limit:
+            self._find_floor(number[: enough + 1], run[: enough + 1], size[: enough + 1], label)
         return None
+
+    def _find_floor(self, number: Slots, run: Slots, size: Slots, label: Array) -> None:
+        """Look into groups for a floor alone, where it may help a scan to round less."""
+        values = np.abs(self._query.scaled)
+        if 2 * float(values.max()) > float(values.sum()) - float(label[len(size) - 1]):
+            scores, _ = self._look_into(number, run, size, label)
+            self.floor = float(self._query.lowest(scores[-1:])[0])
 
     def _look_into(
         self, number: Slots, run: Slots, size: Slots, label: Array

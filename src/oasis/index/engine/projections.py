@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,26 @@ _BLOCK = 4096
 
 _BLUR = 2.0**-8
 """Slack for float32 arithmetic in faiss's tables, in steps of the rounding; it takes under 2e-4."""
+
+
+class Surrogate(NamedTuple):
+    """Queries to scan with in place of given ones: some values are cut, so that steps are finer.
+
+    Attributes
+    ----------
+    scaled : (q, n_bits) float32
+    rounding, slack : (q,), as those of `Projections`
+    excess : (q,)
+        What the scores of the given queries exceed those of these by, at most.
+    floor : (q,)
+        Codes whose score is lower do not matter; ``excess`` holds for the others alone.
+    """
+
+    scaled: Scores
+    rounding: Array
+    slack: npt.NDArray[np.floating[Any]]
+    excess: Array
+    floor: Array
 
 
 @dataclass(frozen=True)
@@ -127,13 +147,40 @@ class Projections:
         >>> bool(Projections.of(np.ones((1, 8))).rounding[0] < 2 * 0.51 * 8 / 255)
         True
         """
-        half = np.abs(self.values).reshape(len(self), -1, 4).sum(axis=2)  # half the span
-        step = half.max(axis=1) * (2 / 255)
-        distance = np.minimum(2 * half, step[:, None] / 2).sum(axis=1)
-        # the last term is for the float32 numbers that faiss returns
-        blur = _BLUR * half.shape[1] * step + 2.0**-20 * half.sum(axis=1)
-        bound: Array = (distance + blur) * self.scale
+        bound: Array = _rounding(np.abs(self.values)) * self.scale
         return bound
+
+    def eased(self, floor: Array) -> Surrogate:
+        """Return queries whose tables faiss rounds in finer steps, given that s codes reach floor.
+
+        With ``total = sum_i |q_i|``, a code that disagrees with the sign of q_i has a score of
+        ``total - 2 |q_i|`` at most. Where that is below the floor, all codes that matter agree on
+        bit i: its value may be cut, and their scores fall by the same amount. Values are cut at
+        the norm of the others, so that codes which disagree stay behind most of the others.
+        The floor is in units of ``scaled``, as `lowest` gives it; -inf where nothing is known.
+        """
+        size = np.abs(self.scaled.astype(np.float64))
+        total = size.sum(axis=1)
+        forced = 2 * size > (total - floor + self.slack)[:, None]
+        limit = np.sqrt(np.where(forced, 0.0, size**2).sum(axis=1))
+        cut = forced & (size > limit[:, None]) & (limit > 0)[:, None]
+        if not cut.any():
+            return Surrogate(self.scaled, self.rounding, self.slack, np.zeros(len(self)), floor)
+        limits = np.broadcast_to(limit[:, None], size.shape).astype(np.float32)
+        scaled = np.where(cut, np.copysign(limits, self.scaled), self.scaled)
+        left = np.abs(scaled.astype(np.float64))
+        changed = cut.any(axis=1)
+        rounding = np.where(changed, _rounding(left), self.rounding)
+        excess = (size - left).sum(axis=1)
+        # sums in float32 are off in proportion to what is left, and ``scaled`` is rounded once
+        slack = 2.0**-23 * size.shape[1] * left.sum(axis=1) + self.slack / size.shape[1]
+        return Surrogate(
+            scaled,
+            rounding,
+            np.where(changed, slack, self.slack),
+            np.where(changed, excess, 0.0),
+            floor,
+        )
 
     def scores(self, codes: Codes) -> Scores:
         """Return the scores (q, c) of codes (q, c, n_bytes): those in row i for query i."""
@@ -172,10 +219,23 @@ class Projections:
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
 
-        In units of ``scaled``: the score less the slack; sums of multiples are integers.
+        In units of ``scaled``: the score less what rounding it to float32 may have added, which is
+        the part of one term in ``slack``; sums of multiples are integers.
         """
         exact = scores / self.unit * self.scale
-        return np.where(self.slack == 0, np.rint(exact), exact - self.slack)
+        rounded = self.slack.astype(np.float64) / self.values.shape[1] + 2.0**-149 * self.scale
+        return np.where(self.slack == 0, np.rint(exact), exact - rounded)
+
+
+def _rounding(size: Array) -> Array:
+    """Return the bound of `Projections.rounding` for absolute values (q, n_bits), in their unit."""
+    half = size.reshape(len(size), -1, 4).sum(axis=2)  # half the span
+    step = half.max(axis=1) * (2 / 255)
+    distance = np.minimum(2 * half, step[:, None] / 2).sum(axis=1)
+    # the last term is for the float32 numbers that faiss returns
+    blur = _BLUR * half.shape[1] * step + 2.0**-20 * half.sum(axis=1)
+    bound: Array = distance + blur
+    return bound
 
 
 def sum_of_bytes(tables: Array, codes: Codes) -> Array:
