@@ -203,6 +203,16 @@ def test_classes_rounds_stats_and_health(server):
     assert server.json("GET", "/health/ready") == (200, {"status": "ready"})
 
 
+def test_hits_carry_how_their_texts_begin(server):
+    (hits,) = search(server, like="item/1", k=5, snippet=6)
+    texts = {each["id"]: each["text"] for each in map(item, range(N))}
+    assert all(hit["text"] == texts[hit["id"]][:6] for hit in hits)
+    (hits,) = search(server, like="item/1", k=5, fields=["score"], snippet=3)
+    assert all(set(hit) == {"score", "text"} and len(hit["text"]) == 3 for hit in hits)
+    assert "text" not in search(server, like="item/1", k=1)[0][0]
+    assert server.json("POST", "/v1/search", {"like": "item/1", "snippet": 5000})[0] == 422
+
+
 def test_fields_are_listed_with_examples(server):
     found = {each["name"]: each for each in server.json("GET", "/v1/fields")[1]["fields"]}
     assert found["year"]["kind"] == "number" and found["year"]["min"] == 2000

@@ -258,6 +258,20 @@ class Queries:
             text = text_of(connection, item.key)
         return _stored(item, names, text)
 
+    def snippets(self, ids: Sequence[Id], n_characters: int = 200) -> dict[Id, str]:
+        """Return how the kept texts of items begin, of those ids that have one."""
+        found: dict[Id, str] = {}
+        with self._catalog.reading() as connection:
+            keys = self._catalog.keys_of(connection, [check_id(each) for each in ids])
+            ids_of = {key: each for each, key in keys.items()}
+            rows = connection.execute(
+                "SELECT key, substr(text, 1, ?) FROM texts "
+                "WHERE key IN (SELECT value FROM json_each(?))",
+                (n_characters, json.dumps(list(ids_of))),
+            )
+            found.update((ids_of[key], text) for key, text in rows)
+        return found
+
     def items(self) -> Iterator[Stored]:
         """Yield every item as it is stored, oldest first, all of them as of one commit.
 

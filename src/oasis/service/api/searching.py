@@ -77,7 +77,7 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     filter may go through all items, and features of raw items are dear; those take a thread.
     """
     asked, collection = body.request, service.collection
-    if asked.where or asked.words is not None or asked.items is not None:
+    if asked.where or asked.words is not None or asked.items is not None or asked.snippet:
         return False
     # before the index is touched: that would look for a commit, or connect, with all waiting
     if collection.readonly or not collection.codes_are_here:
@@ -102,7 +102,12 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
 def _search(service: Service, body: Body[wire.SearchRequest], max_bytes: int) -> bytes:
     """Return the encoded answer; one whose payloads have more bytes together is refused."""
     fields = body.request.wanted()
-    return wire.encoded_hits(_hits(service, body, "payload" in fields, max_bytes), fields)
+    lists = _hits(service, body, "payload" in fields, max_bytes)
+    texts: dict[str | int, str] = {}
+    if body.request.snippet:
+        ids = list(dict.fromkeys(hit.id for hits in lists for hit in hits))
+        texts = service.collection.snippets(ids, body.request.snippet)
+    return wire.encoded_hits(lists, fields, texts)
 
 
 def _hits(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -36,6 +36,9 @@ MAX_KEYS = 64
 
 MAX_WORDS = 10_000
 """Most words that get vectors at once."""
+
+MAX_SNIPPET = 1000
+"""Most characters of its text that a hit carries."""
 
 Id = StrictStr | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 Element = TypeVar("Element")
@@ -128,6 +131,9 @@ class SearchRequest(_Request):
         None, description="What to return of a hit; all of it if not given."
     )
     payload: StrictBool = Field(True, description="Whether hits carry their payload.")
+    snippet: StrictInt = Field(
+        0, ge=0, le=MAX_SNIPPET, description="Characters of its kept text that a hit carries."
+    )
 
     def wanted(self) -> tuple[HitField, ...]:
         """Return the fields of a hit that are asked for, in their own order."""
@@ -206,6 +212,9 @@ class HitAnswer(BaseModel):
     distance: int = Field(description="Hamming distance in bits.")
     payload: dict[str, Any]
     labels: list[str]
+    text: str | None = Field(
+        None, description="How its text begins; where snippets are asked for, and it has one."
+    )
 
 
 class SearchAnswer(BaseModel):
@@ -336,11 +345,22 @@ def encoded(value: Any) -> bytes:
     return _JSON.encode(value).encode()
 
 
-def encoded_hits(lists: Iterable[Iterable[Hit]], fields: Sequence[str]) -> bytes:
+def encoded_hits(
+    lists: Iterable[Iterable[Hit]],
+    fields: Sequence[str],
+    texts: Mapping[str | int, str] | None = None,
+) -> bytes:
     """Return the answer to a search; hit by hit, so that other threads get their turn between."""
     # by hand: asdict copies every payload deeply
+    texts = texts or {}
     results = (
-        ",".join(_JSON.encode({name: getattr(found, name) for name in fields}) for found in hits)
+        ",".join(
+            _JSON.encode(
+                {name: getattr(found, name) for name in fields}
+                | ({"text": texts[found.id]} if found.id in texts else {})
+            )
+            for found in hits
+        )
         for hits in lists
     )
     return f'{{"results":[{",".join(f"[{hits}]" for hits in results)}]}}'.encode()

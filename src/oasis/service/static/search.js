@@ -12,6 +12,7 @@ import { arrowKeys, card, runsOf, sameRun, stack, titleOf } from "./results.js";
 const PAGE = 48;
 const MOST = 1000;
 const SUGGESTED = 16;
+const SNIPPET = 160;
 
 let picture = null;
 let state = null;
@@ -159,7 +160,7 @@ function resubmit(changed) {
 function request(question, offset, k) {
   const where = { ...question.where };
   if (question.label) where.$labels = { has: question.label };
-  const asked = { k, offset };
+  const asked = { k, offset, snippet: SNIPPET };
   if (Object.keys(where).length) asked.where = where;
   const weight = about.stats.n_content_bits && question.content !== null ? { content: question.content } : {};
   if (question.like !== undefined) return [{ ...asked, ...weight, like: question.like }, []];
@@ -259,7 +260,7 @@ async function load(k) {
 async function countBeyond(question) {
   if (hits.at(-2)?.score !== hits.at(-1).score) return { n: 0, more: false };
   const [asked, pictures] = request(question, hits.length, MOST);
-  const others = await api.search({ ...asked, fields: ["score"] }, pictures);
+  const others = await api.search({ ...asked, fields: ["score"], snippet: 0 }, pictures);
   const n = sameRun(hits.at(-1), others);
   return n < 0 ? { n: others.length, more: others.length === MOST } : { n, more: false };
 }
