@@ -157,6 +157,12 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.fields())
+    assert [each.id for each in same(pair, lambda c: c.latest(3))] == [
+        "item/47",
+        "item/46",
+        "item/45",
+    ]
+    assert same(pair, lambda c: c.latest(0))[0] is InputError
     assert same(pair, lambda c: c.known(["item/1", 4, "4", "none"])) == {"item/1", 4}
     assert same(pair, lambda c: ["item/1" in c, 4 in c, "4" in c, None in c])[:2] == [True, True]
     assert same(pair, lambda c: c.check()) == []

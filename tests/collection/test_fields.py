@@ -47,3 +47,21 @@ def test_a_collection_tells_its_fields_from_its_ends(folder, monkeypatch):
         assert set(found) == {"n", *(f"only{n}" for n in (0, 1, 2, 7, 8, 9))}
         monkeypatch.setattr(fields, "SAMPLE_BYTES", 90)
         assert by_name(c.fields())["n"].n == 4
+
+
+def test_the_latest_come_newest_first_and_within_their_bytes(folder):
+    rng = np.random.default_rng(0)
+    with Collection.open(folder / "c", model=OASIS(16, labels=class_vectors())) as c:
+        assert c.latest() == []
+        payload = [{"n": n} for n in range(9)] + [{"long": "x" * 100}]
+        texts = [f"text {n}" for n in range(10)]
+        c.ingest(
+            {"a": rng.random((10, 5))}, [["sky"], ["sea"]] * 5, range(10), payload, texts=texts
+        )
+        assert [each.id for each in c.latest(3)] == [9, 8, 7]
+        assert c.latest(2)[1] == c.get(8)
+        assert [each.id for each in c.latest(5, max_bytes=50)] == [9]
+        assert [each.id for each in c.latest(5, max_bytes=115 + 7)] == [9, 8]
+        c.delete([9])
+        assert [each.id for each in c.latest(1)] == [8]
+        assert c.snippets([0, 3, "none"], 4) == {0: "text", 3: "text"}

@@ -105,6 +105,19 @@ def upload(kind, seed=90):
     return {"name": "q.png", "mimeType": "image/png", "buffer": picture(kind, seed)}
 
 
+def test_the_start_shows_what_came_last(visit):
+    page = drawn(ready(visit()))
+    assert page.locator("#results h3").first.inner_text() == f"cat {N - 1}"
+    assert page.locator("#results .card").count() == 24
+    page.locator("#results .open").nth(1).click()
+    page.wait_for_selector("#detail[open] .fields")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(f"#detail-title >> text=sky {N - 3}")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#detail", state="hidden")
+    assert page.locator("#results .card").count() == 24
+
+
 def test_search_by_words(visit):
     page = ready(visit())
     assert f"{N} items" in page.inner_text("#facts")
@@ -234,7 +247,7 @@ def test_a_picture_can_be_dropped(visit):
 
 def test_from_the_kind_to_exactly_this(visit, folder):
     with serving(fill_alike(folder / "c")) as running:
-        page = ready(visit(url=running.url, allowed=("404",)))
+        page = ready(visit(url=running.url))
         asked = []
         page.on(
             "request",

@@ -147,6 +147,18 @@ def test_the_largest_picture_is_kept_as_a_preview(server):
     # where there is none, the thumbnail is the largest
     assert server.ask("GET", "/v1/preview?id=item/1")[2] == item(1)["image"]
     assert server.json("GET", "/v1/preview?id=none")[0] == 404
+    plain = {"id": "plain", "text": "paw", "labels": ["cat"]}
+    assert server.json("POST", "/v1/ingest", {"items": [plain]})[0] == 200
+    for route in ("thumbnail", "preview"):
+        assert server.json("GET", f"/v1/{route}?id=plain")[0] == 404
+        status, _, content = server.ask("GET", f"/v1/{route}?id=plain&none=empty")
+        assert status == 204 and not content
+    assert [each["id"] for each in server.json("GET", "/v1/latest?k=2")[1]["items"]] == [
+        "plain",
+        "large",
+    ]
+    assert server.json("GET", "/v1/latest?k=101")[0] == 422
+    assert server.json("POST", "/v1/delete", {"ids": ["plain"]})[0] == 200
     assert server.json("POST", "/v1/delete", {"ids": ["large"]})[0] == 200
     assert server.json("GET", "/v1/preview?id=large")[0] == 404
 

@@ -174,15 +174,13 @@ class Client:
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
-        found = self._service.ask(f"item?{address_of(id)}")
-        return Stored(
-            found["id"],
-            found["payload"],
-            tuple(found["labels"]),
-            found["round"],
-            b64decode(found["code"]),
-            found["text"],
-        )
+        return _stored(self._service.ask(f"item?{address_of(id)}"))
+
+    def latest(self, k: int = 10) -> list[Stored]:
+        """Return the items that came last, the newest first, at most 100; texts cut to 1,000."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        return [_stored(each) for each in self._service.ask(f"latest?k={k}")["items"]]
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -317,6 +315,17 @@ class Client:
     def check(self) -> list[str]:
         """Read everything and return what is wrong with it, in words; nothing if it is sound."""
         return list(self._service.ask("check", b"", JSON)["findings"])
+
+
+def _stored(found: Any) -> Stored:
+    return Stored(
+        found["id"],
+        found["payload"],
+        tuple(found["labels"]),
+        found["round"],
+        b64decode(found["code"]),
+        found["text"],
+    )
 
 
 def _lists(found: Any) -> list[list[Hit]]:

@@ -258,6 +258,28 @@ class Queries:
             text = text_of(connection, item.key)
         return _stored(item, names, text)
 
+    def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
+        """Return the items that came last, the newest first: k, or as many as the bytes allow.
+
+        ``max_bytes`` bounds the JSON of their payloads together; the newest comes in any case.
+        """
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        found: list[Stored] = []
+        n_bytes = 0
+        with self._catalog.reading() as connection:
+            names = self._catalog.class_names(connection)
+            for row in connection.execute(
+                f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key DESC LIMIT ?",  # noqa: S608
+                (k,),
+            ):
+                item = ItemRow(*row).check()
+                n_bytes += len(item.payload or "")
+                if found and max_bytes is not None and n_bytes > max_bytes:
+                    break
+                found.append(_stored(item, names, text_of(connection, item.key)))
+        return found
+
     def snippets(self, ids: Sequence[Id], n_characters: int = 200) -> dict[Id, str]:
         """Return how the kept texts of items begin, of those ids that have one."""
         found: dict[Id, str] = {}

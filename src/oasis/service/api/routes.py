@@ -155,6 +155,11 @@ _Kind = Annotated[
     Literal["text", "number"], Query(description="Whether the id is a text or a whole number.")
 ]
 
+_None = Annotated[
+    Literal["problem", "empty"],
+    Query(description="An item without a picture is answered by a 404, or by a 204."),
+]
+
 
 def _id(text: str, kind: str) -> str | int:
     if kind == "text":
@@ -172,11 +177,29 @@ async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # no
     return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
 
 
+@router.get("/v1/latest", dependencies=READ, responses=gives(wire.LatestAnswer))
+async def latest(
+    service: Served,
+    k: Annotated[int, Query(ge=1, le=100, description="How many items.")] = 24,
+) -> Response:
+    """Return the items that came last, the newest first."""
+    limit = service.settings.limits.answer_bytes
+
+    def found() -> bytes:
+        items = [wire.stored(each) for each in service.collection.latest(k, limit)]
+        for each in items:
+            each["text"] = each["text"] and each["text"][: wire.MAX_SNIPPET]
+        return wire.encoded({"items": items})
+
+    return wire.answer(await service.read(found))
+
+
 _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {kind: {} for kind in ("image/png", "image/jpeg", "image/gif", "image/webp")},
         "description": "A picture.",
     },
+    204: {"description": "There is none, and none=empty."},
     304: {"description": "It is the one that you have."},
     **PROBLEMS,
 }
@@ -188,11 +211,12 @@ async def thumbnail_of(
     service: Served,
     id: _Id,  # noqa: A002
     kind: _Kind = "text",
+    none: _None = "problem",
 ) -> Response:
     """Return the picture that came with an item."""
     key = _id(id, kind)
     picture = await service.read(lambda: service.collection.thumbnail(key))
-    return _sent(request, id, picture)
+    return _sent(request, id, picture, none)
 
 
 @router.get("/v1/preview", dependencies=READ, responses=_PICTURE)
@@ -201,13 +225,14 @@ async def preview_of(
     service: Served,
     id: _Id,  # noqa: A002
     kind: _Kind = "text",
+    none: _None = "problem",
 ) -> Response:
     """Return the largest picture of an item: the original, its preview, or its thumbnail.
 
     Originals are sent from the folder that the service was told about, if it was.
     """
     key = _id(id, kind)
-    return _sent(request, id, await service.read(lambda: _largest(service, key)))
+    return _sent(request, id, await service.read(lambda: _largest(service, key)), none)
 
 
 def _largest(service: Service, key: str | int) -> bytes | None:
@@ -220,7 +245,9 @@ def _largest(service: Service, key: str | int) -> bytes | None:
     return service.collection.preview(key)
 
 
-def _sent(request: Request, id: str, picture: bytes | None) -> Response:  # noqa: A002
+def _sent(request: Request, id: str, picture: bytes | None, none: str) -> Response:  # noqa: A002
+    if picture is None and none == "empty":
+        return Response(status_code=204)
     if picture is None:
         raise Problem(404, "no-picture", f"the item {id[:100]!r} has no picture")
     tag = f'"{crc32(picture):08x}"'

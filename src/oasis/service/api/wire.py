@@ -242,6 +242,10 @@ class StoredAnswer(BaseModel):
     text: str | None = Field(description="The text that was kept of it.")
 
 
+class LatestAnswer(BaseModel):
+    items: list[StoredAnswer] = Field(description="The newest first; texts cut to 1,000.")
+
+
 class CountAnswer(BaseModel):
     n: int
 

@@ -111,17 +111,15 @@ export const remove = (ids) => post("/v1/delete", { ids });
 const addressed = (id) =>
   new URLSearchParams({ id: String(id), kind: typeof id === "string" ? "text" : "number" });
 
+export const latest = async (k) => (await json(`/v1/latest?k=${k}`)).items;
+
 export const item = (id) => json(`/v1/item?${addressed(id)}`);
 
 // A picture as a blob, or null where an item has none.
-async function picture(path) {
-  try {
-    return await (await send(path)).blob();
-  } catch (problem) {
-    if (problem.status === 404) return null;
-    throw problem;
-  }
+async function picture(route, id) {
+  const response = await send(`/v1/${route}?${addressed(id)}&none=empty`);
+  return response.status === 204 ? null : response.blob();
 }
 
-export const thumbnail = (id) => picture(`/v1/thumbnail?${addressed(id)}`);
-export const preview = (id) => picture(`/v1/preview?${addressed(id)}`);
+export const thumbnail = (id) => picture("thumbnail", id);
+export const preview = (id) => picture("preview", id);

@@ -91,7 +91,7 @@ export function card(hit, nBits, acts, mark = "") {
       ),
       text ? el("p", { class: "snippet" }, text) : null,
       el("div", { class: "chips small" }, labelChips(hit, acts, LABELS)),
-      el("div", { class: "foot" }, nearness(hit, nBits)),
+      hit.score === undefined ? null : el("div", { class: "foot" }, nearness(hit, nBits)),
       el(
         "button",
         { type: "button", class: "like", "aria-label": `More like ${title}`, onclick: () => acts.like(hit) },

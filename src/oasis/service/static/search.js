@@ -13,6 +13,7 @@ const PAGE = 48;
 const MOST = 1000;
 const SUGGESTED = 16;
 const SNIPPET = 160;
+const LATEST = 24;
 
 let picture = null;
 let state = null;
@@ -78,7 +79,7 @@ function describeCollection({ stats, classes }) {
     $("#suggestions"),
     frequent.map((each) => labelChip(each.name, () => address.go({ view: "search", label: each.name }), `${each.n}`)),
   );
-  if (!state || !isQuestion(state)) welcome();
+  if (state && !isQuestion(state)) welcome();
 }
 
 function welcome() {
@@ -89,6 +90,7 @@ function welcome() {
   $("#suggestions").hidden = !some;
   if (!isEmpty()) {
     $("#search-status").textContent = some ? "Or look through the most frequent labels:" : "";
+    showLatest();
     return;
   }
   const add = { view: "add" };
@@ -98,6 +100,18 @@ function welcome() {
     el("a", { href: address.write(add), onclick: (event) => address.follow(event, add) }, "Add the first items"),
     ", and search for them here.",
   );
+}
+
+async function showLatest() {
+  const mine = ++turn;
+  try {
+    const items = await api.latest(LATEST);
+    if (mine !== turn) return;
+    hits = items;
+    replace($("#results"), el("li", { class: "heading" }, el("h2", {}, "The latest")), items.map((each) => card(each, about.stats.n_bits, actions)));
+  } catch (problem) {
+    if (mine === turn) showError(problem);
+  }
 }
 
 // -- the form and the address -----------------------------------------------------------------
