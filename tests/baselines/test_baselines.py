@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import toy
 from baseline_makers import N_BITS, fomh, itq, itq_refit, lemon, pca_sign, random_projection
 
-from oasis.baselines import FOMH, ITQ, LEMON, PCASign, Probe, RandomProjection
+from oasis.baselines import FOMH, LEMON, RandomProjection
 from oasis.baselines.shared.kernel import AnchorKernel
 from oasis.codes import unpack
 from oasis.errors import InputError, KernelWidthWarning
@@ -244,60 +244,6 @@ def test_no_array_of_samples_by_samples_is_formed(make):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6 < n * n  # less than a byte for every pair
-
-
-@pytest.mark.parametrize(
-    ("hasher", "message"),
-    [
-        (FOMH(12), "n_bits must be a positive multiple of 8, got 12"),
-        (FOMH(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
-        (FOMH(8, n_iter=1.5), "n_iter must be a positive integer, got 1.5"),
-        (FOMH(8, gamma=0), "gamma must be a finite number, positive, got 0"),
-        (FOMH(8, rho=-1), "rho must be a finite number, at least 0, got -1"),
-        (FOMH(8, alpha=float("nan")), "alpha must be a finite number"),
-        (FOMH(8, sigma="median"), "must be a positive number or 'mean', got 'median'"),
-        (FOMH(8, sigma={"image": 0, "text": 1}), "sigma of 'image' must be .*, positive, got 0"),
-        (FOMH(8, classes="sky"), "classes must be a list of class names or None, got 'sky'"),
-        (FOMH(8, classes=iter(["sky"])), "classes must be a list of class names or None"),
-        (FOMH(8, classes=["sky", ""]), "class names are non-empty strings, classes holds ''"),
-        (FOMH(8, random_state="x"), "random_state must be None, .*, got 'x'"),
-        (LEMON(0), "got 0"),
-        (LEMON(8, beta=-1), "beta must be a finite number, at least 0, got -1"),
-        (LEMON(8, xi=0), "xi must be a finite number, positive, got 0"),
-        (LEMON(8, n_iter=0), "n_iter must be a positive integer, got 0"),
-        (RandomProjection(7), "got 7"),
-        (RandomProjection(8, random_state=-1), "random_state must be None, .*, got -1"),
-        (PCASign("64"), "got '64'"),
-        (ITQ(8, refit="yes"), "refit must be True or False, got 'yes'"),
-        (ITQ(8, n_iter=0), "n_iter must be a positive integer, got 0"),
-        (Probe(delta=0), "delta must be a finite number, positive, got 0"),
-        (Probe(joint=2), "joint must be True or False, got 2"),
-    ],
-)
-def test_bad_parameters_are_refused(hasher, message):
-    with pytest.raises(InputError, match=message):
-        hasher.partial_fit(*toy.chunk(30))
-    assert not hasattr(hasher, "state_")
-
-
-@pytest.mark.parametrize(
-    ("make", "changed"),
-    [
-        (fomh, {"n_bits": 32}),
-        (lemon, {"n_bits": 32}),
-        (lemon, {"xi": 2.0}),
-        (random_projection, {"n_bits": 32}),
-        (itq, {"refit": True}),
-        (itq_refit, {"refit": False}),
-        (lambda: Probe(), {"delta": 2.0}),
-    ],
-)
-def test_what_the_state_depends_on_is_fixed_once_learned(make, changed):
-    model = make().partial_fit(*toy.chunk(30))
-    with pytest.raises(
-        InputError, match=f"{next(iter(changed))} is fixed once a model has learned"
-    ):
-        model.set_params(**changed).partial_fit(*toy.chunk(30, 1))
 
 
 def test_a_generator_as_seed_is_used_and_moves_on():

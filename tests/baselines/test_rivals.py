@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import toy
-from baseline_makers import N_BITS, VECTORS, iwomh, omhdq, sapmh, thor
+from baseline_makers import N_BITS, iwomh, omhdq, sapmh, thor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,64 +97,6 @@ def test_a_modality_that_is_too_wide_is_refused(make):
     X = {"text": sp.csr_array((2, MAX_FEATURES + 1))}
     with pytest.raises(InputError, match=f"at most {MAX_FEATURES} are accepted"):
         model.partial_fit(X, [["sky"], []])
-
-
-@pytest.mark.parametrize(
-    ("hasher", "message"),
-    [
-        (OMHDQ(12), "n_bits must be a positive multiple of 8, got 12"),
-        (OMHDQ(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
-        (OMHDQ(8, n_iter=1.5), "n_iter must be a positive integer, got 1.5"),
-        (OMHDQ(8, delta=0), "delta must be a finite number, positive, got 0"),
-        (OMHDQ(8, lam=-1), "lam must be a finite number, at least 0, got -1"),
-        (OMHDQ(8, query_weights="best"), "must be 'published' or 'inverse', got 'best'"),
-        (OMHDQ(8, dtype="float16"), "dtype must be 'float32' or 'float64', got 'float16'"),
-        (OMHDQ(8, sigma="median"), "must be a positive number or 'mean', got 'median'"),
-        (OMHDQ(8, random_state="x"), "random_state must be None, .*, got 'x'"),
-        (SAPMH(8, k=0), "k must be a positive integer, got 0"),
-        (SAPMH(8, max_iter=0), "max_iter must be a positive integer, got 0"),
-        (SAPMH(8, theta=0), "theta must be a finite number, positive, got 0"),
-        (SAPMH(8, rho=float("nan")), "rho must be a finite number"),
-        (SAPMH(8, w_weight="mu_2"), "w_weight must be 'mu' or 'rho', got 'mu_2'"),
-        (SAPMH(8, mu_features=None), "mu_features must be 'own' or 'first', got None"),
-        (THOR(0, VECTORS), "got 0"),
-        (THOR(8, VECTORS, gamma=0), "gamma must be a finite number, positive, got 0"),
-        (THOR(8, VECTORS, beta=-1), "beta must be a finite number, at least 0, got -1"),
-        (THOR(8, 7), "labels must be a mapping"),
-        (IWOMH(8, toy.NAMES, VECTORS, theta=0), "theta must be a finite number, positive, got 0"),
-        (IWOMH(8, "sky", VECTORS), "classes must be a list of class names or None, got 'sky'"),
-        (IWOMH(8, [], VECTORS), "must know all classes"),
-        (
-            IWOMH(8, toy.NAMES, VECTORS, ridge_on="all"),
-            "must be 'diagonal' or 'entries', got 'all'",
-        ),
-        (IWOMH(8, ["unicorn"], VECTORS), "sample 0 has class"),
-        (IWOMH(8, [*toy.NAMES, "unicorn"], VECTORS), "unicorn"),
-        (SAPMH(8, sigma={"image": 1.0}), "no kernel width for modality 'text'"),
-    ],
-)
-def test_bad_parameters_are_refused(hasher, message):
-    with pytest.raises(InputError, match=message):
-        hasher.partial_fit(*toy.chunk(30))
-    assert not hasattr(hasher, "state_")
-
-
-@pytest.mark.parametrize(
-    ("make", "changed"),
-    [
-        (omhdq, {"n_bits": 32}),
-        (sapmh, {"n_bits": 32}),
-        (thor, {"n_bits": 32}),
-        (iwomh, {"n_bits": 32}),
-        (iwomh, {"classes": toy.NAMES[:6]}),
-    ],
-)
-def test_what_the_state_depends_on_is_fixed_once_learned(make, changed):
-    model = make().partial_fit(*toy.chunk(30))
-    with pytest.raises(
-        InputError, match=f"{next(iter(changed))} is fixed once a model has learned"
-    ):
-        model.set_params(**changed).partial_fit(*toy.chunk(30, 1))
 
 
 @settings(max_examples=40, deadline=None)
