@@ -17,9 +17,13 @@ from oasis.baselines import LEMON
 from oasis.cli import main
 from oasis.datasets import load
 from oasis.errors import InputError
+from oasis.experiments.beyond.grid import inquire
+from oasis.experiments.beyond.inquiries import Plan
+from oasis.experiments.beyond.protocols import Sizes
 from oasis.experiments.grid import reproduce
 from oasis.experiments.measure.cells import Results
 from oasis.experiments.measure.summaries import read_summaries
+from oasis.experiments.report.beyond import write_beyond
 from oasis.experiments.report.report import write_report
 from oasis.experiments.run import brought
 from oasis.experiments.run.definition import Grid, load_dataset, parse_variant
@@ -141,6 +145,24 @@ def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
     written = write_report(tmp_path / "out", tmp_path / "report")
     text = written.markdown.read_text("utf-8")
     assert "Plain, gain=2" in text and "CodesOnly" in text and "Dots" in text and "LEMON" in text
+
+
+@pytest.mark.slow
+def test_a_brought_method_is_asked_beyond_the_labels_in_several_processes(
+    theirs: str, toy: str, tmp_path: Path
+) -> None:
+    sizes = Sizes(n_rounds=2, chunk=40, n_queries=10, draws=1, across=(10,))
+    plan = Plan([toy], ["own"], [f"{theirs}:Plain+gain=2", "itq+scaling=unit"], [16], 1, sizes)
+    asked = inquire(plan, tmp_path / "out", jobs=2)
+    assert {each.status for each in asked} == {"computed"}
+    answers = [each.outcome.answers for each in asked if each.outcome.inquiry.kind == "labels"]
+    assert len(answers) == 2 and all(each["default"]["labels"].hamming for each in answers)
+    # pages need no module any more
+    sys.modules.pop(theirs, None)
+    (tmp_path / f"{theirs}.py").unlink()
+    markdown, _ = write_beyond(tmp_path / "out")
+    text = markdown.read_text("utf-8")
+    assert "Plain, gain=2" in text and "ITQ, scaling=unit" in text
 
 
 def test_a_method_of_their_own_projects_as_their_class_does(theirs: str, toy: str) -> None:

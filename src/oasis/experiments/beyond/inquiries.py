@@ -18,7 +18,7 @@ from oasis.errors import FormatError, InputError, NewerVersionError
 from oasis.experiments.beyond.answers import Answer, ask, diagnose, learn, takes_content
 from oasis.experiments.beyond.material import OWN, Material
 from oasis.experiments.beyond.protocols import FULL, Sizes, episode, numbered, why_not
-from oasis.experiments.run.definition import check_dataset, parse_variant
+from oasis.experiments.run.definition import check_dataset, parse_variant, set_picks
 from oasis.experiments.run.machine import machine, versions
 from oasis.experiments.run.methods import Value, method_named
 from oasis.store import replacing
@@ -113,18 +113,13 @@ class Plan:
     content: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        picks: dict[str, Sequence[Any]] = {
-            "datasets": [check_dataset(name) for name in self.datasets],
-            "features": [_check_features(text) for text in self.features],
-            "methods": self.methods,
-            "bits": [check_n_bits(n) for n in self.bits],
-        }
-        for name, values in picks.items():
-            if not values:
-                raise InputError(f"no {name} picked; expected one at least")
-            object.__setattr__(self, name, tuple(dict.fromkeys(values)))
-        if self.seeds < 1:
-            raise InputError(f"seeds must be a positive integer, got {self.seeds}")
+        set_picks(
+            self,
+            datasets=[check_dataset(name) for name in self.datasets],
+            features=[_check_features(text) for text in self.features],
+            methods=self.methods,
+            bits=[check_n_bits(n) for n in self.bits],
+        )
         for variant in self.methods:
             parse_variant(variant)
         for weight in self.content:

@@ -9,7 +9,7 @@ from statistics import fmean
 from oasis.experiments.beyond.answers import Answer, Figures
 from oasis.experiments.beyond.inquiries import DEFAULT, Outcome
 from oasis.experiments.measure.cells import title_of
-from oasis.experiments.run.methods import METHODS
+from oasis.experiments.run.methods import place_of
 
 COSINE = "float-cosine"
 """The ranker that others are measured by: cosine of the features as they are."""
@@ -56,7 +56,7 @@ class Line:
     @property
     def has_codes(self) -> bool:
         """Whether it is a hasher."""
-        return METHODS[self.variant.split("+")[0]].has_codes
+        return any(each.inquiry.n_bits is not None for each in self.outcomes)
 
     def answers(self, measure: Measure) -> dict[tuple[int, int], Answer]:
         """Return the answers to a question by seed and draw."""
@@ -161,8 +161,7 @@ class Group:
 
 
 def groups_of(outcomes: Sequence[Outcome]) -> list[Group]:
-    """Return the groups of some outcomes, methods in the order of `METHODS`; rankers in each."""
-    places = list(METHODS)
+    """Return the groups of some outcomes, methods in the order of `place_of`; rankers in each."""
     found: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         key = outcome.inquiry.key.parts[0], outcome.inquiry.features
@@ -174,7 +173,7 @@ def groups_of(outcomes: Sequence[Outcome]) -> list[Group]:
             own = [each for each in here if each.inquiry.n_bits in (n_bits, None)]
             variants = sorted(
                 {each.inquiry.variant for each in own},
-                key=lambda variant: (places.index(variant.split("+")[0]), variant),
+                key=lambda variant: (place_of(variant), variant),
             )
             lines = []
             for variant in variants:

@@ -11,7 +11,7 @@ from oasis.errors import InputError
 from oasis.experiments.measure.paper import published_map
 from oasis.experiments.measure.summaries import Summary
 from oasis.experiments.run.definition import SETTINGS, Run
-from oasis.experiments.run.methods import METHODS, Method, recorded_method, title_of_method
+from oasis.experiments.run.methods import Method, place_of, recorded_method, title_of_method
 
 CHANCE_MARGIN = 1.1
 """A MAP up to this many times chance is marked."""
@@ -276,6 +276,4 @@ def title_of(variant: str) -> str:
 def _order(key: Key) -> tuple[object, ...]:
     dataset, setting, variant, n_bits = key
     place = SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
-    known, name = list(METHODS), variant.split("+")[0]
-    method = known.index(name) if name in known else len(known)
-    return dataset, place, setting, method, variant, n_bits or 0
+    return dataset, place, setting, place_of(variant), variant, n_bits or 0

@@ -12,7 +12,8 @@ A hasher has
   one tuple of class names per sample;
 - ``codes_`` afterwards, the chunk's (n, n_bits / 8) uint8 codes (bit order little); ``all_codes_``
   with those of everything seen, if the class says ``is_batch = True``;
-- ``project(X)``, (n, n_bits) real values whose signs are the code, or ``encode(X)``, packed codes.
+- ``project(X)``, (n, n_bits) real values whose signs are the code, or ``encode(X)``, packed codes;
+  X has all modalities, and one that the queries lack has rows of zeros.
 
 A ranker has ``partial_fit(X, y)`` and ``scores(X)``, (queries, everything seen), instead.
 
@@ -34,7 +35,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from oasis.arrays import Single
+from oasis.arrays import Matrix, Single, is_sparse
 from oasis.codes import Codes, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_chunk
@@ -114,6 +115,10 @@ class BroughtHasher(OnlineHasher):
     inner : the hasher
     name : how it was asked for, for errors
     n_bits : the code length that it was made with
+
+    Attributes
+    ----------
+    empty : modality name -> no rows of it, from the last chunk: its width and type
     """
 
     def __init__(self, inner: Any, name: str, n_bits: int) -> None:
@@ -124,6 +129,7 @@ class BroughtHasher(OnlineHasher):
     def partial_fit(self, X: Any, y: Labels, classes: Sequence[str] | None = None) -> Self:
         chunk = check_chunk(X, y, None, classes)
         sets = chunk.labels
+        self.empty = {name: matrix[:0].copy() for name, matrix in chunk.X.items()}
         self.inner.partial_fit(chunk.X, sets)
         self.codes_ = self._codes("codes_", getattr(self.inner, "codes_", None), len(sets))
         return self
@@ -135,6 +141,7 @@ class BroughtHasher(OnlineHasher):
 
     def project(self, X: Any) -> Single:
         n = next(iter(X.values())).shape[0]
+        X = {name: X.get(name, _zeros(matrix, n)) for name, matrix in self.empty.items()}
         if not hasattr(self.inner, "project"):
             codes = self._codes("encode(X)", self.inner.encode(X), n)
             return unpack(codes).astype(np.float32)
@@ -147,9 +154,11 @@ class BroughtHasher(OnlineHasher):
             )
         return values
 
-    def project_words(self, names: list[str]) -> Single:
-        """Return the projections of class names, if the hasher has such a method."""
-        return np.asarray(self.inner.project_words(names), dtype=np.float32)
+    @property
+    def project_words(self) -> Callable[[list[str]], Single]:
+        """The function from class names to projections; absent if the hasher has none."""
+        inner = self.inner.project_words
+        return lambda names: np.asarray(inner(names), dtype=np.float32)
 
     def _codes(self, what: str, codes: Any, n: int | None) -> Codes:
         array = np.asarray(codes)
@@ -163,6 +172,12 @@ class BroughtHasher(OnlineHasher):
         if n is not None and len(array) != n:
             raise InputError(f"{self.name}: {what} has {len(array)} rows for {n} samples")
         return array
+
+
+def _zeros(like: Matrix, n: int) -> Matrix:
+    """Return n rows of zeros, dense or CSR and as wide as a matrix."""
+    shape = n, int(like.shape[1])
+    return type(like)(shape, dtype=like.dtype) if is_sparse(like) else np.zeros(shape, like.dtype)
 
 
 def _checked(path: str, cls: Callable[..., Any]) -> Callable[..., Any]:

@@ -107,6 +107,16 @@ class Run:
             raise InputError(f"not a run: {values!r} ({error!r})") from error
 
 
+def set_picks(plan: Any, **picks: Sequence[Any]) -> None:
+    """Set fields of a frozen plan, each value once; refuse an empty field or seeds below 1."""
+    for name, values in picks.items():
+        if not values:
+            raise InputError(f"no {name} picked; expected one at least")
+        object.__setattr__(plan, name, tuple(dict.fromkeys(values)))
+    if plan.seeds < 1:
+        raise InputError(f"seeds must be a positive integer, got {plan.seeds}")
+
+
 @dataclass(frozen=True)
 class Grid:
     """All combinations of some picks.
@@ -129,20 +139,13 @@ class Grid:
     seeds: int
 
     def __post_init__(self) -> None:
-        datasets = [check_dataset(name) for name in self.datasets]
-        bits = [check_n_bits(n) for n in self.bits]
-        picks: dict[str, Sequence[Any]] = {
-            "datasets": datasets,
-            "settings": self.settings,
-            "methods": self.methods,
-            "bits": bits,
-        }
-        for name, values in picks.items():
-            if not values:
-                raise InputError(f"no {name} picked; expected one at least")
-            object.__setattr__(self, name, tuple(dict.fromkeys(values)))
-        if self.seeds < 1:
-            raise InputError(f"seeds must be a positive integer, got {self.seeds}")
+        set_picks(
+            self,
+            datasets=[check_dataset(name) for name in self.datasets],
+            settings=self.settings,
+            methods=self.methods,
+            bits=[check_n_bits(n) for n in self.bits],
+        )
         for dataset in self.datasets:
             for setting in self.settings:
                 runbook_for(dataset, setting)

@@ -299,6 +299,16 @@ def title_of_method(name: str) -> str:
     return METHODS[name].title if name in METHODS else name.rpartition(":")[2]
 
 
+def place_of(variant: str) -> int:
+    """Return where a method stands in tables: in the order of `METHODS`, any other behind them.
+
+    >>> place_of("oasis-paper+alpha=1"), place_of("mine:MyHasher") == len(METHODS)
+    (0, True)
+    """
+    known, name = list(METHODS), variant.split("+")[0]
+    return known.index(name) if name in known else len(known)
+
+
 def recorded_method(name: str, about: Mapping[str, Any]) -> Method:
     """Return a method as a result tells of it: it need not be installed, and cannot be run."""
     if name in METHODS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, get_args
 
@@ -104,9 +104,10 @@ class ScaledHasher(OnlineHasher):
     def project(self, X: Any) -> Single:
         return self.inner.project(self._scaled(check_features(X, None)))
 
-    def project_words(self, names: Sequence[str]) -> Single:
-        """Return the projections of class names, if the hasher has such a method."""
-        found: Single = getattr(self.inner, "project_words")(names)  # noqa: B009
+    @property
+    def project_words(self) -> Callable[[Sequence[str]], Single]:
+        """The function from class names to projections; absent if the hasher has none."""
+        found: Callable[[Sequence[str]], Single] = getattr(self.inner, "project_words")  # noqa: B009
         return found
 
     def _scaled(self, X: Mapping[str, Matrix]) -> dict[str, Matrix]:
