@@ -294,3 +294,45 @@ def test_ties_of_tied_codes_go_by_insertion_over_packed_codes():
     assert (index.search_asymmetric(queries, 300).ids == order).all()
     for query, expected in zip(queries, order, strict=True):
         assert (index.search_asymmetric(query[None], 300).ids == expected).all()
+
+
+@pytest.mark.parametrize("n_bits", [8, 64, 128])
+def test_a_single_query_is_prepared_as_in_a_batch(n_bits):
+    rng = np.random.default_rng(n_bits)
+    queries = rng.standard_normal((40, n_bits)) * 10.0 ** rng.integers(-30, 30, (40, 1))
+    queries[10:20] *= 10.0 ** rng.integers(-3, 3, (10, n_bits))
+    queries[20:25] = np.sign(queries[20:25])
+    queries[25:30, : n_bits // 2] = 0
+    queries[30:32] = 0
+    queries[32:34] = rng.integers(-3, 4, (2, n_bits)) * 0.25
+    queries = np.concatenate([queries, queries.astype(np.float32)])
+    together = Projections.of(queries)
+    for row, query in enumerate(queries):
+        alone = Projections.of(query[None])
+        for name in ("values", "scaled", "scale", "unit", "slack"):
+            assert (getattr(alone, name)[0] == getattr(together, name)[row]).all(), name
+        np.testing.assert_allclose(alone.rounding[0], together.rounding[row], rtol=1e-12)
+        assert (alone.byte_tables(0) == together.byte_tables(row)).all()
+
+
+@pytest.mark.parametrize("kind", ["random", "tied", "heavy", "signs"])
+def test_single_queries_equal_brute_force(kind, steps):
+    rng = np.random.default_rng(len(kind))
+    codes = tied_codes(rng, 6000, 64, 6) if kind == "tied" else random_codes(rng, 6000, 64)
+    index = HammingIndex(64)
+    index.add(codes, np.arange(6000))
+    queries = rng.standard_normal((15, 64))
+    if kind == "heavy":
+        queries *= 10.0 ** rng.integers(-3, 2, queries.shape)
+    elif kind == "signs":
+        queries = np.sign(queries)
+    index.search_asymmetric(queries, 10)
+    steps.clear()
+    for k in (1, 10, 300):
+        order, scores = truth_of(queries, codes, k)
+        for row in range(15):
+            got = index.search_asymmetric(queries[row : row + 1], k)
+            assert (got.ids == order[row]).all()
+            assert (got.scores == scores[row]).all()
+    # ordinary queries hardly ever come to the general way
+    assert kind != "random" or len(steps) < 3

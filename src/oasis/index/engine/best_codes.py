@@ -78,6 +78,10 @@ def best(
     floor = np.full(len(projections), -np.inf) if floor is None else floor
     eased = projections.eased(floor)
     n_candidates = _n_candidates(eased, s, n_slots)
+    if len(projections) == 1:
+        answer = _best_of_one(codes, n_slots, packed, projections, eased, s, n_candidates)
+        if answer is not None:
+            return answer
     found = scan(codes, n_slots, packed, projections, eased, s, n_candidates)
     scores, slots, lowest, proven = settle(codes, projections, found, s)
     floor = np.maximum(floor, lowest)
@@ -107,9 +111,13 @@ def _n_candidates(eased: Surrogate, s: int, n_slots: int) -> int:
     If scores are normal with standard deviation sd, the number of codes above the score of the s-th
     best less e grows as ``exp(z e / sd)`` with ``z = sqrt(2 log(n / s))``; e is the rounding.
     """
-    spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
-    error = eased.rounding / np.maximum(spread, np.float32(1e-30))
-    typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
+    if len(eased.scaled) == 1:
+        one = eased.scaled[0]
+        typical = float(eased.rounding[0]) / max(math.sqrt(float(one.dot(one))), 1e-30)
+    else:
+        spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
+        error = eased.rounding / np.maximum(spread, np.float32(1e-30))
+        typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
     z = math.sqrt(2 * math.log(max(2.0, n_slots / s)))
     return int(s * math.exp(min(2.0, 1.5 * z * typical))) + _SPARE
 
@@ -190,6 +198,48 @@ def settle(codes: Buffer, projections: Projections, found: Candidates, s: int) -
         lowest = np.where(there, lowest, -np.inf)
     proven = there & ((found.bound < lowest) | np.isneginf(found.bound))
     return Settled(scores, slots, lowest, proven)
+
+
+def _best_of_one(
+    codes: Buffer,
+    n_slots: int,
+    packed: PackedCodes,
+    projection: Projections,
+    eased: Surrogate,
+    s: int,
+    n_candidates: int,
+) -> tuple[Scores, Slots] | None:
+    """Return the s best codes of one query, as `scan` and `settle` do, with less to set up.
+
+    None where one segment does not hold all codes, or scores tie, or the answer is not proven.
+    """
+    segments = packed.cover(codes, n_slots, 0)
+    if (
+        len(segments) != 1
+        or segments[0].stop != n_slots
+        or n_candidates >= n_slots
+        or projection.slack[0] == 0
+    ):
+        return None
+    sums, found = segments[0].index.search(np.ascontiguousarray(eased.scaled), n_candidates)
+    slots = found[0]
+    if slots[-1] < 0:
+        return None
+    scores = projection.scores_of(0, codes.take(slots))
+    order = np.argsort(-scores)
+    best = scores[order[: s + 1]]
+    bound = (
+        float(sums[0, -1])
+        + float(eased.rounding[0])
+        + float(eased.excess[0])
+        + float(eased.slack[0])
+    )
+    # as `Projections.lowest` has it, where the query is no multiples
+    scale, slack = float(projection.scale[0]), float(projection.slack[0])
+    lowest = float(best[s - 1]) * scale - slack / (8 * codes.base.shape[1]) - 2.0**-149 * scale
+    if not bound < lowest or bool((best[1:] == best[:-1]).any()):
+        return None
+    return best[None, :s], slots[order[:s]][None]
 
 
 def look_up(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ Slots = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 _BLOCK = 4096
+_LARGEST = float(np.finfo(np.float32).max)
 
 _BLUR = 2.0**-8
 """Slack for float32 arithmetic in faiss's tables, in steps of the rounding; it takes under 2e-4."""
@@ -74,8 +76,12 @@ class Projections:
         """Prepare (q, n_bits) real numbers, or refuse those that have no finite score."""
         values = projections.astype(np.float64)
         size = np.abs(values)
+        if len(values) == 1:
+            alone = cls._of_one(values, size)
+            if alone is not None:
+                return alone
         total = size.sum(axis=1)
-        refused = ~(total <= np.finfo(np.float32).max)
+        refused = ~(total <= _LARGEST)
         if refused.any():
             raise InputError(
                 f"projection {int(np.argmax(refused))} holds NaN, infinity or numbers too large "
@@ -92,6 +98,27 @@ class Projections:
             values[row], scaled[row] = multiples, multiples
             scale[row], unit[row], slack[row] = 1, step, 0
         return cls(values, scaled, scale, unit, slack)
+
+    @classmethod
+    def _of_one(cls, values: Array, size: Array) -> Projections | None:
+        """Prepare one query: the same with less to set up. None where it may be special."""
+        total, least = float(size.sum()), float(size.min())
+        if not (total <= _LARGEST and least > 0):
+            return None
+        if all((each / least).is_integer() for each in size[0, :4].tolist()):
+            return None  # small multiples perhaps
+        scale = math.ldexp(1.0, min(-math.frexp(float(size.max()))[1], 1000))
+        error = 2.0**-23 * values.shape[1] * total + 2.0**-149
+        one = cls(
+            values,
+            (values * scale).astype(np.float32),
+            np.array([scale]),
+            _ONE,
+            np.array([min(error * scale, 2.0**100)], dtype=np.float32),
+        )
+        half = size.reshape(-1, 4).sum(axis=1)
+        one.__dict__["rounding"] = np.array([_bound_of(half, float(half.max()), total) * scale])
+        return one
 
     def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
         return Projections(
@@ -127,10 +154,12 @@ class Projections:
         The four terms are added in one order for all nibbles, so that bits of weight 0 change no
         sum.
         """
-        four = np.ascontiguousarray(self.values).reshape(len(self), -1, 4, 1)
-        tables: Array = four[:, :, 0] * NIBBLES[0]
+        both = np.ascontiguousarray(self.values).reshape(len(self), -1, 4, 1) * _SIGNS
+        tables: Array = both[:, :, 0]
         for i in range(1, 4):
-            tables += four[:, :, i] * NIBBLES[i]
+            # the sign of bit i is the next higher digit of a nibble
+            tables = tables[:, :, None, :] + both[:, :, i, :, None]
+            tables = tables.reshape(len(self), -1, 2 << i)
         return tables
 
     @functools.cached_property
@@ -159,13 +188,16 @@ class Projections:
         the norm of the others, so that codes which disagree stay behind most of the others.
         The floor is in units of ``scaled``, as `lowest` gives it; -inf where nothing is known.
         """
+        nothing = Surrogate(self.scaled, self.rounding, self.slack, np.zeros(len(self)), floor)
+        if np.isneginf(floor).all():
+            return nothing
         size = np.abs(self.scaled.astype(np.float64))
         total = size.sum(axis=1)
         forced = 2 * size > (total - floor + self.slack)[:, None]
         limit = np.sqrt(np.where(forced, 0.0, size**2).sum(axis=1))
         cut = forced & (size > limit[:, None]) & (limit > 0)[:, None]
         if not cut.any():
-            return Surrogate(self.scaled, self.rounding, self.slack, np.zeros(len(self)), floor)
+            return nothing
         limits = np.broadcast_to(limit[:, None], size.shape).astype(np.float32)
         scaled = np.where(cut, np.copysign(limits, self.scaled), self.scaled)
         left = np.abs(scaled.astype(np.float64))
@@ -230,20 +262,32 @@ class Projections:
 def _rounding(size: Array) -> Array:
     """Return the bound of `Projections.rounding` for absolute values (q, n_bits), in their unit."""
     half = size.reshape(len(size), -1, 4).sum(axis=2)  # half the span
-    step = half.max(axis=1) * (2 / 255)
-    distance = np.minimum(2 * half, step[:, None] / 2).sum(axis=1)
-    # the last term is for the float32 numbers that faiss returns
-    blur = _BLUR * half.shape[1] * step + 2.0**-20 * half.sum(axis=1)
-    bound: Array = distance + blur
+    bound: Array = _bound_of(half, half.max(axis=1), half.sum(axis=1))
     return bound
+
+
+def _bound_of(half: Array, largest: Any, total: Any) -> Any:
+    """Return the same for half spans (..., n_bits / 4), the largest of each row and their sum."""
+    step = largest * (2 / 255)
+    distance = 2 * np.minimum(half, np.asarray(step / 4)[..., None]).sum(axis=-1)
+    # the last term is for the float32 numbers that faiss returns
+    return distance + _BLUR * half.shape[-1] * step + 2.0**-20 * total
 
 
 def sum_of_bytes(tables: Array, codes: Codes) -> Array:
     """Return the sum of one entry per byte of ``codes``, added in one order for all codes."""
-    offsets = np.arange(0, 256 * codes.shape[1], 256)
-    sums: Array = tables.take(codes + offsets).sum(axis=1)
+    sums: Array = tables.take(codes + _offsets(codes.shape[1])).sum(axis=1)
     return sums
 
+
+@functools.lru_cache(maxsize=8)
+def _offsets(n_bytes: int) -> Slots:
+    """Return where the entries of each byte begin in a table."""
+    return np.arange(0, 256 * n_bytes, 256)
+
+
+_SIGNS = np.array([-1.0, 1.0])
+_ONE = np.ones(1)
 
 NIBBLES = np.ascontiguousarray(
     unpack(np.arange(16, dtype=np.uint8)[:, None])[:, :4].T.astype(np.float64)
