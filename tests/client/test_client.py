@@ -157,6 +157,8 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.fields())
+    sure, unsure = same(pair, lambda c: c.evidence_items([{"text": "paw"}, {"text": "zzz"}]))
+    assert unsure < sure
     assert [each.id for each in same(pair, lambda c: c.latest(3))] == [
         "item/47",
         "item/46",

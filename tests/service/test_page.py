@@ -303,6 +303,17 @@ def test_hits_that_are_tied_are_one_card_that_opens(visit):
     assert len(set(titles(page))) == len(titles(page))
 
 
+def test_what_is_not_here_is_said_above_the_hits(visit):
+    page = ready(visit())
+    search(page, "zzzyx")
+    assert page.is_visible("text=Nothing like this here.")
+    search(page, "boat")
+    assert page.locator("#weak").is_hidden()
+    page.go_back()
+    page.wait_for_selector("text=“zzzyx”")
+    page.wait_for_selector("#weak:not([hidden])")
+
+
 def test_more_like_this_and_more_hits(visit):
     page = ready(visit())
     search(page, "cloud")

@@ -225,6 +225,16 @@ def test_hits_carry_how_their_texts_begin(server):
     assert server.json("POST", "/v1/search", {"like": "item/1", "snippet": 5000})[0] == 422
 
 
+def test_evidence_is_told_where_it_is_asked_for(server):
+    asked = {"items": [{"text": "paw whisker"}, {"text": "zzz"}], "k": 2, "evidence": True}
+    found = server.json("POST", "/v1/search", asked)[1]
+    assert len(found["results"]) == 2 and len(found["evidence"]) == 2
+    assert 0 <= found["evidence"][1] < found["evidence"][0] <= 1
+    assert "evidence" not in server.json("POST", "/v1/search", {**asked, "evidence": False})[1]
+    words = {"words": ["cat"], "evidence": True}
+    assert problem(server, "POST", "/v1/search", words)[0] == 422
+
+
 def test_fields_are_listed_with_examples(server):
     found = {each["name"]: each for each in server.json("GET", "/v1/fields")[1]["fields"]}
     assert found["year"]["kind"] == "number" and found["year"]["min"] == 2000

@@ -125,6 +125,12 @@ class Client:
         asked["items"] = [raw(item, _QUERY) for item in listed(items, "queries")]
         return _lists(self._service.ask("search", *plain(asked)))
 
+    def evidence_items(self, items: Sequence[Any]) -> list[float]:
+        """Return how sure it is that anything like raw items is there; below 0.5 nothing may be."""
+        queries = [raw(item, _QUERY) for item in listed(items, "queries")]
+        asked = {"items": queries, "k": 1, "payload": False, "evidence": True}
+        return list(self._service.ask("search", *plain(asked))["evidence"])
+
     def search_words(
         self,
         names: Iterable[str],

@@ -258,6 +258,17 @@ class Queries:
             text = text_of(connection, item.key)
         return _stored(item, names, text)
 
+    def evidence_items(self, items: Sequence[Any]) -> list[float]:
+        """Return how sure the model is that raw queries are near to something learned, from 0 to 1.
+
+        See `OASIS.evidence`: below 0.5 no known class fits. A model that cannot tell gives 1.
+        """
+        model = _learned(self._current())
+        X = extract_queries(self.extractor, check_sequence(items, "queries"))
+        # the published method cannot tell
+        told = model.evidence(X) if isinstance(model, OASIS) else np.ones(len(items))
+        return [float(value) for value in told]
+
     def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
         """Return the items that came last, the newest first: k, or as many as the bytes allow.
 

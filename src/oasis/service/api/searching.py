@@ -107,7 +107,10 @@ def _search(service: Service, body: Body[wire.SearchRequest], max_bytes: int) ->
     if body.request.snippet:
         ids = list(dict.fromkeys(hit.id for hits in lists for hit in hits))
         texts = service.collection.snippets(ids, body.request.snippet)
-    return wire.encoded_hits(lists, fields, texts)
+    evidence = None
+    if body.request.evidence:
+        evidence = service.collection.evidence_items(service.untrusted(raw_fields(body)))
+    return wire.encoded_hits(lists, fields, texts, evidence)
 
 
 def _hits(

@@ -131,6 +131,9 @@ class SearchRequest(_Request):
         None, description="What to return of a hit; all of it if not given."
     )
     payload: StrictBool = Field(True, description="Whether hits carry their payload.")
+    evidence: StrictBool = Field(
+        False, description="Whether to tell how sure it is that anything like an item is here."
+    )
     snippet: StrictInt = Field(
         0, ge=0, le=MAX_SNIPPET, description="Characters of its kept text that a hit carries."
     )
@@ -145,6 +148,8 @@ class SearchRequest(_Request):
     @model_validator(mode="after")
     def _one_kind(self) -> SearchRequest:
         _check_one(self, "vectors", "items", "words", "like")
+        if self.evidence and self.items is None:
+            raise ValueError("evidence is told of items alone")
         if self.words is not None and self.content is not None:
             raise ValueError("words ask for the kind alone; leave content out")
         return self
@@ -219,6 +224,11 @@ class HitAnswer(BaseModel):
 
 class SearchAnswer(BaseModel):
     results: list[list[HitAnswer]] = Field(description="Hits of each query, best first.")
+    evidence: list[float] | None = Field(
+        None,
+        description="Of each item, where it was asked for: from 0 to 1, below 0.5 no known class "
+        "fits it.",
+    )
 
 
 class RejectedAnswer(BaseModel):
@@ -353,6 +363,7 @@ def encoded_hits(
     lists: Iterable[Iterable[Hit]],
     fields: Sequence[str],
     texts: Mapping[str | int, str] | None = None,
+    evidence: Sequence[float] | None = None,
 ) -> bytes:
     """Return the answer to a search; hit by hit, so that other threads get their turn between."""
     # by hand: asdict copies every payload deeply
@@ -367,7 +378,8 @@ def encoded_hits(
         )
         for hits in lists
     )
-    return f'{{"results":[{",".join(f"[{hits}]" for hits in results)}]}}'.encode()
+    told = "" if evidence is None else f',"evidence":{_JSON.encode(list(evidence))}'
+    return f'{{"results":[{",".join(f"[{hits}]" for hits in results)}]{told}}}'.encode()
 
 
 def rejected(each: Rejected) -> dict[str, Any]:
