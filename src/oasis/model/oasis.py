@@ -74,17 +74,19 @@ class CodewordState(ModelState):
         return replace(self, labels=labels, ridges=ridges)
 
     def with_calibration(
-        self, label_sets: Sequence[tuple[str, ...]], rows: ChunkRows
+        self, label_sets: Sequence[tuple[str, ...]], labelled: Mask, rows: ChunkRows
     ) -> CodewordState:
         """Return the state that knows how well some samples of a new chunk are predicted."""
-        known = set(self.classes)
-        sampled = [label_sets[row] for row in evenly_spaced(len(label_sets), SAMPLES)]
+        # a label space may have classes already that the next chunk brings: they are not learned yet
+        n_learned = len(self.codewords)
+        known = set(self.classes[:n_learned])
+        sampled = [label_sets[row] for row in evenly_spaced(np.flatnonzero(labelled), SAMPLES)]
         kept = [tuple(name for name in names if name in known) for names in sampled]
         if not any(kept):
             return self
-        predictions = self.label_map.predict(rows.sample(SAMPLES))
-        calibration = self.calibration.plus(predictions, self.labels.indicator(kept))
-        return replace(self, calibration=calibration)
+        predictions = self.label_map.predict(rows.sample(SAMPLES, labelled))
+        L = self.labels.indicator(kept)[:, :n_learned]
+        return replace(self, calibration=self.calibration.plus(predictions, L))
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
@@ -372,9 +374,10 @@ class OASIS(Model[CodewordState]):
                 "else to tell samples apart by; give labels, or a model with content bits"
             )
         if state.classes and labelled.any():
-            state = state.with_calibration(label_sets, rows)
+            state = state.with_calibration(label_sets, labelled, rows)
         if state.content is None and self.n_content_bits:
-            made = make_content(rows.sample(SAMPLE_ROWS), self.n_content_bits, rng)
+            sampled = rows.sample(SAMPLE_ROWS, np.ones(n, dtype=np.bool_))
+            made = make_content(sampled, self.n_content_bits, rng)
             state = state.with_content(made)
         # unlabelled samples are no examples of "none of the classes", so they are left out of the
         # regressions, unless there is no class to regress on

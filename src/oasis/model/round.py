@@ -51,8 +51,8 @@ class Targets(Projector, Protocol):
 class ChunkRows(Protocol):
     """The rows of one chunk."""
 
-    def sample(self, n: int) -> dict[str, Matrix]:
-        """Return the features of at most n rows, evenly spaced over the chunk, in memory."""
+    def sample(self, n: int, chosen: Mask) -> dict[str, Matrix]:
+        """Return the features of at most n of the chosen rows, evenly spaced, in memory."""
 
     def regress(
         self,
@@ -158,8 +158,8 @@ class RowsInMemory:
         self._X = {name: unit_rows(x) for name, x in X.items()} if unit_length else dict(X)
         self._n = next(iter(X.values())).shape[0]
 
-    def sample(self, n: int) -> dict[str, Matrix]:
-        rows = evenly_spaced(self._n, n)
+    def sample(self, n: int, chosen: Mask) -> dict[str, Matrix]:
+        rows = evenly_spaced(np.flatnonzero(chosen), n)
         return {name: matrix[rows] for name, matrix in self._X.items()}
 
     def regress(
@@ -237,10 +237,11 @@ class SampleRowsInMemory:
         return pack(self.B)
 
 
-def evenly_spaced(n: int, most: int) -> Rows:
-    """Return at most ``most`` of n rows, evenly spaced and in order.
+def evenly_spaced(rows: Rows, most: int) -> Rows:
+    """Return at most ``most`` of these rows, evenly spaced and in order.
 
-    >>> evenly_spaced(10, 4).tolist(), evenly_spaced(3, 4).tolist()
+    >>> evenly_spaced(np.arange(10), 4).tolist(), evenly_spaced(np.arange(3), 4).tolist()
     ([0, 2, 5, 7], [0, 1, 2])
     """
-    return np.arange(n) if n <= most else np.arange(most, dtype=np.int64) * n // most
+    n = len(rows)
+    return rows if n <= most else rows[np.arange(most, dtype=np.int64) * n // most]

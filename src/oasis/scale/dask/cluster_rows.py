@@ -88,12 +88,12 @@ class ClusterRows:
         self._cluster, self._blocks, self._reading = cluster, blocks, reading
         self._n = sum(block.place.n_rows for block in blocks)
 
-    def sample(self, n: int) -> dict[str, Matrix]:
-        rows = evenly_spaced(self._n, n)
-        chosen = [_within(rows, block.place) for block in self._blocks]
+    def sample(self, n: int, chosen: Mask) -> dict[str, Matrix]:
+        rows = evenly_spaced(np.flatnonzero(chosen), n)
+        places = [_within(rows, block.place) for block in self._blocks]
         pieces = [
             self._cluster.submit(_sampled, block.source, block.place, local, self._reading)
-            for block, local in zip(self._blocks, chosen, strict=True)
+            for block, local in zip(self._blocks, places, strict=True)
             if len(local)
         ]
         return _stacked(self._cluster.gather(pieces))
