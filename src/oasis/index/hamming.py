@@ -38,7 +38,7 @@ from oasis.index.engine.top_items import Scan, TopItems
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
 _BLOCK_QUERIES = 1024
-_FEW_CODES = 1 << 19
+_FEW_CODES = 1 << 17
 """So few codes are scanned faster than their groups are chosen."""
 
 

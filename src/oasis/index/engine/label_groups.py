@@ -170,7 +170,9 @@ def best_of_groups(
     floor = np.full(q, -np.inf)
     proven = np.zeros(q, dtype=np.bool_)
     labels = projections.columns(8 * groups[0].heads.shape[1])
-    rest = np.flatnonzero(labels.scaled.any(axis=1))
+    label_sum = np.abs(labels.scaled).sum(axis=1)
+    # where content weighs more than labels, no group can be ruled out
+    rest = np.flatnonzero(np.abs(projections.scaled).sum(axis=1) < 2 * label_sum)
     for n_heads in _HEADS:
         if not len(rest):
             break
@@ -264,7 +266,7 @@ class _GroupSearch:
         for _ in range(2):
             if outside + content >= bar:
                 depth, needed = label[0] - label[-1], label[0] + content - bar
-                self.may_widen = bool(needed < 1.6 * depth and cost[-1] <= self._limit)
+                self.may_widen = bool(needed < 1.3 * depth and 3 * cost[-1] <= self._limit)
                 break
             # label scores are in falling order
             n_groups = int(np.searchsorted(-label, content + self._slack - bar, side="right"))
