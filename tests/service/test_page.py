@@ -282,6 +282,7 @@ def test_from_the_kind_to_exactly_this(visit, folder):
         page.click("#content-reset")
         page.wait_for_function("!location.search.includes('content')")
         assert page.inner_text("#content-value") == "balanced"
+        page.close()  # it may still be loading pictures
 
 
 def test_codes_without_content_bits_have_no_slider(visit):
@@ -435,6 +436,7 @@ def test_many_files_are_added_with_progress_and_what_is_refused_is_told(visit, f
         search(page, "harbour")
         stored = running.json("GET", "/v1/item?id=boat-1.png")[1]
         assert stored["labels"] == ["sea"] and stored["payload"] == {"title": "boat-1"}
+        page.close()
 
 
 def test_an_empty_collection_works_after_the_first_add_without_a_reload(visit, folder):
@@ -457,6 +459,7 @@ def test_an_empty_collection_works_after_the_first_add_without_a_reload(visit, f
         page.set_input_files("#search-file", upload("sea"))
         page.wait_for_selector("text=“red boat” and your picture")
         assert titles(page) == ["The first"]
+        page.close()
 
 
 def test_the_stream_is_drawn_and_told(visit):
