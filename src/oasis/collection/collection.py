@@ -39,7 +39,7 @@ from oasis.hashers.protocol import (
     Labels,
 )
 from oasis.items import Fields, Item, Reject, read_items, read_table, vector_widths
-from oasis.model import OASIS
+from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum
 
 N_BITS = 128
@@ -102,7 +102,7 @@ class Collection(Queries):
         path: str | PathLike[str],
         n_bits: int | None = None,
         *,
-        model: OASIS | None = None,
+        model: AnyModel | None = None,
         extractor: Extractor | None = None,
         words: str | PathLike[str] | None = None,
         readonly: bool = False,
@@ -119,7 +119,7 @@ class Collection(Queries):
         n_bits : int, optional
             Length of the codes of a new collection, 128 if not given. Of one that exists it may be
             left out, and another one is refused.
-        model : OASIS, optional
+        model : OASIS or the published method, optional
             What a new collection learns with; ``OASIS(n_bits)`` if not given. It may have learned
             already, and is stored with the first commit. Of a collection that exists it must have
             the same parameters and have learned nothing, or be the one that it began with.
@@ -187,7 +187,7 @@ class Collection(Queries):
         catalog: Catalog,
         lock: WriterLock | None,
         n_bits: int | None,
-        model: OASIS | None,
+        model: AnyModel | None,
         extractor: Extractor | None,
         words: Any,
         address: str | None,
@@ -588,7 +588,7 @@ class Collection(Queries):
         return self.extractor
 
 
-def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
+def _checked(model: AnyModel | None, n_bits: int | None) -> AnyModel:
     """Return what a new collection learns with; what cannot learn is refused."""
     started = OASIS(N_BITS if n_bits is None else n_bits) if model is None else model
     started.check()
@@ -597,7 +597,7 @@ def _checked(model: OASIS | None, n_bits: int | None) -> OASIS:
     return started
 
 
-def _create(catalog: Catalog, files: Files, setup: Setup, model: OASIS) -> None:
+def _create(catalog: Catalog, files: Files, setup: Setup, model: AnyModel) -> None:
     """Make a new collection, with all that its model has learned already, in one commit."""
     files.begin(Head())
     head = Head(commits=1)
@@ -611,7 +611,7 @@ def _create(catalog: Catalog, files: Files, setup: Setup, model: OASIS) -> None:
     files.finish(head)
 
 
-def _is_stored(model: OASIS, directory: Path, head: Head) -> bool:
+def _is_stored(model: AnyModel, directory: Path, head: Head) -> bool:
     """Return whether a collection begins with just what this model has learned.
 
     So a creation that was cut short can be repeated as it was.

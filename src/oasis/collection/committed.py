@@ -14,7 +14,7 @@ from oasis.collection.files.files import replay
 from oasis.collection.replica.replica import Replica, open_replica
 from oasis.errors import FormatError
 from oasis.index.protocol import CodeIndex
-from oasis.model import OASIS
+from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum
 
 
@@ -42,7 +42,7 @@ class Committed:
     """
 
     head: Head
-    model: OASIS | None
+    model: AnyModel | None
     replica: Replica
     classes: list[str]
 
@@ -99,7 +99,7 @@ def follow(
     return Committed(head, model, snapshot.replica, snapshot.classes)
 
 
-def _load_model(directory: Path, head: Head, words: Any) -> OASIS:
+def _load_model(directory: Path, head: Head, words: Any) -> AnyModel:
     path = directory / head.model_name
     try:
         if recorded_checksum(path) != (head.model_bytes, head.model_crc):
@@ -110,7 +110,7 @@ def _load_model(directory: Path, head: Head, words: Any) -> OASIS:
     return _replayed(model, directory, head, 0)
 
 
-def _replayed(model: OASIS, directory: Path, head: Head, start: int) -> OASIS:
+def _replayed(model: AnyModel, directory: Path, head: Head, start: int) -> AnyModel:
     if head.journal_bytes > start:
         path = directory / head.journal_name
         try:

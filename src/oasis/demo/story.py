@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from oasis.datasets.icons import Icon
 from oasis.features.embedders import Features
 from oasis.items import Item
 from oasis.metrics import asymmetric_average_precision, chance_map, mean_average_precision
+from oasis.model import OASIS
 from oasis.streams import Round, rounds, runbook
 
 N_BITS = 128
@@ -215,7 +216,8 @@ class Stream:
         """Ingest icons without their labels, and look for them by their titles."""
         plain = [replace(item, labels=()) for item in items]
         X, _ = self.collection.extractor.extract(plain)
-        predicted = self.collection.model.predict(X)
+        model = cast(OASIS, self.collection.model)  # the default of a new collection
+        predicted = model.predict(X)
         self.collection.ingest_items(plain, thumbnails=[_picture(item) for item in plain])
         lists = self.collection.search_items([{"text": item.payload["title"]} for item in plain])
         found = []

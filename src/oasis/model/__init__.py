@@ -16,7 +16,8 @@ file            the file of a model
 ==============  ================================================================================
 """
 
+from oasis.model.base import AnyModel
 from oasis.model.oasis import OASIS
 from oasis.model.paper import PublishedOASIS
 
-__all__ = ["OASIS", "PublishedOASIS"]
+__all__ = ["OASIS", "AnyModel", "PublishedOASIS"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -230,6 +230,10 @@ class Model(Learner[S]):
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
         return dict(np.random.PCG64(seed).state)
+
+
+AnyModel: TypeAlias = Model[Any]
+"""A model of either kind: `OASIS` or the published method."""
 
 
 def check_number(name: str, value: Any, positive: bool = False) -> None:

@@ -77,7 +77,7 @@ class CodewordState(ModelState):
         self, label_sets: Sequence[tuple[str, ...]], labelled: Mask, rows: ChunkRows
     ) -> CodewordState:
         """Return the state that knows how well some samples of a new chunk are predicted."""
-        # a label space may have classes already that the next chunk brings: they are not learned yet
+        # a label space may already have classes that the next chunk brings: they are not learned
         n_learned = len(self.codewords)
         known = set(self.classes[:n_learned])
         sampled = [label_sets[row] for row in evenly_spaced(np.flatnonzero(labelled), SAMPLES)]

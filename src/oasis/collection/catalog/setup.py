@@ -17,7 +17,7 @@ from oasis.codes import check_n_bits
 from oasis.collection.catalog.catalog import Catalog
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.labels import LabelSpace
-from oasis.model import OASIS
+from oasis.model import OASIS, AnyModel
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Setup:
     keep_text: bool = True
 
     @classmethod
-    def of(cls, model: OASIS, keep_text: bool = True) -> Setup:
+    def of(cls, model: AnyModel, keep_text: bool = True) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
         parameters = {"kind": model.kind, **model.get_params(deep=False)}
         given = parameters.pop("labels")
@@ -60,13 +60,13 @@ class Setup:
     def n_bits(self) -> int:
         return int(self.parameters["n_bits"])
 
-    def model(self, words: Any = None) -> OASIS:
+    def model(self, words: Any = None) -> AnyModel:
         """Return the model, which has learned nothing."""
         labels = LabelSpace.from_state(self.labels, self.arrays, words)
         try:
             parameters = dict(self.parameters)
             make: Any = OASIS.kinds[parameters.pop("kind")]
-            made: OASIS = make(labels=labels, **parameters)
+            made: AnyModel = make(labels=labels, **parameters)
             return made
         except TypeError as error:
             raise FormatError(
@@ -96,7 +96,7 @@ class Setup:
         return setup
 
     def check_same(
-        self, model: OASIS | None, n_bits: int | None, keep_text: bool | None = None
+        self, model: AnyModel | None, n_bits: int | None, keep_text: bool | None = None
     ) -> None:
         """Refuse a model, code length or way with texts other than the recorded one."""
         if keep_text is not None and keep_text != self.keep_text:
@@ -143,35 +143,36 @@ class Setup:
 # -- what is asked of a model that has learned -----------------------------------------------------
 
 
-def has_learned(model: OASIS) -> bool:
+def has_learned(model: AnyModel) -> bool:
     return getattr(model, "state_", None) is not None
 
 
-def feature_widths(model: OASIS | None) -> dict[str, int] | None:
+def feature_widths(model: AnyModel | None) -> dict[str, int] | None:
     """Return modality name -> number of features; None while nothing is learned."""
     return None if model is None else dict(model.state_.widths)
 
 
-def label_space(model: OASIS) -> LabelSpace:
+def label_space(model: AnyModel) -> LabelSpace:
     """Return the classes and their vectors."""
-    return model.state_.labels
+    labels: LabelSpace = model.state_.labels
+    return labels
 
 
-def with_labels(model: OASIS, labels: LabelSpace) -> OASIS:
+def with_labels(model: AnyModel, labels: LabelSpace) -> AnyModel:
     """Return a model that has learned the same, with another label space."""
     made = copy.copy(model)
     made.state_ = replace(model.state_, labels=labels)
     return made
 
 
-def with_seen(model: OASIS, n_seen: int) -> OASIS:
+def with_seen(model: AnyModel, n_seen: int) -> AnyModel:
     """Return the model with this count of samples, as some are coded but not learned from."""
     counted = copy.copy(model)
     counted.state_ = replace(model.state_, n_seen=n_seen)
     return counted
 
 
-def prepared(model: OASIS) -> OASIS:
+def prepared(model: AnyModel) -> AnyModel:
     """Return the model with its hash function made, or the first search would make it."""
     model.hash_function()
     return model

@@ -40,7 +40,7 @@ from oasis.collection.catalog.setup import label_space, with_labels
 from oasis.collection.files.lock import WriterLock, check_progress
 from oasis.errors import CollectionError, FormatError, OasisError
 from oasis.index import HammingIndex
-from oasis.model import OASIS
+from oasis.model import AnyModel
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"OASISJNL"
@@ -57,14 +57,14 @@ class Entry:
 
     @classmethod
     def of(
-        cls, X: dict[str, Matrix], labels: list[tuple[str, ...]], before: OASIS, after: OASIS
+        cls, X: dict[str, Matrix], labels: list[tuple[str, ...]], before: AnyModel, after: AnyModel
     ) -> Entry:
         """Return the entry of a chunk that led from one model to another."""
         known = len(before.classes_)
         rows = label_space(after).word_vectors[known:]
         return cls(X, labels, after.classes_[known:], rows)
 
-    def replay(self, model: OASIS) -> OASIS:
+    def replay(self, model: AnyModel) -> AnyModel:
         """Return the model after this chunk; the one given is not changed.
 
         New classes get the vectors they had on arrival: no source of words is asked.
@@ -143,7 +143,7 @@ def read_entries(path: Path, start: int, stop: int) -> list[Entry]:
     return entries
 
 
-def replay(model: OASIS, path: Path, start: int, stop: int) -> OASIS:
+def replay(model: AnyModel, path: Path, start: int, stop: int) -> AnyModel:
     """Return the model after the entries between two committed lengths of a journal file."""
     for entry in read_entries(path, start, stop):
         try:
@@ -169,7 +169,7 @@ class Files:
         self._lock = lock
         self._last = 0
 
-    def write_model(self, head: Head, model: OASIS) -> Head:
+    def write_model(self, head: Head, model: AnyModel) -> Head:
         """Write the whole model; the head that names it needs no journal."""
         new = replace(head, model=self._next(), journal=0, journal_bytes=0, journal_entries=0)
         path = self.directory / new.model_name

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -52,7 +52,7 @@ from oasis.errors import (
 )
 from oasis.features.extractor import Extractor
 from oasis.index.protocol import CodeIndex
-from oasis.model import OASIS
+from oasis.model import OASIS, AnyModel
 
 ATTEMPTS = 20
 """How often a reader looks again when the writer commits under it."""
@@ -136,8 +136,7 @@ class Queries:
         if content is None:
             projections = model.project(X)
         else:
-            _check_content(model, content, mode)
-            projections = model.project(X, content)
+            projections = _weighable(model, content, mode).project(X, content)
             if content in (0, 1):  # half of the projections are 0 and have no signs
                 codes = model.encode(X)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
@@ -205,8 +204,8 @@ class Queries:
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
         model = _learned(snapshot)
         if content is not None:
-            _check_content(model, content, mode)
-        if _content_bits(model) and mode == "asymmetric":
+            _weighable(model, content, mode)
+        if _has_content(model) and mode == "asymmetric":
             projections = model.project_codes(code, content)
         else:
             projections = unpack(code).astype(np.float32)
@@ -383,19 +382,20 @@ class Queries:
     def stats(self) -> Stats:
         """Return the collection in numbers."""
         snapshot = self._current()
+        model = snapshot.model
         return Stats(
             n_items=snapshot.head.n_items,
             n_seen=snapshot.head.n_seen,
             n_rounds=snapshot.head.n_rounds,
             n_classes=len(snapshot.classes),
             n_bits=self.n_bits,
-            modalities=feature_widths(snapshot.model) or {},
+            modalities=feature_widths(model) or {},
             commits=snapshot.head.commits,
             journal_entries=snapshot.head.journal_entries,
             extractor=self._recorded_extractor(),
             index=snapshot.replica.address,
             bytes=Files(self.path).sizes(),
-            n_content_bits=0 if snapshot.model is None else _content_bits(snapshot.model),
+            n_content_bits=model.n_content_bits if isinstance(model, OASIS) else 0,
             keep_text=self.keep_text,
         )
 
@@ -410,7 +410,7 @@ class Queries:
         return self._setup.keep_text
 
     @property
-    def model(self) -> OASIS:
+    def model(self) -> AnyModel:
         """A copy of the model as of the last commit; learning with it does not change this one."""
         return copy.copy(_learned(self._current()))
 
@@ -509,19 +509,20 @@ def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
     return Stored(row.id, row.decoded_payload(), labels, row.round, row.code, text)
 
 
-def _learned(snapshot: Committed) -> OASIS:
+def _learned(snapshot: Committed) -> AnyModel:
     if snapshot.model is None:
         raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
     return snapshot.model
 
 
-def _content_bits(model: OASIS) -> int:
-    """Return how many bits of a code are content bits; the published method has none."""
-    return model.n_content_bits if isinstance(model, OASIS) else 0
+def _has_content(model: AnyModel) -> TypeGuard[OASIS]:
+    """Return whether codes have content bits; those of the published method have none."""
+    return isinstance(model, OASIS) and model.n_content_bits > 0
 
 
-def _check_content(model: OASIS, content: float, mode: Any) -> None:
-    if not _content_bits(model):
+def _weighable(model: AnyModel, content: float, mode: Any) -> OASIS:
+    """Return the model if its projections can weigh content; an `InputError` says why not."""
+    if not _has_content(model):
         raise InputError(
             f"content={content!r}, but the codes of this collection have no content bits; leave it "
             "out, or begin a collection with a model that has some, such as OASIS(128)"
@@ -531,3 +532,4 @@ def _check_content(model: OASIS, content: float, mode: Any) -> None:
             f"content={content!r} weighs projections, but mode='hamming' counts all bits alike; "
             "leave one of them out"
         )
+    return model

@@ -22,7 +22,7 @@ from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 from oasis.items import Item, Reject, RejectsFile
 from oasis.items.folder import IMAGE_SUFFIXES
-from oasis.model import OASIS
+from oasis.model import AnyModel
 
 _BLOCK = 1 << 20
 _AT_ONCE = 256
@@ -69,7 +69,7 @@ def ingest_all(
     rejects: RejectsFile,
     *,
     n_bits: int | None = None,
-    model: OASIS | None = None,
+    model: AnyModel | None = None,
     index: str | None = None,
     keep_text: bool | None = None,
     batch: int = 256,

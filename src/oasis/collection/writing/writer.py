@@ -43,7 +43,7 @@ from oasis.hashers.chunk import (
 from oasis.hashers.protocol import (
     Labels,
 )
-from oasis.model import OASIS
+from oasis.model import AnyModel
 
 SMALL_CHUNK = 32
 """A chunk with fewer labelled samples goes to the journal instead of writing the whole model."""
@@ -81,7 +81,7 @@ class Writer:
             replica.repair(catalog, connection, head)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
 
-    def adopt(self, snapshot: Committed, model: OASIS) -> Committed:
+    def adopt(self, snapshot: Committed, model: AnyModel) -> Committed:
         """Make a model that knows more words the one to go on with."""
         head = replace(snapshot.head, commits=snapshot.head.commits + 1)
         with self._changing(snapshot) as change:
@@ -209,7 +209,7 @@ class Writer:
     # ------------------------------------------------------------------------------------------
 
     def _write_files(
-        self, snapshot: Committed, change: _Change, chunk: Chunk, model: OASIS
+        self, snapshot: Committed, change: _Change, chunk: Chunk, model: AnyModel
     ) -> None:
         """Write what the commit of a chunk will name."""
         if self._changed >= max(INDEX_ROWS, snapshot.head.n_items // INDEX_SHARE):
@@ -253,7 +253,7 @@ class Writer:
         except OasisError:
             return True
 
-    def _publish(self, snapshot: Committed, head: Head, model: OASIS | None) -> Committed:
+    def _publish(self, snapshot: Committed, head: Head, model: AnyModel | None) -> Committed:
         new = Committed(
             head, None if model is None else prepared(model), snapshot.replica, snapshot.classes
         )
