@@ -70,7 +70,10 @@ PAST = 3.0
 """Weight, at most, of all that was seen before, in chunks like the one that brings classes."""
 
 SHARED = 3
-"""Bits a class owns together with others where no learned bits tell the owners apart."""
+"""Bits a class owns together with others where few learned bits tell the owners apart."""
+
+FEW = 8
+"""Learned bits that count as few there."""
 
 CLEAR = 0.4
 """Weight, of a sample's strongest label, from which a predicted label sets its owned bits."""
@@ -128,7 +131,7 @@ def grown_codewords(
     sets = _label_sets(counts, pairs, L)
     with one_thread():  # thousands of small products, and the same codes on any number of cores
         learned = _learned(C[:, :n_learned], sets, rng)
-    owned = _owned(C[:, n_learned:], counts, L, SHARED if n_owned == n_bits else 1)
+    owned = _owned(C[:, n_learned:], counts, L, SHARED if n_learned <= FEW else 1)
     return np.vstack([C, np.hstack([learned, owned])])
 
 
