@@ -143,7 +143,7 @@ class Learner(OnlineHasher, Generic[S]):
         ----------
         X, y : as in `partial_fit`; a query without a similar item counts 0
         """
-        # a search needs no measure
+        # imported here: a search does not load the measures
         from oasis.metrics import mean_average_precision
 
         queries = self.encode(X)

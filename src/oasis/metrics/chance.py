@@ -17,7 +17,7 @@ from oasis.metrics.ties import (
 
 
 def chance_map(query_labels: Any, base_labels: Any, topk: int | None = None) -> float:
-    """MAP in the mean over all orders of the base, codes aside.
+    """Return the mean of MAP over all orders of the base; codes play no part.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ _ROWS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class CodeStatistics:
-    """What some codes are like.
+    """Statistics of some codes.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How much of what a round could do is lost again in later rounds."""
+"""Forgetting: how much MAP of a round's queries is lost in later rounds."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from oasis.arrays import Array
 from oasis.errors import InputError
 
 Ties: TypeAlias = Literal["expected", "stable"]
-"""What becomes of items at equal distance: the mean over all their orders, or older item first."""
+"""How items at equal distance are ordered: the mean over all orders, or the older item first."""
 
 
 def check_ties(ties: Any) -> Ties:

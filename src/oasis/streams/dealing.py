@@ -1,4 +1,4 @@
-"""Rounds: what a runbook and a seed make of a data set."""
+"""Rounds: how a runbook and a seed divide a data set."""
 
 from __future__ import annotations
 

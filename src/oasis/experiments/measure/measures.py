@@ -1,8 +1,8 @@
 """From raw results to measures.
 
-What costs most is measured least: ties left open at every round for all queries so far, which
-needs no sort; the older item first for the round's own queries, as the paper does; by projections,
-class by class, by radius and at depth k at the last round only.
+Costly measures are taken least often. After every round: MAP with expected ties for all queries so
+far, which needs no sort, and MAP with the older item first for the round's own queries, as in the
+paper. After the last round only: by projections, class by class, by radius and at depth k.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The paper's own figures, and where they may stand beside ours: on the same data alone."""
+"""The paper's own figures, shown beside ours where the data are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Average precision query by query after the last round, and what differences of it are worth.
+"""Average precision query by query after the last round, and intervals of its differences.
 
 One ``.npz`` file a run, at the run's key, without pickles. Runs of one data set, setting and seed
 have the same queries, so that two methods can be compared query by query.

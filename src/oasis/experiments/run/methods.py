@@ -69,8 +69,8 @@ class Method:
         (``labels``, ``classes``), and its parameters.
     parameters : names that a run may set, with their defaults
     kind : {"online", "batch", "ranker"}
-        Online codes stand for ever; a batch method codes everything anew each round; a ranker
-        has no codes at all.
+        Codes of an online method never change; a batch method codes everything anew in each round;
+        a ranker has no codes.
     paper : str
         Its name in the paper's tables; empty where the paper has not measured it.
     told_classes : bool
@@ -149,7 +149,7 @@ class Method:
         return list(range(n_rounds))
 
     def check_parameters(self, parameters: Mapping[str, Value]) -> None:
-        """Raise when a run asks for rounds, or a scaling, in a way that there is not."""
+        """Raise an `InputError` if the parameters ``rounds`` or ``scaling`` have unknown values."""
         if parameters.get(_ROUNDS, "all") != "all":
             raise InputError(
                 f"rounds={parameters[_ROUNDS]} of {self.name!r}: expected rounds=all, or nothing "

@@ -1,4 +1,4 @@
-"""Features scaled before a method meets them: unit length, or standardised by the first chunk."""
+"""Scaling of features for a method: unit length, or standardised by the first chunk."""
 
 from __future__ import annotations
 
