@@ -42,7 +42,7 @@ test: room $(DEV) ## run the tests; ROOM=index: of one room; ARGS: for pytest
 	@$(PYTEST) -n auto $(WHERE) $(ARGS)
 
 test-fast: room $(TEST) ## the quick part: starts no server, no browser and no other process
-	@$(PYTEST) -n auto -m 'not soak and not scale and not slow' $(WHERE) $(ARGS)
+	@$(PYTEST) -n auto -m 'not scale and not slow' $(WHERE) $(ARGS)
 
 room:
 	@test -z '$(ROOM)' -o -n '$(WHERE)' || \
@@ -61,8 +61,8 @@ format: $(DEV)   ## put the code into the house format
 bench: $(DEV)    ## measure speed and memory, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-soak: $(DEV)     ## the long fault and load runs
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+soak: $(DEV)     ## an hour of faults and load, and one table; ARGS='--minutes 10 --only disk,fork'
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 reproduce-small: $(DEV) ## a reduced grid of experiments, and its report
 	@$(BIN)/python -m oasis reproduce --dataset synthetic@1200,icons \

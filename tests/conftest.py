@@ -91,7 +91,7 @@ sys.addaudithook(_refuse_processes)
 def pytest_runtest_protocol(item):
     """Keep the quick part quick: a test without the mark ``slow`` starts no process."""
     global _quick
-    _quick = not any(item.get_closest_marker(each) for each in ("slow", "scale", "soak"))
+    _quick = not any(item.get_closest_marker(each) for each in ("slow", "scale"))
     try:
         return (yield)
     finally:

@@ -2,6 +2,8 @@
 
 import io
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,6 +256,22 @@ def test_many_threads_share_a_client(pair):
     assert [[hit.id for hit in hits] for hits in found] == [
         [hit.id for hit in hits] for hits in wanted
     ]
+
+
+def test_changes_do_not_leave_connections_behind(folder):
+    X, y = vectors(1)
+    with serving(fill(folder / "c")) as server, Client(server.url) as client:
+        files = Path(f"/proc/{server.process.pid}/fd")
+        client.ingest(X, y, ["first"])
+        before = len(list(files.iterdir()))
+        for number in range(30):
+            client.ingest(X, y, [f"one of many {number}"])
+        # the service closes its ends when it hears of it
+        for _ in range(200):
+            if len(list(files.iterdir())) < before + 15:
+                break
+            time.sleep(0.05)
+        assert len(list(files.iterdir())) < before + 15
 
 
 def test_an_empty_collection_a_token_and_no_service(folder):

@@ -437,6 +437,21 @@ def test_a_damaged_row_is_one_clear_error(folder, damage):
         assert any("keys 3" in each for each in c.check()) or "UTF-8" in c.check()[0]
 
 
+@pytest.mark.parametrize("table", ["items", "texts"])
+def test_items_notices_rows_that_are_not_found(folder, table):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(40), texts=[f"text {row}" if row % 2 else None for row in range(40)])
+        assert len(list(c.items())) == 40
+    with sqlite3.connect(c.path / "catalog.sqlite") as database:
+        database.execute(f"UPDATE {table} SET key = 4000 WHERE key = 40")  # the last one
+        database.execute(f"DELETE FROM {table} WHERE key = 4000")
+    database.close()
+    with Collection.open(c.path, readonly=True) as c:
+        with pytest.raises(FormatError, match=f"rows of {table} were found"):
+            list(c.items())
+        assert c.check() != []
+
+
 def test_half_a_surrogate_pair_is_refused_everywhere(folder):
     with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))

@@ -18,6 +18,19 @@ def toy_model(n_bits=16, n_classes=10, **parameters):
     return OASIS(n_bits, labels=class_vectors(n_classes), random_state=0, **parameters)
 
 
+class Lost(AssertionError):
+    """Something that was acknowledged is not there."""
+
+
+def assert_nothing_lost(acknowledged, there):
+    """Raise `Lost` where something that was acknowledged is not there."""
+    lost = set(acknowledged) - set(there)
+    if lost:
+        raise Lost(
+            f"{len(lost)} of {len(set(acknowledged))} are lost, such as {min(lost, key=str)}"
+        )
+
+
 class Truth:
     """The same stream, learned by a model of its own; items in a list, oldest first."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -22,8 +23,9 @@ from toy import NAMES, chunk
 
 from oasis.collection import Collection
 from oasis.collection.replica.milvus import MilvusReplica
+from oasis.collection.upkeep.backup import backup
 from oasis.collection.writing import writer
-from oasis.errors import StorageError
+from oasis.errors import CollectionError, StorageError
 from oasis.scale.milvus import MilvusIndex
 
 SIZES = (34, 3, 1, 40, 2, 6, 1, 33, 5)
@@ -71,6 +73,64 @@ def make_changes(directory, first):
     ):
         for number in range(first, first + 400):
             apply(c, number)
+            log.write(f"{number}\n")
+
+
+def make_changes_on_a_small_disk(directory, first):
+    """Make changes while no file may grow past a number of bytes, then without that limit.
+
+    The number is in ``<directory>.limit``. Beyond it the system refuses to write, to SQLite too.
+    """
+    writer.INDEX_ROWS, writer.JOURNAL_ENTRIES = 20, 4
+    limit = int(Path(f"{directory}.limit").read_text())
+    with Path(f"{directory}.log").open("a", buffering=1) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            c = Collection.open(directory, model=toy_model(), timeout=10)
+        except StorageError:
+            return
+        for number in range(first, first + 60):
+            try:
+                apply(c, number)
+            except StorageError:
+                resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+                )
+                try:
+                    apply(c, number)
+                except CollectionError:  # it wants to be opened again
+                    return
+            log.write(f"{number}\n")
+        c.close()
+
+
+def trained_model(number=0):
+    """Return one of five models that have learned a chunk."""
+    return toy_model().partial_fit(*chunk(50, seed=5 + number % 5))
+
+
+def create_trained(directory, _):
+    """Make a collection with a trained model, and note when it is made."""
+    with Path(f"{directory}.log").open("a", buffering=1) as log:
+        c = Collection.open(directory, model=trained_model(), timeout=10)
+        log.write("0\n")
+        c.close()
+
+
+def save_often(directory, first):
+    """Save one model after the other to one file, and note each that is saved."""
+    models = [trained_model(number) for number in range(5)]
+    with Path(f"{directory}.log").open("a", buffering=1) as log:
+        for number in range(first, first + 2000):
+            models[number % 5].save(Path(directory))
+            log.write(f"{number}\n")
+
+
+def back_up_often(directory, first):
+    """Copy a collection again and again, and note each copy that is made."""
+    with Path(f"{directory}.log").open("a", buffering=1) as log:
+        for number in range(first, first + 400):
+            backup(directory, f"{directory}-copy{number}")
             log.write(f"{number}\n")
 
 
@@ -123,9 +183,14 @@ def read_as_nobody(directory, _):
             log.write(f"found {len(c.search(chunk(1)[0], 3)[0])} {c.check()}\n")
 
 
-FUNCTIONS = {"change": make_changes, "read": read_as_nobody} | {
-    f"die {point}": partial(change_and_die, point) for point in KILL_POINTS
-}
+FUNCTIONS = {
+    "change": make_changes,
+    "fill": make_changes_on_a_small_disk,
+    "create": create_trained,
+    "save": save_often,
+    "back up": back_up_often,
+    "read": read_as_nobody,
+} | {f"die {point}": partial(change_and_die, point) for point in KILL_POINTS}
 
 
 def main():

@@ -57,6 +57,9 @@ _KINDS: dict[str, type[OasisError]] = {
 """Kind of problem -> the error that the collection itself would raise, or one of the service's."""
 
 
+_MOST_IDLE = 8
+
+
 class Transport:
     """Sends requests to one service; any thread may.
 
@@ -183,7 +186,8 @@ class Transport:
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> None:
         with self._guard:
-            if not self._closed and not response.will_close:
+            room = len(self._idle) < _MOST_IDLE  # every change brings a connection of its own
+            if room and not self._closed and not response.will_close:
                 self._idle.append(connection)
                 return
         connection.close()

@@ -314,11 +314,18 @@ class Queries:
         with self._catalog.reading() as connection:
             names = self._catalog.class_names(connection)
             kept = self.keep_text
+            found = {"items": 0, "texts": 0}
             for row in connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"  # noqa: S608
             ):
                 item = ItemRow(*row).check()
-                yield _stored(item, names, text_of(connection, item.key) if kept else None)
+                text = text_of(connection, item.key) if kept else None
+                found["items"] += 1
+                found["texts"] += text is not None
+                yield _stored(item, names, text)
+            # a row whose key is damaged is not found, and has no checksum that could tell
+            for table, n in found.items():
+                _check_count(connection, table, n)
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -502,6 +509,16 @@ class Queries:
         if snapshot is None:
             return load(self._catalog, connection, self.path, self.n_bits, self._words)
         return follow(snapshot, self._catalog, connection, self.path, self._words)
+
+
+def _check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
+    row = connection.execute("SELECT n FROM tallies WHERE name = ?", (table,)).fetchone()
+    expected = row[0] if row else 0
+    if n != expected:
+        raise FormatError(
+            f"the catalog is damaged: {n} rows of {table} were found, {expected} were written; "
+            "'oasis check' lists all damage"
+        )
 
 
 def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
