@@ -61,6 +61,13 @@ def search(
             "a small weight, and 0.5 with --like.",
         ),
     ] = None,
+    fuse: Annotated[
+        bool,
+        typer.Option(
+            help="Whether the words of --text, found in texts and labels, decide together with the "
+            "codes, or the codes alone."
+        ),
+    ] = True,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +118,7 @@ def search(
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
             if raw:
-                lists = opened.search_items([{**asked, "vectors": vectors}], **options)
+                lists = opened.search_items([{**asked, "vectors": vectors}], fuse=fuse, **options)
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if condition and not any(lists):

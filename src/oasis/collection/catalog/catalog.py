@@ -358,6 +358,17 @@ class Catalog:
                 raise FormatError(f"{self.path} is damaged: a code has not {n_bits} bits")
             yield keys, np.frombuffer(packed, dtype=np.uint8).reshape(len(rows), n_bits // 8)
 
+    def codes_of(
+        self, connection: sqlite3.Connection, keys: Keys, n_bits: int
+    ) -> tuple[Keys, npt.NDArray[np.uint8]]:
+        """Return those of the keys that are there, ascending, and their codes."""
+        found = sorted(self.rows(connection, "key, code", keys.tolist()))
+        if not all(isinstance(code, bytes) and len(code) * 8 == n_bits for _, code in found):
+            raise FormatError(f"{self.path} is damaged: a code has not {n_bits} bits")
+        packed = np.frombuffer(b"".join(code for _, code in found), dtype=np.uint8)
+        there = np.array([key for key, _ in found], dtype=np.int64)
+        return there, packed.reshape(len(found), n_bits // 8)
+
     def count(self, connection: sqlite3.Connection, before: int) -> int:
         """Return the number of items with keys below ``before``; one pass over them."""
         row = connection.execute("SELECT count(*) FROM items WHERE key < ?", (before,)).fetchone()

@@ -4,9 +4,9 @@ Format version 3. Every row has a ``crc`` of its other columns (but a class's co
 counted again), and ``tallies`` holds for every table the number of rows and the sum of their crcs:
 so a changed, lost or added row is found. ``items`` holds one row per item that is not deleted; its
 key only grows and is never used again. ``labels`` are numbers of classes, as text with
-commas. ``postings`` lists, per class and chunk, the items that had the class on arrival: offsets
-from ``first_key``, little-endian uint32. ``deleted`` keeps keys that readers and the index file
-still have to forget. ``texts`` and ``words`` are described in `oasis.collection.texts.postings`.
+commas. ``postings`` lists, per class and chunk, the items that have the class: offsets from
+``first_key``, ascending, little-endian uint32. ``deleted`` keeps keys that readers and the index
+file still have to forget. `oasis.collection.texts.postings` describes ``texts`` and ``words``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -399,11 +399,12 @@ def insert_round(
 
 def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) -> None:
     """Delete items and their thumbnails; remember the keys for commit number ``commits``."""
-    lost: dict[int, int] = {}
+    members: dict[int, list[int]] = {}
     for key in keys:
         (text,) = connection.execute("SELECT labels FROM items WHERE key = ?", (key,)).fetchone()
         for number in label_numbers(text):
-            lost[number] = lost.get(number, 0) + 1
+            members.setdefault(number, []).append(key)
+    remove_postings(connection, members)
     one_each = [(key,) for key in keys]
     delete_rows(connection, "items", "key = ?", one_each)
     delete_rows(connection, "thumbnails", "key = ?", one_each)
@@ -411,5 +412,53 @@ def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) 
     insert_rows(connection, "deleted", ((key, commits) for key in keys))
     connection.executemany(
         "UPDATE classes SET n = n - ? WHERE number = ?",
-        ((n, number) for number, n in lost.items()),
+        ((len(lost), number) for number, lost in members.items()),
     )
+
+
+def class_postings(connection: sqlite3.Connection, number: int, after: int = 0) -> Keys:
+    """Return the keys beyond ``after``, ascending, of the items that have a class."""
+    rows = connection.execute(
+        "SELECT first_key, offsets FROM postings WHERE class = ? AND first_key >= coalesce("
+        "(SELECT max(first_key) FROM postings WHERE class = ? AND first_key <= ?), 0) "
+        "ORDER BY first_key",
+        (number, number, after),
+    )
+    lists = [first + _offsets(offsets).astype(np.int64) for first, offsets in rows]
+    keys: Keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
+    return keys[np.searchsorted(keys, after, side="right") :]
+
+
+def remove_postings(connection: sqlite3.Connection, members: Mapping[int, Sequence[int]]) -> None:
+    """Take keys, by class, out of the postings; one that is not listed is passed over."""
+    for number, keys in members.items():
+        left = np.array(sorted(keys), dtype=np.int64)
+        while len(left):
+            row = connection.execute(
+                "SELECT first_key, offsets FROM postings WHERE class = ? AND first_key <= ? "
+                "ORDER BY first_key DESC LIMIT 1",
+                (number, int(left[-1])),
+            ).fetchone()
+            if row is None:
+                break
+            first, offsets = row
+            gone, left = left[left >= first] - first, left[left < first]
+            known = _offsets(offsets)
+            _put_posting(connection, number, first, known[~np.isin(known, gone)])
+
+
+def _put_posting(
+    connection: sqlite3.Connection, number: int, first: int, offsets: npt.NDArray[Any]
+) -> None:
+    """Replace a row of the postings, or remove it where nothing is left."""
+    delete_rows(connection, "postings", "class = ? AND first_key = ?", [(number, first)])
+    if len(offsets):
+        insert_rows(connection, "postings", [(number, first, offsets.astype("<u4").tobytes())])
+
+
+def _offsets(blob: Any) -> npt.NDArray[np.uint32]:
+    if not isinstance(blob, bytes) or len(blob) % 4:
+        raise FormatError(
+            "the postings of a class are damaged; 'oasis check --repair' makes them anew"
+        )
+    return np.frombuffer(blob, dtype="<u4")

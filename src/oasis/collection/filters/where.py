@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Keys, decoded_payload
+from oasis.collection.catalog.commits import Keys, class_postings, decoded_payload
 from oasis.collection.records import utf8
 from oasis.collection.texts.phrases import Phrase
 from oasis.collection.texts.postings import containing
@@ -268,15 +268,10 @@ class AllowLists:
 
     def _having(self, connection: sqlite3.Connection, name: str, last: int) -> Keys:
         """Return the keys beyond ``last`` of the items that have a class."""
-        rows = connection.execute(
-            "SELECT first_key, offsets FROM postings WHERE first_key > ? AND class = "
-            "(SELECT number FROM classes WHERE name = ?) ORDER BY first_key",
-            (last, name),
-        )
-        lists = [
-            first + np.frombuffer(offsets, dtype="<u4").astype(np.int64) for first, offsets in rows
-        ]
-        return np.concatenate([np.empty(0, dtype=np.int64), *lists])
+        row = connection.execute("SELECT number FROM classes WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return np.empty(0, dtype=np.int64)
+        return class_postings(connection, row[0], last)
 
     def _passing(
         self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int

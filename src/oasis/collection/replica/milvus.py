@@ -103,6 +103,12 @@ class MilvusReplica:
         """Search the items of a commit, and those deleted since that Milvus still has."""
         return self.index.search_asymmetric(projections, k, allow, f"id < {next_key}")
 
+    def codes_of(
+        self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys
+    ) -> tuple[Keys, Codes]:
+        """Return codes from the catalog, which has them all."""
+        return catalog.codes_of(connection, keys, self.n_bits)
+
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Remove what is not committed, count, and send what is missing."""
         self._catch_up(catalog, connection, head)

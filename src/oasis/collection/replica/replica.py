@@ -72,6 +72,11 @@ class Replica(Protocol):
     ) -> ScoredMatches:
         """Return the k best keys of each query, as `search` does."""
 
+    def codes_of(
+        self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys
+    ) -> tuple[Keys, Codes]:
+        """Return those of the keys, ascending, that are there still, and their codes."""
+
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Make it hold what is committed, after whatever has ended the last writer."""
 
@@ -183,6 +188,15 @@ class LocalReplica:
     ) -> ScoredMatches:
         """Search all that memory has; beyond the caller's commit that is what came since."""
         return self.index.search_asymmetric(projections, k, allow)
+
+    def codes_of(
+        self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys
+    ) -> tuple[Keys, Codes]:
+        """Return codes from memory; where a key is not there any more, from the catalog."""
+        try:
+            return keys, self.index.codes_of(keys)
+        except InputError:
+            return catalog.codes_of(connection, keys, self.n_bits)
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
         """Nothing to do: it was made from what is committed."""

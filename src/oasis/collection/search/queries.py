@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
+from oasis.arrays import Single, unit_rows
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import (
@@ -22,7 +23,7 @@ from oasis.collection.catalog.commits import (
     label_numbers,
     row_crc,
 )
-from oasis.collection.catalog.setup import Setup, feature_widths
+from oasis.collection.catalog.setup import Setup, feature_widths, label_space
 from oasis.collection.committed import Committed, VanishedError, follow, load
 from oasis.collection.files.files import Files
 from oasis.collection.filters import fields
@@ -40,8 +41,9 @@ from oasis.collection.records import (
     utf8,
 )
 from oasis.collection.search.search import Question, answer
+from oasis.collection.texts.fusion import ClassWords, QueryWords
 from oasis.collection.texts.postings import text_of
-from oasis.collection.writing.intake import check_sequence, extract_queries
+from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -88,6 +90,7 @@ class Queries:
         self._words = words
         self._extractor = extractor
         self._allow_lists = AllowLists(catalog)
+        self._class_words = ClassWords()
         self._changing = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
@@ -130,6 +133,20 @@ class Queries:
         max_bytes : int, optional
             Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
+        snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
+        return self._ask(snapshot, question)
+
+    def _question(
+        self,
+        X: Mapping[str, Any],
+        k: int,
+        mode: Mode,
+        where: Mapping[str, Any] | None,
+        offset: int,
+        content: float | None,
+        payload: bool,
+        max_bytes: int | None,
+    ) -> tuple[Committed, Question]:
         snapshot = self._current()
         model = _learned(snapshot)
         codes = None
@@ -140,7 +157,7 @@ class Queries:
             if content in (0, 1):  # half of the projections are 0 and have no signs
                 codes = model.encode(X)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        return self._ask(snapshot, question._replace(codes=codes))
+        return snapshot, question._replace(codes=codes)
 
     def search_items(
         self,
@@ -151,14 +168,49 @@ class Queries:
         offset: int = 0,
         *,
         content: float | None = None,
+        fuse: bool = True,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
-        """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor."""
-        X = extract_queries(self.extractor, check_sequence(items, "queries"))
-        return self.search(
-            X, k, mode, where, offset, content=content, payload=payload, max_bytes=max_bytes
-        )
+        """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor.
+
+        Parameters
+        ----------
+        items : sequence of mappings or objects with the fields of the extractor, and ``vectors``
+        fuse : bool
+            Whether the words of a text, found in kept texts and in the names of labels, decide
+            together with the codes, by the formula in `oasis.collection.texts.fusion`. It holds for
+            ``mode="asymmetric"``, but not for ``content=0``, which asks for the kind alone.
+        k, mode, where, offset, content, payload, max_bytes : as in `search`
+        """
+        items = check_sequence(items, "queries")
+        texts = [item_text(self.extractor, item) for item in items]
+        fuses = fuse and mode == "asymmetric" and content != 0
+        words = [QueryWords.of(text if fuses else None) for text in texts]
+        X = extract_queries(self.extractor, items, [each.words for each in words])
+        snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
+        projections = self._with_classes(snapshot, question.projections, words)
+        return self._ask(snapshot, question._replace(projections=projections, words=words))
+
+    def _with_classes(
+        self, snapshot: Committed, projections: Single, words: Sequence[QueryWords]
+    ) -> Single:
+        """Add, to the projection of a query, that of the classes it names; both of unit length.
+
+        A label space without words has no projections of names, and nothing is added.
+        """
+        model = _learned(snapshot)
+        if not label_space(model).has_words:
+            return projections
+        made, known = projections, set(model.classes_)
+        for row, asked in enumerate(words):
+            named = self._class_words.named(snapshot.classes, asked.words)
+            if named := [name for name in named if name in known]:
+                made = projections.copy() if made is projections else made
+                classes = model.project_words(named).sum(axis=0)
+                both = unit_rows(np.stack([made[row], classes]))
+                made[row] = both[0] + both[1]
+        return made
 
     def search_words(
         self,
@@ -217,7 +269,9 @@ class Queries:
     def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
         while True:
             try:
-                return answer(snapshot, self._catalog, self._allow_lists, question)
+                return answer(
+                    snapshot, self._catalog, self._allow_lists, question, self._class_words
+                )
             except OasisError:
                 newer = self._snapshot
                 if newer.replica is snapshot.replica:

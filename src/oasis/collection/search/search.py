@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.codes import Codes, pack
+from oasis.arrays import Array
+from oasis.codes import Codes, pack, unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, Keys
 from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists, Filter
 from oasis.collection.records import Hit, Mode
+from oasis.collection.texts.fusion import ClassWords, QueryWords, Shares, missed, word_shares
 from oasis.errors import CollectionError, FormatError, InputError, TooLargeError
 
 MAX_HITS = 1_000_000
@@ -22,6 +24,10 @@ MAX_HITS = 1_000_000
 
 _OVERSAMPLE = 16
 _SPARE = 64
+_ROUNDING = 1e-6
+"""Difference at most between a cosine here and one of the index, in single precision."""
+_FIRST, _AT_ONCE = 256, 4096
+"""Items with words of a query that are scored together: at first, and then."""
 _MOST = 10_000
 """Rows that are fetched in the hope of finding enough that pass; a list of all is dearer still."""
 
@@ -31,7 +37,8 @@ class Question(NamedTuple):
 
     ``payload`` says whether hits carry theirs, and ``max_bytes`` how many bytes of JSON the
     payloads that are read may have together; None for any number. ``codes`` are those that the
-    distances of hits are counted from, the signs of the projections if not given.
+    distances of hits are counted from, the signs of the projections if not given. ``words`` are
+    those of each query, to be found in texts and labels beside its code.
     """
 
     projections: npt.NDArray[np.float32]
@@ -42,6 +49,7 @@ class Question(NamedTuple):
     payload: bool = True
     max_bytes: int | None = None
     codes: Codes | None = None
+    words: Sequence[QueryWords] | None = None
 
     @classmethod
     def of(
@@ -68,6 +76,14 @@ class Question(NamedTuple):
         parsed = None if where is None or where == {} else Filter.of(where)
         return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
 
+    def at(self, row: int) -> Question:
+        """Return one of the queries alone."""
+        return self._replace(
+            projections=self.projections[row : row + 1],
+            codes=None if self.codes is None else self.codes[row : row + 1],
+            words=None if self.words is None else self.words[row : row + 1],
+        )
+
 
 class _Found(NamedTuple):
     """Keys in the order of the answer, -1 where there are no more, and their scores."""
@@ -80,7 +96,11 @@ _Ask: TypeAlias = Callable[[int, Keys | None], _Found]
 
 
 def answer(
-    snapshot: Committed, catalog: Catalog, allow_lists: AllowLists, question: Question
+    snapshot: Committed,
+    catalog: Catalog,
+    allow_lists: AllowLists,
+    question: Question,
+    class_words: ClassWords,
 ) -> list[list[Hit]]:
     """Return the hits of each query, best first; ties by age, the older item first.
 
@@ -91,6 +111,12 @@ def answer(
     q = len(question.projections)
     if not q or not snapshot.head.n_items:
         return [[] for _ in range(q)]
+    if question.words is not None and any(each.words for each in question.words):
+        # each by itself: words of different queries have nothing in common
+        return [
+            _answer_fused(snapshot, catalog, allow_lists, question.at(row), class_words)
+            for row in range(q)
+        ]
     ask = _asker(snapshot, question)
     wanted = question.k + question.offset
     if question.where is not None:
@@ -123,6 +149,60 @@ def answer(
     ]
 
 
+def _answer_fused(
+    snapshot: Committed,
+    catalog: Catalog,
+    allow_lists: AllowLists,
+    question: Question,
+    class_words: ClassWords,
+) -> list[Hit]:
+    """Return the hits of one query by its code and its words; see `oasis.collection.texts.fusion`.
+
+    An item without a word of the query can be a hit only where it is one by codes alone. Of the
+    others, ordered by share, only those are scored that can still be hits when their cosine is as
+    large as the largest of all.
+    """
+    (asked,) = question.words or (QueryWords([], []),)
+    if not asked.words:
+        (hits,) = answer(snapshot, catalog, allow_lists, question._replace(words=None), class_words)
+        return hits
+    n = question.k + question.offset
+    allow = None if question.where is None else allow_lists.keys(question.where)
+    best, _, (places,) = _plain(
+        snapshot, catalog, question, _asker(snapshot, question), allow, payload=False
+    )
+    by_codes = best.keys[0][places]
+    with catalog.reading() as connection:
+        shares = word_shares(
+            connection,
+            asked.words,
+            class_words.having(snapshot.classes),
+            snapshot.head.n_items,
+            snapshot.head.next_key,
+        )
+        if allow is not None:
+            shares = shares.among(allow)
+        candidates = _candidates(snapshot, catalog, connection, question, by_codes, shares, n)
+        order = candidates.order(asked.are_exactly(connection, shares))[:n]
+        fetched = _fetch(
+            snapshot,
+            catalog,
+            connection,
+            candidates.keys[order],
+            question.payload,
+            question.max_bytes,
+        )
+    if fetched is None:
+        raise _too_much(question.max_bytes)
+    codes = pack(question.projections) if question.codes is None else question.codes
+    query = int.from_bytes(codes[0].tobytes(), "little")
+    return [
+        _hit(snapshot, fetched[key], float(1 - candidates.missed[at]), query, question.payload)
+        for at, key in zip(order.tolist(), candidates.keys[order].tolist(), strict=True)
+        if key in fetched
+    ][question.offset :]
+
+
 _Chosen: TypeAlias = tuple[_Found, dict[int, ItemRow], list[list[int]]]
 """Answers of the index, rows by key, and per query the positions of its hits among the answers."""
 
@@ -152,22 +232,100 @@ def _asker(snapshot: Committed, question: Question) -> _Ask:
     return ask_real
 
 
+class _Candidates(NamedTuple):
+    """Items that may be hits: their keys, what is missed of them, and their cosines."""
+
+    keys: Keys
+    missed: Array
+    cosines: Array
+
+    def order(self, exact: set[int]) -> npt.NDArray[np.intp]:
+        """Return positions, best first: by score, then ``exact`` keys, then by cosine and age."""
+        others = ~np.isin(self.keys, np.array(sorted(exact), dtype=np.int64))
+        return np.lexsort((self.keys, -self.cosines, others, self.missed))
+
+
+def _candidates(
+    snapshot: Committed,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    question: Question,
+    by_codes: Keys,
+    shares: Shares,
+    n: int,
+) -> _Candidates:
+    """Return the items that hold the first n places, and others."""
+    scores = _Cosines(snapshot, catalog, connection, question.projections[0])
+    rest = ~np.isin(shares.keys, by_codes)
+    keys, cosines = scores.of(np.sort(by_codes))
+    found = _Candidates(keys, missed(cosines, shares.of(keys)), cosines)
+    largest = float(cosines.max(initial=0.0)) + _ROUNDING
+    order = np.argsort(-shares.shares[rest], kind="stable")
+    more, theirs = shares.keys[rest][order], shares.shares[rest][order]
+    start, size = 0, _FIRST
+    while start < len(more):
+        stop = min(start + size, len(more))
+        if len(found.keys) >= n:
+            worst = np.partition(found.missed, n - 1)[n - 1]
+            bound = missed(largest, theirs[start:stop])  # ascending
+            stop = start + int(np.searchsorted(bound, worst, side="right"))
+        if stop == start:
+            break
+        keys, cosines = scores.of(np.sort(more[start:stop]))
+        left = missed(cosines, shares.of(keys))
+        found = _Candidates(
+            np.concatenate([found.keys, keys]),
+            np.concatenate([found.missed, left]),
+            np.concatenate([found.cosines, cosines]),
+        )
+        start, size = stop, _AT_ONCE
+    return found
+
+
+class _Cosines:
+    """Scores of items by key, for one query: as the index has them, in double precision."""
+
+    def __init__(
+        self,
+        snapshot: Committed,
+        catalog: Catalog,
+        connection: sqlite3.Connection,
+        projection: npt.NDArray[np.float32],
+    ) -> None:
+        self._snapshot, self._catalog, self._connection = snapshot, catalog, connection
+        values = projection.astype(np.float64)
+        length = np.sqrt(values @ values * len(values))
+        if length > 0:
+            values = values / length
+        # what each value of each byte of a code adds: 8 signs each
+        signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64)
+        self._tables = values.reshape(-1, 8) @ signs.T  # (n_bits / 8, 256)
+
+    def of(self, keys: Keys) -> tuple[Keys, Array]:
+        """Return those of the keys that are there, ascending, and their scores."""
+        there, codes = self._snapshot.replica.codes_of(self._catalog, self._connection, keys)
+        sums = np.zeros(len(there))
+        for table, column in zip(self._tables, codes.T, strict=True):
+            sums += table[column]
+        return there, np.clip(sums, -1, 1)
+
+
 def _plain(
     snapshot: Committed,
     catalog: Catalog,
     question: Question,
     ask: _Ask,
     allow: Keys | None = None,
+    payload: bool | None = None,
 ) -> _Chosen:
     """Return the first hits; asks for more where the index holds what is no item of this commit."""
+    payload = question.payload if payload is None else payload
     wanted = question.k + question.offset
     n = min(wanted, snapshot.head.n_items)
     while True:
         found = ask(n, allow)
         with catalog.reading() as connection:
-            rows = _fetch(
-                snapshot, catalog, connection, found.keys, question.payload, question.max_bytes
-            )
+            rows = _fetch(snapshot, catalog, connection, found.keys, payload, question.max_bytes)
             if rows is None:
                 raise _too_much(question.max_bytes)
             n_there = 0

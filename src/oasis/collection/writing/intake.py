@@ -217,13 +217,15 @@ def item_text(extractor: Extractor, item: Any) -> str | None:
     return check_text("\n".join(texts), "the text") if texts else None
 
 
-def extract_queries(extractor: Extractor, items: Sequence[Any]) -> dict[str, Features]:
-    """Return the features of raw queries; one that has none is refused."""
+def extract_queries(
+    extractor: Extractor, items: Sequence[Any], words: Sequence[Sequence[str]]
+) -> dict[str, Features]:
+    """Return the features of raw queries; one that has neither any nor words is refused."""
     X, failures = extractor.extract(items, dense=len(items) <= _FEW)
     if failures:
         first = failures[0]
         raise InputError(f"query {first.row} cannot be used: {first.modality}: {first.reason}")
-    some = np.zeros(len(items), dtype=np.bool_)
+    some = np.array([bool(each) for each in words], dtype=np.bool_)
     for matrix in X.values():
         some |= has_row(matrix)
     if not some.all():

@@ -1,0 +1,207 @@
+"""Words beside codes: against the formula over all items, and what people type."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oasis.codes import unpack
+from oasis.collection import Collection
+from oasis.collection.search import search
+from oasis.collection.texts import fusion
+from oasis.collection.texts.phrases import kept_words
+from oasis.errors import InputError
+from oasis.features.extractor import Extractor
+from oasis.features.words import tokens_of
+from oasis.model import OASIS
+
+NOUNS = ["dog", "cat", "bus", "boat", "bird", "train", "clock", "chair"]
+REST = ["red", "old", "the", "two", "in", "London", "street", "sitting"]
+
+
+def captions(n, seed=0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(n):
+        words = [*rng.choice(NOUNS, rng.integers(1, 3)), *rng.choice(REST, rng.integers(0, 4))]
+        made.append(" ".join(rng.permutation(words)))
+    return made
+
+
+def items(n, seed=0):
+    for row, text in enumerate(captions(n, seed)):
+        kinds = [word for word in NOUNS if word in text.split()]
+        has_text, has_labels = row % 5, row % 3
+        yield {
+            "id": row,
+            "text": text if has_text else f"no {row}",
+            "labels": kinds[:1] if has_labels else [],
+            "payload": {"row": row},
+        }
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    extractor = Extractor.of(image="none", text="words")
+    path = tmp_path_factory.mktemp("fusion") / "c"
+    with Collection.open(path, model=OASIS(64, random_state=0), extractor=extractor) as c:
+        c.ingest_items(list(items(300)))
+        c.ingest_items([{"id": "bare", "text": "zzz", "labels": ["traffic light"]}])
+        c.delete([7, 8, 299])
+        yield c
+
+
+def truth(c, text, k, allowed=lambda item: True):
+    """Return ids and scores by the formula in the docstring, item by item."""
+    stored = list(c.items())
+    words = kept_words(text)
+    own = {item.id: set(kept_words(item.text or "")) for item in stored}
+    named = {
+        item.id: {word for label in item.labels for word in kept_words(label)} for item in stored
+    }
+    n_having = {w: sum(w in own[i.id] or w in named[i.id] for i in stored) for w in words}
+    idf = {word: math.log(1 + len(stored) / (n + 0.5)) for word, n in n_having.items()}
+    X, _ = c.extractor.extract([{"text": text}])
+    model = c.model
+    projection = model.project(X)[0].astype(np.float64)
+    classes = [n for n in model.classes_ if set(kept_words(n)) <= set(words)]
+    if classes:
+        more = model.project_words(classes).sum(axis=0).astype(np.float64)
+        length = np.linalg.norm(projection) or 1
+        projection = projection / length + more / np.linalg.norm(more)
+    length = np.linalg.norm(projection) * math.sqrt(model.n_bits) or 1
+    rows = []
+    for age, item in enumerate(stored):
+        signs = unpack(np.frombuffer(item.code, dtype=np.uint8)[None])[0].astype(np.float64)
+        cosine = float(signs @ projection / length)
+        weight = sum(
+            idf[word] * (1.0 if word in own[item.id] else 0.9 * (word in named[item.id]))
+            for word in words
+        )
+        found = own[item.id] & set(words)
+        # the text of an item counts only where it has a word of the query
+        other = len(own[item.id] - found) if found else 0
+        share = weight / sum(idf.values()) / (1 + other / (10 * len(words)))
+        score = 1 - (1 - cosine) * (1 - min(share, 1)) ** fusion.WORDS
+        exact = share >= 1 and tokens_of(item.text or "") == tokens_of(text)
+        if allowed(item):
+            rows.append((-round(score, 9), not exact, -round(cosine, 9), age, item.id))
+    return [(row[-1], -row[0]) for row in sorted(rows)[:k]]
+
+
+QUERIES = [
+    "dog",
+    "dogs",
+    "a red bus in London",
+    "cat boat",
+    "the",
+    "two old dogs sitting in the street",
+    "unheard of",
+    "train unheard",
+    "traffic light",
+    "light",
+    *captions(12, seed=1),
+]
+
+
+@pytest.mark.parametrize("text", QUERIES)
+@pytest.mark.parametrize("k", [1, 10, 400])
+def test_answers_equal_the_formula_over_all_items(filled, text, k):
+    (hits,) = filled.search_items([{"text": text}], k)
+    expected = truth(filled, text, k)
+    assert [hit.id for hit in hits] == [each for each, _ in expected]
+    np.testing.assert_allclose(
+        [hit.score for hit in hits], [score for _, score in expected], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_few_at_a_time_give_the_same_answers(filled, monkeypatch, first):
+    monkeypatch.setattr(search, "_FIRST", first)
+    monkeypatch.setattr(search, "_AT_ONCE", 7)
+    for text in QUERIES:
+        (hits,) = filled.search_items([{"text": text}], 5)
+        assert [hit.id for hit in hits] == [each for each, _ in truth(filled, text, 5)]
+
+
+def test_filters_and_offsets_hold(filled):
+    where = {"row": {"gte": 100}}
+    allowed = lambda item: item.payload.get("row", 0) >= 100  # noqa: E731
+    expected = [each for each, _ in truth(filled, "red dog", 12, allowed)]
+    (hits,) = filled.search_items([{"text": "red dog"}], 7, where=where, offset=5)
+    assert [hit.id for hit in hits] == expected[5:]
+
+
+def test_queries_of_one_call_are_answered_as_one_by_one(filled):
+    asked = [{"text": text} for text in QUERIES]
+    together = filled.search_items(asked, 6)
+    assert together == [filled.search_items([each], 6)[0] for each in asked]
+
+
+def test_every_caption_finds_its_item_or_one_with_the_same_words_first(filled):
+    for item in filled.items():
+        (hits,) = filled.search_items([{"text": item.text}], 1)
+        assert tokens_of(filled.get(hits[0].id).text) == tokens_of(item.text)
+        assert hits[0].score == 1.0
+
+
+def test_a_label_that_stands_in_no_text_is_found_and_plurals_too(filled):
+    for text in ("traffic light", "Traffic Lights", "light"):
+        assert filled.search_items([{"text": text}], 1)[0][0].id == "bare"
+    dogs, dog = (filled.search_items([{"text": text}], 20)[0] for text in ("dogs", "dog"))
+    assert [hit.id for hit in dogs] == [hit.id for hit in dog]
+
+
+def test_it_can_be_switched_off(filled):
+    query = [{"text": "red dog"}]
+    X, _ = filled.extractor.extract(query)
+    plain = filled.search(X, 10)
+    assert filled.search_items(query, 10, fuse=False) == plain
+    assert filled.search_items(query, 10) != plain
+    assert filled.search_items(query, 10, "hamming") == filled.search(X, 10, "hamming")
+
+
+def test_labels_alone_are_found_where_no_texts_are_kept(folder):
+    extractor = Extractor.of(image="none", text="words")
+    model = OASIS(64, random_state=0)
+    with Collection.open(folder / "c", model=model, extractor=extractor, keep_text=False) as c:
+        c.ingest_items(list(items(60)))
+        (hits,) = c.search_items([{"text": "dog"}], 5)
+        n = next(each.n for each in c.classes() if each.name == "dog")
+        assert all("dog" in hit.labels for hit in hits[:n])
+
+
+def test_a_label_space_without_words_is_no_hindrance(folder):
+    extractor = Extractor.of(image="none", text="words")
+    model = OASIS(64, labels="orthogonal", random_state=0)
+    with Collection.open(folder / "c", model=model, extractor=extractor) as c:
+        c.ingest_items(list(items(60)))
+        assert c.search_items([{"text": "dog"}], 1)[0][0].score > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("x" * 10_000_000, "at most 1048576"), ("\ud800", "half a surrogate")],
+)
+def test_a_query_that_cannot_be_used_gets_one_line(filled, text, line):
+    with pytest.raises(InputError, match=line) as caught:
+        filled.search_items([{"text": text}])
+    assert len(str(caught.value)) < 200
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=40).filter(lambda text: kept_words(text)))
+def test_any_text_is_data(filled, text):
+    (hits,) = filled.search_items([{"text": text}], 3)
+    assert len(hits) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ['"dog" OR "cat"', "dog*", "NEAR(dog, 3)", "dog\x00cat", "'; --dog"]
+)
+def test_operators_are_words_or_nothing(filled, text):
+    (hits,) = filled.search_items([{"text": text}], 3)
+    words = " ".join(kept_words(text))
+    assert [hit.id for hit in hits] == [each for each, _ in truth(filled, text, 3)], words
