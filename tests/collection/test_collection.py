@@ -358,7 +358,7 @@ def test_raw_items_go_through_the_recorded_extractor(folder):
             c.ingest_items(broken, strict=True)
         assert len(c) == 41
         X, _ = extractor.extract(items[:2])
-        assert c.search_items(items[:2], 5) == c.search(X, 5)
+        assert c.search_items(items[:2], 5, fuse=False) == c.search(X, 5)
         assert c.search_items([{"text": "red boat"}], 3)[0]
         assert c.stats().extractor == extractor.describe()
         for queries in ([{"text": None}], [{}], [{"text": 5}], {"text": "x"}, "text"):

@@ -41,7 +41,7 @@ from oasis.collection.records import (
     utf8,
 )
 from oasis.collection.search.search import Question, answer
-from oasis.collection.texts.fusion import ClassWords, QueryWords
+from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
 from oasis.collection.texts.postings import text_of
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import (
@@ -189,28 +189,31 @@ class Queries:
         words = [QueryWords.of(text if fuses else None) for text in texts]
         X = extract_queries(self.extractor, items, [each.words for each in words])
         snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
-        projections = self._with_classes(snapshot, question.projections, words)
-        return self._ask(snapshot, question._replace(projections=projections, words=words))
+        if fuses:
+            trust = trust_in(_evidence(_learned(snapshot), X))
+            question = self._with_classes(
+                snapshot, question._replace(words=words, trust=trust), trust
+            )
+        return self._ask(snapshot, question)
 
-    def _with_classes(
-        self, snapshot: Committed, projections: Single, words: Sequence[QueryWords]
-    ) -> Single:
+    def _with_classes(self, snapshot: Committed, question: Question, trust: Single) -> Question:
         """Add, to the projection of a query, that of the classes it names; both of unit length.
 
         A label space without words has no projections of names, and nothing is added.
         """
         model = _learned(snapshot)
         if not label_space(model).has_words:
-            return projections
-        made, known = projections, set(model.classes_)
-        for row, asked in enumerate(words):
+            return question
+        projections, known = question.projections.copy(), set(model.classes_)
+        trust = trust.copy()
+        for row, asked in enumerate(question.words or ()):
             named = self._class_words.named(snapshot.classes, asked.words)
             if named := [name for name in named if name in known]:
-                made = projections.copy() if made is projections else made
                 classes = model.project_words(named).sum(axis=0)
-                both = unit_rows(np.stack([made[row], classes]))
-                made[row] = both[0] + both[1]
-        return made
+                both = unit_rows(np.stack([projections[row], classes]))
+                projections[row] = both[0] + both[1]
+                trust[row] = 1.0
+        return question._replace(projections=projections, trust=trust)
 
     def search_words(
         self,
@@ -317,10 +320,8 @@ class Queries:
         See `OASIS.evidence`: below 0.5 no known class fits. A model that cannot tell gives 1.
         """
         model = _learned(self._current())
-        X = extract_queries(self.extractor, check_sequence(items, "queries"))
-        # the published method cannot tell
-        told = model.evidence(X) if isinstance(model, OASIS) else np.ones(len(items))
-        return [float(value) for value in told]
+        X = extract_queries(self.extractor, check_sequence(items, "queries"), [()] * len(items))
+        return [float(value) for value in _evidence(model, X)]
 
     def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
         """Return the items that came last, the newest first: k, or as many as the bytes allow.
@@ -589,6 +590,12 @@ def _learned(snapshot: Committed) -> AnyModel:
 def _has_content(model: AnyModel) -> TypeGuard[OASIS]:
     """Return whether codes have content bits; those of the published method have none."""
     return isinstance(model, OASIS) and model.n_content_bits > 0
+
+
+def _evidence(model: AnyModel, X: Mapping[str, Any]) -> Single:
+    """Return how sure it is that queries are near to something; the published method says 1."""
+    n = next(iter(X.values())).shape[0]
+    return model.evidence(X) if isinstance(model, OASIS) else np.ones(n, dtype=np.float32)
 
 
 def _weighable(model: AnyModel, content: float, mode: Any) -> OASIS:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array
+from oasis.arrays import Array, Single
 from oasis.codes import Codes, pack, unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, Keys
@@ -38,7 +38,8 @@ class Question(NamedTuple):
     ``payload`` says whether hits carry theirs, and ``max_bytes`` how many bytes of JSON the
     payloads that are read may have together; None for any number. ``codes`` are those that the
     distances of hits are counted from, the signs of the projections if not given. ``words`` are
-    those of each query, to be found in texts and labels beside its code.
+    those of each query, to be found in texts and labels beside its code, and ``trust`` is how much
+    each code counts beside them, from 0 to 1.
     """
 
     projections: npt.NDArray[np.float32]
@@ -50,6 +51,7 @@ class Question(NamedTuple):
     max_bytes: int | None = None
     codes: Codes | None = None
     words: Sequence[QueryWords] | None = None
+    trust: Single | None = None
 
     @classmethod
     def of(
@@ -82,6 +84,7 @@ class Question(NamedTuple):
             projections=self.projections[row : row + 1],
             codes=None if self.codes is None else self.codes[row : row + 1],
             words=None if self.words is None else self.words[row : row + 1],
+            trust=None if self.trust is None else self.trust[row : row + 1],
         )
 
 
@@ -255,7 +258,8 @@ def _candidates(
     n: int,
 ) -> _Candidates:
     """Return the items that hold the first n places, and others."""
-    scores = _Cosines(snapshot, catalog, connection, question.projections[0])
+    trust = 1.0 if question.trust is None else float(question.trust[0])
+    scores = _Cosines(snapshot, catalog, connection, question.projections[0], trust)
     rest = ~np.isin(shares.keys, by_codes)
     keys, cosines = scores.of(np.sort(by_codes))
     found = _Candidates(keys, missed(cosines, shares.of(keys)), cosines)
@@ -283,7 +287,7 @@ def _candidates(
 
 
 class _Cosines:
-    """Scores of items by key, for one query: as the index has them, in double precision."""
+    """Cosines of items by key with one query, times the trust in it, in double precision."""
 
     def __init__(
         self,
@@ -291,12 +295,13 @@ class _Cosines:
         catalog: Catalog,
         connection: sqlite3.Connection,
         projection: npt.NDArray[np.float32],
+        trust: float,
     ) -> None:
         self._snapshot, self._catalog, self._connection = snapshot, catalog, connection
         values = projection.astype(np.float64)
         length = np.sqrt(values @ values * len(values))
         if length > 0:
-            values = values / length
+            values = values * (trust / length)
         # what each value of each byte of a code adds: 8 signs each
         signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64)
         self._tables = values.reshape(-1, 8) @ signs.T  # (n_bits / 8, 256)

@@ -6,12 +6,14 @@ one of its labels; a word that only a label has counts nine tenths. With m the w
 that an item has, Q the weight of all, and e the number of other words in its text::
 
     share = (m / Q) / (1 + e / (10 |q|))
-    score = 1 - (1 - cosine) (1 - share) ** WORDS
+    score = 1 - (1 - trust cosine) (1 - share) ** WORDS
 
-So the score lies in [-1, 1]; it is the cosine of the codes where no word is found, and 1 for a text
-that has just the words of the query. In logarithms, evidence is added. Of items whose scores are
-equal, as at 1, those come first whose text has the words of the query in the same order, stop words
-included; then the larger cosine decides, then age.
+Trust is ``min(1, 5 evidence)``, by `OASIS.evidence` of the query: where a query is near to nothing
+that was learned, its code says little, and its words decide. It is 1 where the query names a class.
+
+The score lies in [-1, 1]. It is 1 for a text that has just the words of the query. Of items whose
+scores are equal, those come first whose text has the words of the query in the same order, stop
+words included; then the larger cosine decides, then age.
 
 Where a query names classes (all words of the name are among its own), the cosine is that of the sum
 of two projections of unit length, of the query and of the names.
@@ -26,13 +28,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array
+from oasis.arrays import Array, Single
 from oasis.collection.catalog.commits import Keys, class_postings
 from oasis.collection.texts.phrases import kept_words
 from oasis.collection.texts.postings import having, texts_of
 from oasis.features.words import tokens_of
 
-WORDS = 0.1
+WORDS = 0.05
 """Exponent of what the words of a query do not find; chosen on captions and titles."""
 
 MAX_WORDS = 64
@@ -150,6 +152,15 @@ def word_shares(
     return Shares(keys, np.minimum(shares, 1.0))
 
 
+def trust_in(evidence: Single) -> Single:
+    """Return how much the code of a query counts beside its words.
+
+    >>> trust_in(np.array([0.125, 0.5], dtype=np.float32)).tolist()
+    [0.625, 1.0]
+    """
+    return np.minimum(5 * evidence, np.float32(1))
+
+
 def _idf(n_items: int, n: int) -> float:
     return float(np.log1p(n_items / (n + 0.5)))
 
@@ -157,8 +168,8 @@ def _idf(n_items: int, n: int) -> float:
 def missed(cosines: npt.ArrayLike, shares: npt.ArrayLike) -> Array:
     """Return what neither codes nor words find: 1 - score.
 
-    >>> missed([0.5, 0.5, 0.5], [0.0, 0.5, 1.0]).tolist()
-    [0.5, 0.25, 0.0]
+    >>> missed([0.5, 0.5, 0.5], [0.0, 0.5, 1.0]).round(3).tolist()
+    [0.5, 0.483, 0.0]
     """
     left: Array = (1 - np.asarray(cosines)) * (1 - np.asarray(shares)) ** WORDS
     return left
