@@ -445,8 +445,10 @@ class LabelSpace:
 
     def _known(self, name: str) -> int:
         try:
+            if (number := self._index.get(name)) is not None:
+                return number
             return self._index[name.strip()]
-        except (KeyError, AttributeError):
+        except (KeyError, AttributeError, TypeError):
             raise UnknownWordError(
                 f"{name!r} is not one of the {len(self.names)} classes of this label space; add it "
                 "with grown first"

@@ -7,6 +7,7 @@ rounding is far below the ridge, its own product is computed in float32 and adde
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ EPS32 = float(np.finfo(np.float32).eps)
 # delta; the errors of pieces add up, as those of rounds do
 _MARGIN = 1e-3
 _LEAST_ROWS = 1024
-_COLUMNS = 64
+_COLUMNS = 256
 
 
 class GramSum:
@@ -41,7 +42,7 @@ class GramSum:
 
     Notes
     -----
-    Memory: one (d, d) float64 matrix, and half as much again while a float32 piece is added.
+    Memory: one (d, d) float64 matrix; of a product in float32 a few columns at a time.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class GramSum:
     >>> total = GramSum(2, delta=1.0)
     >>> for piece in (np.array([[1.0, 2.0]]), np.array([[3.0, 0.0], [0.0, 1.0]])):
     ...     total.add(piece)
-    >>> total.lower
+    >>> np.tril(total.lower)
     array([[10.,  0.],
            [ 2.,  5.]])
     """
@@ -62,8 +63,11 @@ class GramSum:
     @property
     def lower(self) -> Array:
         if self._own is None:
-            self._own = lower_zeros(self._d, np.float64)
-            if self._start is not None:
+            self._own = lower_empty(self._d, np.float64)
+            if self._start is None:
+                for block in lower_blocks(self._d):
+                    self._own[block] = 0
+            else:
                 copy_lower(self._start, self._own)
             self._start = None  # what is not needed any more is neither held nor sent
         return self._own
@@ -75,7 +79,8 @@ class GramSum:
         if is_sparse(X):
             exact = X if self._fits_single(X) else X.astype(np.float64)
             products = (exact.T @ exact).tocoo()
-            self.lower[products.row, products.col] += products.data
+            below = products.row >= products.col
+            self.lower[products.row[below], products.col[below]] += products.data[below]
         else:
             for piece in self._pieces(X) if is_single else [X]:
                 self._add_dense(piece)
@@ -99,13 +104,22 @@ class GramSum:
         return np.array_split(X, n_pieces + 1)  # one more, as rows differ in length
 
     def _add_dense(self, X: npt.NDArray[Any]) -> None:
+        if self._fits_single(X):
+            self._add_single(X)
+        else:
+            self._add_double(X)
+
+    def _add_single(self, X: npt.NDArray[Any]) -> None:
+        self._add_blocks(lambda rows, columns: (X[:, columns].T @ X[:, rows]).T)
+
+    def _add_double(self, X: npt.NDArray[Any]) -> None:
         from scipy.linalg import blas
 
-        if self._fits_single(X):
-            self._add_lower(blas.ssyrk(1.0, X.T, lower=1))
-            return
         wide = X.astype(np.float64, copy=False)
-        self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
+        if self._own is None and self._start is None:
+            self._own = blas.dsyrk(1.0, wide.T, lower=1)
+        else:
+            self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
 
     def merge(self, other: GramSum) -> None:
         """Add another sum of as many features."""
@@ -120,23 +134,29 @@ class GramSum:
         return total
 
     def _add_lower(self, term: FloatArray) -> None:
-        if self._own is not None or self._start is None:
-            for block in lower_blocks(self._d):
-                self.lower[block] += term[block]
-            return
-        self._own = lower_zeros(self._d, np.float64)  # the first term: one pass instead of two
+        self._add_blocks(lambda rows, columns: term[rows, columns])
+
+    def _add_blocks(self, term: Callable[[slice, slice], npt.NDArray[Any]]) -> None:
+        """Add what ``term`` gives for each block: one pass, and no other (d, d) matrix."""
+        start = self._start if self._own is None else self._own
+        if self._own is None:
+            self._own, self._start = lower_empty(self._d, np.float64), None
         for block in lower_blocks(self._d):
-            np.add(self._start[block], term[block], out=self._own[block])
-        self._start = None
+            if start is None:
+                self._own[block] = term(*block)
+            else:
+                np.add(start[block], term(*block), out=self._own[block])
 
 
-def lower_zeros(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
-    """Return a (d, d) matrix in Fortran order, to be filled below the diagonal; zeros elsewhere.
+def lower_empty(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
+    """Return a (d, d) matrix in Fortran order, whose blocks `lower_blocks` are to be filled.
 
-    Not by ``np.zeros``: what it returns is mapped page by page, which takes as long as the work.
+    What is above these is never touched, and takes no memory where pages are small. What they
+    have above the diagonal is zero, so that passes over whole blocks meet numbers alone.
     """
     matrix = np.empty((d, d), dtype=dtype, order="F")
-    matrix.fill(0)
+    for _, columns in lower_blocks(d):
+        matrix[columns, columns] = 0
     return matrix
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ class PublishedState(ModelState):
 
     def grown(self, label_sets: Iterable[Iterable[str]]) -> PublishedState:
         """Return the state that also knows the classes of these label sets; sums grow by zeros."""
-        labels = self.labels.grown(name for names in label_sets for name in names)
+        labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
         return replace(self, labels=labels, sums=self.sums.widened(labels.n_features))
 
     @cached_property

@@ -38,7 +38,7 @@ from oasis.model.gram import (
     EPS32,
     GramSum,
     copy_lower,
-    lower_zeros,
+    lower_empty,
     product,
     sum_of_squares,
     transposed_product,
@@ -422,7 +422,7 @@ def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
     from scipy.linalg import lapack
 
     d = len(base)
-    A = lower_zeros(d, np.float32 if single else np.float64)
+    A = lower_empty(d, np.float32 if single else np.float64)
     copy_lower(base, A)
     A[np.diag_indices(d)] += delta
     potrf = lapack.spotrf if single else lapack.dpotrf
