@@ -10,19 +10,28 @@ from typing import Any, TypedDict
 
 
 class Row(TypedDict):
-    """One measurement: what, how much, how that compares, and what the bar is."""
+    """One measurement: what, how much, how that compares, and which ratio is wanted.
+
+    ``goal`` is such as ``<= 1.2`` or ``>= 0.85``, or empty.
+    """
 
     name: str
     value: float
     unit: str
     ratio: float | None
     note: str
+    goal: str
 
 
 def row(
-    name: str, value: float, ratio: float | None = None, note: str = "", unit: str = "s"
+    name: str,
+    value: float,
+    ratio: float | None = None,
+    note: str = "",
+    unit: str = "s",
+    goal: str = "",
 ) -> Row:
-    return {"name": name, "value": value, "unit": unit, "ratio": ratio, "note": note}
+    return {"name": name, "value": value, "unit": unit, "ratio": ratio, "note": note, "goal": goal}
 
 
 def row_of(measured: Mapping[str, Any], name: str) -> Row:
@@ -57,3 +66,9 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """Return the most memory that this process has held so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory held since ``/proc/self/clear_refs`` was last told 5."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
