@@ -1,8 +1,9 @@
 """Faults and load until the time is over, and one table of what came of it.
 
 Run from the root of the repository: ``python -m tests.soak --minutes 60``. Every row runs in a
-process of its own, two at a time; its share of the minutes is its weight. The exit code is 1 if
-anything was lost, crashed, wrong or answered with a status of 500 or more.
+process of its own, two at a time; its share of the minutes is its weight. An interrupt ends it with
+the table of what was done so far. The exit code is 1 if anything was lost, crashed, wrong or
+answered with a status of 500 or more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,11 +77,14 @@ class Row:
     said: list[str] = field(default_factory=list)
     state: str = "waiting"
     reason: str = ""
+    process: subprocess.Popen[str] | None = None
 
     def run(self):
         """Run the row in a process of its own, and read what it says."""
+        if self.state != "waiting":
+            return
         self.state = "running"
-        process = subprocess.Popen(
+        self.process = process = subprocess.Popen(
             [sys.executable, "-m", "tests.soak", "--row", self.name, "--seed", str(self.seed),
              "--seconds", f"{self.seconds:g}"],
             cwd=ROOT,
@@ -94,23 +99,35 @@ class Row:
             if line.startswith("{"):
                 self.tally = Tally(**json.loads(line))
             elif line.startswith("skipped: "):
-                self.reason = line.removeprefix("skipped: ").strip()
+                self.reason = f"not run: {line.removeprefix('skipped: ').strip()}"
             else:
                 self.said.append(line)
         code = process.wait()
         reader.join()
         process.stdout.close()
         process.stderr.close()
+        if self.state == "stopped":
+            self.reason = "cut short"
+            return
         if code:  # it could not even count
             self.tally.crashed += 1
             self.said.append(f"-- the row ended with {code}\n")
         self.state = "skipped" if self.reason else "done"
+
+    def stop(self):
+        """End the row early; what it has counted stays."""
+        if self.state == "running" and self.process is not None:
+            self.process.terminate()
+        if self.state in ("running", "waiting"):
+            self.reason = "not run" if self.state == "waiting" else ""
+            self.state = "stopped"
 
 
 def run_row(name, seed, seconds):
     """Run one row in this process; the last line it prints is its tally."""
     from importlib import import_module
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends with it
     module, function, *_ = ROWS[name]
     run = getattr(import_module(module), function)
     memory = Path("/dev/shm")
@@ -135,8 +152,8 @@ def table(rows, minutes, seed):
         values = [getattr(row.tally, each.name) for each in fields(Tally)]
         for each in fields(Tally):
             setattr(total, each.name, getattr(total, each.name) + getattr(row.tally, each.name))
-        shown = [f"{value:,}" for value in values] if row.state != "skipped" else ["-"] * 6
-        what = ROWS[row.name][3] + (f" (not run: {row.reason})" if row.reason else "")
+        shown = [f"{value:,}" if row.tally.tried else "-" for value in values]
+        what = ROWS[row.name][3] + (f" ({row.reason})" if row.reason else "")
         lines.append(f"| {what} | {' | '.join(shown)} |")
     values = [f"{getattr(total, each.name):,}" for each in fields(Tally)]
     lines.append(f"| **all** | {' | '.join(values)} |")
@@ -176,6 +193,8 @@ def main():
     share = options.minutes * 60 * min(2, len(names)) / weight
     rows = [Row(name, ROWS[name][2] * share, seed + at) for at, name in enumerate(names)]
     print(f"seed {seed}, {options.minutes:g} minutes, {len(rows)} rows", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: [row.stop() for row in rows])
+    signal.signal(signal.SIGINT, lambda *_: [row.stop() for row in rows])
     ended = threading.Event()
     progress = threading.Thread(target=show_progress, args=(rows, ended))
     progress.start()
