@@ -18,6 +18,7 @@ from oasis.index.engine.label_groups import LabelGroups
 @pytest.fixture(autouse=True)
 def groups_however_few_codes(monkeypatch):
     monkeypatch.setattr(hamming, "_FEW_CODES", 0)
+    monkeypatch.setattr(label_groups, "_MANY_CODES", 0)
 
 
 def grouped(n_bits):
@@ -259,3 +260,21 @@ def test_few_codes_are_scanned_without_groups(monkeypatch, found_by_groups):
 def test_label_bits_are_checked(label_bits):
     with pytest.raises(InputError, match="label_bits must be a multiple of 8"):
         HammingIndex(64, label_bits)
+
+
+def test_of_few_codes_groups_are_looked_at_where_a_scan_would_not_be_proven(
+    monkeypatch, found_by_groups
+):
+    rng = np.random.default_rng(59)
+    codes, kinds = stream(rng, 4000, 80)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(4000))
+    monkeypatch.setattr(label_groups, "_MANY_CODES", 5000)
+    smooth = queries_near(rng, kinds, 6, 0.5)
+    assert_exact(index, codes, smooth, 20)
+    assert found_by_groups["answered"] == 0
+    # one label value takes all the precision that a scan has
+    steep = queries_near(rng, kinds, 6, 0.02)
+    steep[:, 3] *= 100
+    assert_exact(index, codes, steep, 20)
+    assert found_by_groups["answered"] > 0

@@ -211,7 +211,7 @@ def _best_of_one(
 ) -> tuple[Scores, Slots] | None:
     """Return the s best codes of one query, as `scan` and `settle` do, with less to set up.
 
-    None where one segment does not hold all codes, or scores tie, or the answer is not proven.
+    None where one segment does not hold all codes, or the answer is not proven.
     """
     segments = packed.cover(codes, n_slots, 0)
     if (
@@ -237,8 +237,10 @@ def _best_of_one(
     # as `Projections.lowest` has it, where the query is no multiples
     scale, slack = float(projection.scale[0]), float(projection.slack[0])
     lowest = float(best[s - 1]) * scale - slack / (8 * codes.base.shape[1]) - 2.0**-149 * scale
-    if not bound < lowest or bool((best[1:] == best[:-1]).any()):
+    if not bound < lowest:
         return None
+    if bool((best[1:] == best[:-1]).any()):
+        order = np.lexsort((slots, -scores))
     return best[None, :s], slots[order[:s]][None]
 
 

@@ -33,6 +33,9 @@ from oasis.index.engine.projections import Projections, Scores, Slots, sum_of_by
 _HEADS = (256, 2048)
 """How many groups of a run a query considers at first, and at most."""
 
+_MANY_CODES = 1 << 22
+"""From so many codes on the groups are looked at first, however precise a scan would be."""
+
 _LARGE = 4096
 """Groups of so many codes get a packed copy of their content halves when first searched."""
 
@@ -170,9 +173,7 @@ def best_of_groups(
     floor = np.full(q, -np.inf)
     proven = np.zeros(q, dtype=np.bool_)
     labels = projections.columns(8 * groups[0].heads.shape[1])
-    label_sum = np.abs(labels.scaled).sum(axis=1)
-    # where content weighs more than labels, no group can be ruled out
-    rest = np.flatnonzero(np.abs(projections.scaled).sum(axis=1) < 2 * label_sum)
+    rest = np.flatnonzero(_worthwhile(projections, labels, sum(len(each.order) for each in groups)))
     for n_heads in _HEADS:
         if not len(rest):
             break
@@ -192,6 +193,23 @@ def best_of_groups(
                 again.append(row)
         rest = np.array(again, dtype=np.int64)
     return FromGroups(scores, slots, floor, proven)
+
+
+def _worthwhile(
+    projections: Projections, labels: Projections, n_slots: int
+) -> npt.NDArray[np.bool_]:
+    """Return for which queries the groups should be looked at before all codes are scanned.
+
+    Where content weighs more than labels, no group can be ruled out. Where rounding takes little
+    of the norm of the content values, a scan is proven at once; of few codes it is faster.
+    """
+    label_sum = np.abs(labels.scaled).sum(axis=1)
+    worthwhile: npt.NDArray[np.bool_] = np.abs(projections.scaled).sum(axis=1) < 2 * label_sum
+    if n_slots < _MANY_CODES:
+        content = projections.scaled[:, labels.scaled.shape[1] :]
+        norm = np.sqrt(np.einsum("ij,ij->i", content, content))
+        worthwhile &= projections.rounding > 0.4 * norm
+    return worthwhile
 
 
 def _best_heads(
