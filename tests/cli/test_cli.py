@@ -619,3 +619,39 @@ def test_an_embedder_by_name_is_found_again(tmp_path, oasis, monkeypatch):
     assert oasis("ingest", target, source, *named)[0] == 0
     assert oasis("search", target, "--text", "b b", "--json")[0] == 0
     assert "embedder_of_the_cli_test:letters" in oasis("info", target)[1]
+
+
+def test_search_says_where_nothing_is_like_the_query(filled, oasis):
+    assert "nothing like this here" in oasis("search", filled, "--text", "xylophone")[1]
+    assert "nothing like this here" not in oasis("search", filled, "--text", "boats")[1]
+    assert "nothing like this here" not in oasis("search", filled, "--word", "sea")[1]
+
+
+def test_search_by_codes_alone(filled, oasis):
+    with Collection.open(filled, readonly=True) as opened:
+        expected = [hit.id for hit in opened.search_items([{"text": "boat"}], fuse=False)[0]]
+    assert _ids(oasis("search", filled, "--text", "boat", "--no-fuse", "--json")[1]) == [expected]
+
+
+def test_delete_removes_items_or_nothing(filled, oasis):
+    code, out, err = oasis("delete", filled, "item-3", "item-4")
+    assert (code, err) == (0, "")
+    assert out == "2 deleted; 58 in the collection\n"
+    code, _, err = oasis("delete", filled, "item-5", "item-3")
+    assert code == 1
+    assert "no item has the id 'item-3'; nothing was deleted" in err
+    code, out, _ = oasis("delete", filled, "item-5", "--json")
+    assert json.loads(out) == {"deleted": 1, "items": 57}
+    assert oasis("delete", filled.with_name("none.oasis"), "a")[0] != 0
+    assert not filled.with_name("none.oasis").exists()
+
+
+def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(40)])
+    for name, option in (("a", ()), ("b", ("--no-keep-text",))):
+        assert oasis("ingest", tmp_path / name, source, *TEXT_ONLY, *option)[0] == 0
+        with Collection.open(tmp_path / name, readonly=True) as opened:
+            assert (opened.get("item-0").text is None) == bool(option)
+    code, _, err = oasis("ingest", tmp_path / "b", source, *TEXT_ONLY, "--keep-text")
+    assert code == 1
+    assert "begun with keep_text=False" in err

@@ -210,3 +210,12 @@ def test_operators_are_words_or_nothing(filled, text):
     (hits,) = filled.search_items([{"text": text}], 3)
     words = " ".join(kept_words(text))
     assert [hit.id for hit in hits] == [each for each, _ in truth(filled, text, 3)], words
+
+
+def test_a_query_with_a_word_that_is_here_is_not_near_to_nothing(filled):
+    queries = [{"text": text} for text in ("xyzzy", "xyzzy dogs", "light", "plugh")]
+    told = filled.evidence_items(queries)
+    X, _ = filled.extractor.extract(queries)
+    plain = filled.model.evidence(X)
+    assert [value >= 0.5 for value in told] == [False, True, True, False]
+    np.testing.assert_allclose(told, np.maximum(plain, [0, 0.5, 0.5, 0]), atol=1e-6)

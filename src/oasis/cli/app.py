@@ -17,6 +17,7 @@ import oasis
 from oasis.cli.beyond_command import beyond
 from oasis.cli.check_command import backup, check, restore
 from oasis.cli.console import warnings_as_notes
+from oasis.cli.delete_command import delete
 from oasis.cli.demo_command import demo
 from oasis.cli.evaluate_command import evaluate
 from oasis.cli.export_command import export
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "ingest": ingest,
     "search": search,
+    "delete": delete,
     "info": info,
     "export": export,
     "check": check,

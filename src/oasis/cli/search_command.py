@@ -103,6 +103,7 @@ def search(
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
+    evidence = 1.0
     with open_to_read(collection) as opened:
         options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
         if word:
@@ -118,7 +119,9 @@ def search(
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
             if raw:
-                lists = opened.search_items([{**asked, "vectors": vectors}], fuse=fuse, **options)
+                item = {**asked, "vectors": vectors}
+                lists = opened.search_items([item], fuse=fuse, **options)
+                (evidence,) = opened.evidence_items([item])
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if condition and not any(lists):
@@ -145,6 +148,8 @@ def search(
             )
             for place, hit in enumerate(hits, 1)
         )
+        if hits and evidence < 0.5:
+            people().print("nothing like this here; the nearest are:")
         people().print(table(_HIT_COLUMNS, rows, _title(query)))
         if not hits:
             people().print("nothing found")

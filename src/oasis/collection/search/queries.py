@@ -42,7 +42,7 @@ from oasis.collection.records import (
 )
 from oasis.collection.search.search import Question, answer
 from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
-from oasis.collection.texts.postings import text_of
+from oasis.collection.texts.postings import having, text_of
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import (
     CollectionError,
@@ -315,13 +315,25 @@ class Queries:
         return _stored(item, names, text)
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
-        """Return how sure the model is that raw queries are near to something learned, from 0 to 1.
+        """Return how sure it is that raw queries are near to something here, from 0 to 1.
 
-        See `OASIS.evidence`: below 0.5 no known class fits. A model that cannot tell gives 1.
+        See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
+        kept text or in the name of a label gets at least 0.5. A model that cannot tell gives 1.
         """
-        model = _learned(self._current())
-        X = extract_queries(self.extractor, check_sequence(items, "queries"), [()] * len(items))
-        return [float(value) for value in _evidence(model, X)]
+        snapshot = self._current()
+        items = check_sequence(items, "queries")
+        asked = [QueryWords.of(item_text(self.extractor, item)) for item in items]
+        X = extract_queries(self.extractor, items, [each.words for each in asked])
+        told = _evidence(_learned(snapshot), X)
+        classes = self._class_words.having(snapshot.classes)
+        with self._catalog.reading() as connection:
+            found = [
+                any(word in classes or len(having(connection, word).keys) for word in each.words)
+                for each in asked
+            ]
+        return [
+            max(float(value), 0.5 * is_there) for value, is_there in zip(told, found, strict=True)
+        ]
 
     def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
         """Return the items that came last, the newest first: k, or as many as the bytes allow.
