@@ -34,6 +34,7 @@ import numpy as np
 
 from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
 from oasis.model.hash_functions import LinearMap, Mask, added_evidence
+from oasis.model.threads import one_thread
 
 SAMPLE_ROWS = 4096
 """Rows of the first chunk, at most, from which content bits are made."""
@@ -350,6 +351,7 @@ def _principal_components(A: Single, q: int, rng: np.random.Generator) -> Single
     return components
 
 
+@one_thread()
 def _rotation(V: Array, rng: np.random.Generator) -> Array:
     """Return the rotation R (r, r) for which ``|sign(V R) - V R|`` is about least (ITQ)."""
     r = V.shape[1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oasis.arrays import Array
+from oasis.model.threads import one_thread
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -85,6 +86,7 @@ def z_target(BG: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array
     return Z
 
 
+@one_thread()
 def v_step(Z: Array, noise: Array) -> Array:
     """Return the feasible V, (n, r), that maximises tr(Z'V); ``V'V = nI`` and ``1'V = 0``.
 
@@ -122,6 +124,7 @@ def after_ones(columns: Array, n: int) -> Array:
     return np.hstack([np.full((len(columns), 1), n**-0.5), columns])
 
 
+@one_thread()
 def turns(R: Array, n: int) -> tuple[Array, Array]:
     """Return what turns the basis of JZ into P, and ``[Q Q0]'``: the small part of the V step.
 
@@ -148,6 +151,7 @@ def _complete(basis: Array, noise: Array) -> Array:
     return Q[:, basis.shape[1] :]
 
 
+@one_thread()
 def u_step(GV: Array, VV: Array, weights: Weights) -> Array:
     """Return ``U = (sum G'V)(sum V'V + th I)^-1``, (f, r)."""
     A = VV + weights.theta * np.eye(len(VV))
