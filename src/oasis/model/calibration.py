@@ -65,6 +65,11 @@ class Calibration:
         absent = np.where(has, -np.inf, predictions)[rows].max(axis=1, initial=-np.inf)
         return Calibration(_added(self.hits, there), _added(self.misses, absent))
 
+    @property
+    def usual_hit(self) -> float:
+        """What is usually predicted of the likeliest class that a sample has, at least 0.05."""
+        return max(float(self.hits[1] / self.hits[0]), 0.05)
+
     def sure(self, predictions: Single) -> Single:
         """Return how sure predictions are, from 0 to 1, of the same shape.
 

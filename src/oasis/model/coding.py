@@ -8,7 +8,8 @@ every data set: with weight w of content
 
 where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of stored codes, and
 ``sd(c) = |c|``, since content bits are about balanced and uncorrelated. The confidence is that in
-the predicted labels: where nothing known fits a query, content decides.
+the predicted labels, the largest over what is usual for the classes that a sample has
+(`oasis.model.calibration`), squared: where nothing known fits a query, content decides.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
 
-CONTENT_WEIGHT = 0.06
+CONTENT_WEIGHT = 0.08
 """Weight of content in a projection unless asked otherwise; label MAP loses less than a point."""
 
 CAUTION = 2.0
-"""Power of the largest predicted label in the confidence."""
+"""Power of the largest predicted label, over that of a usual sample, in the confidence."""
 
 LIKE_WEIGHT = 0.5
 """The same where the query is a stored code: kind and content have equal standard deviations."""
@@ -48,12 +49,14 @@ class QueryMap:
     readout : where the label bits of codes with given labels are
     covariance : (r_l, r_l) of the label bits of stored codes
     content : maps features to content values
+    usual : what is usually predicted of a class that a sample has
     """
 
     labels: LabelMap
     readout: Readout
     covariance: Array
     content: ContentMap
+    usual: float
 
     @property
     def widths(self) -> dict[str, int]:
@@ -87,7 +90,7 @@ class QueryMap:
         """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
         kind = self.readout.project(sharpened(labels))  # (n, r_l)
         w = CONTENT_WEIGHT if weight is None else weight
-        return self._weighed(kind, content, w, confidence(labels))
+        return self._weighed(kind, content, w, confidence(labels, self.usual))
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
@@ -116,6 +119,7 @@ class QueryMap:
         yield "values", self.readout.values
         yield "signs", self.readout.signs
         yield "covariance", self.covariance
+        yield "usual", np.array(self.usual)
 
 
 @dataclass(frozen=True)
@@ -143,13 +147,14 @@ class LabelCoder:
         return likely_codes(weights, self.codewords, self.n_owned)
 
 
-def confidence(labels: Single) -> Single:
-    """Return how sure predicted labels (n, c) are, from 0 to 1: the largest to a power.
+def confidence(labels: Single, usual: float) -> Single:
+    """Return how sure predicted labels (n, c) are, 0 to 1: the largest over the usual, squared.
 
-    >>> confidence(np.array([[0.25, 0.0], [-0.1, 0.0]], dtype=np.float32)).tolist()
-    [0.0625, 0.0]
+    >>> confidence(np.array([[0.4, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
+    [0.25, 0.0]
     """
-    sure: Single = np.clip(labels.max(axis=1, initial=0.0), 0.0, 1.0) ** np.float32(CAUTION)
+    strongest = labels.max(axis=1, initial=0.0) / np.float32(usual)
+    sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
     return sure
 
 

@@ -155,7 +155,13 @@ class CodewordState(ModelState):
         n_learned = self.codewords.shape[1] - self.n_owned
         learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
         readout = self.codebook.readout(learned)
-        return QueryMap(self.label_map, readout, self.codebook.covariance, self.content_map)
+        return QueryMap(
+            self.label_map,
+            readout,
+            self.codebook.covariance,
+            self.content_map,
+            self.calibration.usual_hit,
+        )
 
     @cached_property
     def label_coder(self) -> LabelCoder:
