@@ -159,6 +159,9 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.fields())
+    both = same(pair, lambda c: c.search_items([{"text": "boat anchor"}], 5))
+    codes = same(pair, lambda c: c.search_items([{"text": "boat anchor"}], 5, fuse=False))
+    assert both[0][0].score > codes[0][0].score
     sure, unsure = same(pair, lambda c: c.evidence_items([{"text": "paw"}, {"text": "zzz"}]))
     assert unsure < sure
     assert [each.id for each in same(pair, lambda c: c.latest(3))] == [

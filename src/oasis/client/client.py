@@ -115,6 +115,7 @@ class Client:
         offset: int = 0,
         *,
         content: float | None = None,
+        fuse: bool = True,
         payload: bool = True,
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
@@ -122,6 +123,8 @@ class Client:
         Pictures are sent as files: bytes as they are, of a path what it holds.
         """
         asked = question(k, mode, where, offset, payload, content)
+        if not fuse:
+            asked["fuse"] = False
         asked["items"] = [raw(item, _QUERY) for item in listed(items, "queries")]
         return _lists(self._service.ask("search", *plain(asked)))
 

@@ -114,7 +114,8 @@ what the categories do not as much as the others, and gives $hamming in the last
 
 <h2>An icon by its own title</h2>
 <p class="soft">Of all $n_titles stored icons, $first % come first when their title is searched for,
-and $ten % are among the first ten. Three of them, at the quarters of the stream; green is the icon
+and $ten % are among the first ten; by their codes alone, without the texts that are kept,
+$code_first % and $code_ten %. Three of them, at the quarters of the stream; green is the icon
 itself.</p>
 <div class="card ways">$titles</div>
 
@@ -206,6 +207,8 @@ def page(
         n_titles=f"{titles.n:,}",
         first=f"{100 * titles.first:.0f}",
         ten=f"{100 * titles.ten:.0f}",
+        code_first=f"{100 * titles.code_first:.0f}",
+        code_ten=f"{100 * titles.code_ten:.0f}",
         titles=part("title", _one_way),
         contents=part("content", _two_ways),
         ways=part("held out", _three_ways),

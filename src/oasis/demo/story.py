@@ -64,11 +64,16 @@ class Told:
 
 @dataclass(frozen=True)
 class Titles:
-    """How often the title of a stored icon, as a query, finds it first, and among ten: shares."""
+    """How often the title of a stored icon, as a query, finds it first, and among ten: shares.
+
+    ``code_first`` and ``code_ten`` are the same by codes alone, without the kept texts.
+    """
 
     n: int
     first: float
     ten: float
+    code_first: float
+    code_ten: float
 
 
 @dataclass(frozen=True)
@@ -193,24 +198,22 @@ class Stream:
 
     def titles(self) -> Titles:
         """Search with the title of every stored icon; one without a word finds nothing."""
-        first = ten = 0
         items = self.stored
+        found = {True: [0, 0], False: [0, 0]}
         for start in range(0, len(items), _BATCH):
             block = items[start : start + _BATCH]
             queries = [{"text": item.payload["title"]} for item in block]
             X, _ = self.collection.extractor.extract(queries)
             able = np.logical_or.reduce([has_row(matrix) for matrix in X.values()])
-            asked = [
-                (item, query)
-                for item, query, some in zip(block, queries, able, strict=True)
-                if some
-            ]
-            lists = self.collection.search_items([query for _, query in asked], k=10)
-            for (item, _), hits in zip(asked, lists, strict=True):
-                ids = [hit.id for hit in hits]
-                first += ids[:1] == [item.id]
-                ten += item.id in ids
-        return Titles(len(items), first / len(items), ten / len(items))
+            rows = np.flatnonzero(able)
+            for fuse, counts in found.items():
+                lists = self.collection.search_items([queries[row] for row in rows], fuse=fuse)
+                for row, hits in zip(rows, lists, strict=True):
+                    ids = [hit.id for hit in hits]
+                    counts[0] += ids[:1] == [block[row].id]
+                    counts[1] += block[row].id in ids
+        shares = [count / len(items) for fuse in (True, False) for count in found[fuse]]
+        return Titles(len(items), *shares)
 
     def add_unlabelled(self, items: Sequence[Item]) -> list[Unlabelled]:
         """Ingest icons without their labels, and look for them by their titles."""

@@ -134,7 +134,7 @@ def _hits(
     if asked.items is not None:
         check_raw(service, len(asked.items))
         queries = raw_fields(body)
-        return collection.search_items(service.untrusted(queries), **how)
+        return collection.search_items(service.untrusted(queries), fuse=asked.fuse, **how)
     X = matrices(body)
     check_batch(service, n_rows(X), asked)
     return collection.search(X, **how)
