@@ -257,7 +257,7 @@ def _candidates(
     shares: Shares,
     n: int,
 ) -> _Candidates:
-    """Return the items that hold the first n places, and others."""
+    """Return the items that hold the first n places, and others tied with the last of them."""
     trust = 1.0 if question.trust is None else float(question.trust[0])
     scores = _Cosines(snapshot, catalog, connection, question.projections[0], trust)
     rest = ~np.isin(shares.keys, by_codes)
@@ -283,6 +283,10 @@ def _candidates(
             np.concatenate([found.cosines, cosines]),
         )
         start, size = stop, _AT_ONCE
+    if len(found.keys) > n:
+        # what cannot be among the first n need not be sorted
+        near = found.missed <= np.partition(found.missed, n - 1)[n - 1]
+        found = _Candidates(found.keys[near], found.missed[near], found.cosines[near])
     return found
 
 
