@@ -66,7 +66,7 @@ def collection(trials):
                 folder = trials.place()
                 folder.mkdir()
                 seed = trials.seed * 1000 + trials.number()
-                kill_often(victim, folder, 18, seed, pace=pace, count=trials.count)
+                kill_often(victim, folder, 9, seed, pace=pace, count=trials.count)
 
 
 def creation(trials):
