@@ -84,7 +84,7 @@ def truth(c, text, k, allowed=lambda item: True):
         found = own[item.id] & set(words)
         # the text of an item counts only where it has a word of the query
         other = len(own[item.id] - found) if found else 0
-        share = weight / sum(idf.values()) / (1 + other / (10 * len(words)))
+        share = (weight / sum(idf.values())) ** 8 / (1 + other / (10 * len(words)))
         score = 1 - (1 - cosine) * (1 - min(share, 1)) ** fusion.WORDS
         exact = share >= 1 and tokens_of(item.text or "") == tokens_of(text)
         if allowed(item):

@@ -5,8 +5,10 @@ A query has distinct words ``q`` (`kept_words`), each with the weight ``idf = lo
 one of its labels; a word that only a label has counts nine tenths. With m the weight of the words
 that an item has, Q the weight of all, and e the number of other words in its text::
 
-    share = (m / Q) / (1 + e / (10 |q|))
+    share = (m / Q) ** 8 / (1 + e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS
+
+The power makes an item that has all words strong evidence, and one that has half of them hardly any.
 
 Trust is ``min(1, 5 evidence)``, by `OASIS.evidence` of the query: where a query is near to nothing
 that was learned, its code says little, and its words decide. It is 1 where the query names a class.
@@ -34,7 +36,7 @@ from oasis.collection.texts.phrases import kept_words
 from oasis.collection.texts.postings import having, texts_of
 from oasis.features.words import tokens_of
 
-WORDS = 0.05
+WORDS = 0.3
 """Exponent of what the words of a query do not find; chosen on captions and titles."""
 
 MAX_WORDS = 64
@@ -42,6 +44,7 @@ MAX_WORDS = 64
 
 _EXACT = 1000
 _OTHER = 0.1
+_PARTS = 8
 _LABEL = 0.9
 
 
@@ -148,7 +151,7 @@ def word_shares(
         total += idf
     keys = np.flatnonzero(mass)
     other = size[keys].astype(np.float64) - matched[keys]
-    shares = mass[keys] / total / (1 + _OTHER * other / max(len(words), 1))
+    shares = (mass[keys] / total) ** _PARTS / (1 + _OTHER * other / max(len(words), 1))
     return Shares(keys, np.minimum(shares, 1.0))
 
 
@@ -169,7 +172,7 @@ def missed(cosines: npt.ArrayLike, shares: npt.ArrayLike) -> Array:
     """Return what neither codes nor words find: 1 - score.
 
     >>> missed([0.5, 0.5, 0.5], [0.0, 0.5, 1.0]).round(3).tolist()
-    [0.5, 0.483, 0.0]
+    [0.5, 0.406, 0.0]
     """
     left: Array = (1 - np.asarray(cosines)) * (1 - np.asarray(shares)) ** WORDS
     return left
