@@ -133,9 +133,9 @@ code.</p>
 $ways
 
 <h2>A word that was never a category</h2>
-<p class="soft">None of these words is a category, and nothing was ever labelled with them. Their
-word vectors lie near those of categories that are there; a word without such a category (try
-&ldquo;dinner&rdquo;) is answered with whatever lies least far. Chosen by hand.</p>
+<p class="soft">None of these words is a category, and nothing was ever labelled with them. A text
+asks for the categories that it names, for its words and for what they predict at once, so icons that
+have the word come first, and then others of their kind. Chosen by hand.</p>
 <div class="card ways">$meanings</div>
 
 <h2>Icons without labels</h2>
@@ -145,7 +145,7 @@ labels. They are stored by their content and by the labels that are predicted of
 
 <h2>Go on from here</h2>
 <pre>oasis search icons.oasis --text "rain cloud"
-oasis search icons.oasis --word winter --save hits.png
+oasis search icons.oasis --text winter --save hits.png
 oasis search icons.oasis --like $example -k 20 --json
 oasis info icons.oasis</pre>
 <p class="soft">Icons: Font Awesome Free 6 (CC BY 4.0).</p>

@@ -177,7 +177,7 @@ def show_end(console: Console, collection: str, page: str) -> None:
         ("page", page),
         ("collection", collection),
         ("try", f'{command} search {collection} --text "rain cloud" --content 0.8'),
-        ("", f"{command} search {collection} --word winter --save hits.png"),
+        ("", f"{command} search {collection} --text winter --save hits.png"),
         ("", f"{command} serve {collection}"),
     ):
         console.print(
