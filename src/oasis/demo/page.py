@@ -134,8 +134,8 @@ $ways
 
 <h2>A word that was never a category</h2>
 <p class="soft">None of these words is a category, and nothing was ever labelled with them. A text
-asks for the categories that it names, for its words and for what they predict at once, so icons that
-have the word come first, and then others of their kind. Chosen by hand.</p>
+asks for the categories that it names, for its words and for what they predict at once, so icons
+that have the word come first, and then others of their kind. Chosen by hand.</p>
 <div class="card ways">$meanings</div>
 
 <h2>Icons without labels</h2>

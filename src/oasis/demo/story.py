@@ -246,7 +246,7 @@ class Stream:
 
 
 def searches(stream: Stream, held_out: Mapping[str, Item]) -> list[Asked]:
-    """Ask in the order of the story: by title, by kind and by content, in three ways, by other words.
+    """Ask in the order of the story: by title, kind and content, in three ways, by other words.
 
     Icons are not picked by hand: those sought by title are at the quarters of the stream, and those
     that ask in three ways were held out, an easy, a typical and a hard one by average precision.

@@ -8,7 +8,7 @@ that an item has, Q the weight of all, and e the number of other words in its te
     share = (m / Q) ** 8 / (1 + e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS
 
-The power makes an item that has all words strong evidence, and one that has half of them hardly any.
+The power makes an item with all words strong evidence, and one with half of them hardly any.
 
 Trust is ``min(1, 5 evidence)``, by `OASIS.evidence` of the query: where a query is near to nothing
 that was learned, its code says little, and its words decide. It is 1 where the query names a class.
