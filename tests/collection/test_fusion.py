@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oasis.codes import unpack
 from oasis.collection import Collection
-from oasis.collection.search import search
+from oasis.collection.search import fused
 from oasis.collection.texts import fusion
 from oasis.collection.texts.phrases import kept_words
 from oasis.errors import InputError
@@ -120,8 +120,8 @@ def test_answers_equal_the_formula_over_all_items(filled, text, k):
 
 @pytest.mark.parametrize("first", [1, 3])
 def test_few_at_a_time_give_the_same_answers(filled, monkeypatch, first):
-    monkeypatch.setattr(search, "_FIRST", first)
-    monkeypatch.setattr(search, "_AT_ONCE", 7)
+    monkeypatch.setattr(fused, "_FIRST", first)
+    monkeypatch.setattr(fused, "_AT_ONCE", 7)
     for text in QUERIES:
         (hits,) = filled.search_items([{"text": text}], 5)
         assert [hit.id for hit in hits] == [each for each, _ in truth(filled, text, 5)]

@@ -30,7 +30,7 @@ from toy import chunk
 
 from oasis.collection import Collection
 from oasis.collection.replica import milvus, replica
-from oasis.collection.search.search import Question
+from oasis.collection.search.question import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite

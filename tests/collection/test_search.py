@@ -13,7 +13,7 @@ from toy import NAMES, chunk
 from oasis.collection import Collection
 from oasis.collection.filters import where
 from oasis.collection.filters.where import Filter
-from oasis.collection.search import search
+from oasis.collection.search import by_codes
 from oasis.collection.writing import writer
 from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
 from oasis.model import OASIS
@@ -115,8 +115,8 @@ def test_where_equals_brute_force(filled, where, passes):
 @pytest.mark.parametrize("oversample", [16, 2])
 def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample):
     """A filter that lets most pass is answered from a larger search, in a collection of size."""
-    monkeypatch.setattr(search, "_OVERSAMPLE", oversample)
-    monkeypatch.setattr(search, "_SPARE", 4 * oversample)
+    monkeypatch.setattr(by_codes, "_OVERSAMPLE", oversample)
+    monkeypatch.setattr(by_codes, "_SPARE", 4 * oversample)
     truth = Truth()
     with open_toy(folder / "c") as c:
         X, y = chunk(1500, seed=0)

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from oasis.client import Client
 from oasis.collection import Collection
 from oasis.collection.search.queries import Queries
-from oasis.collection.search.search import Question
+from oasis.collection.search.question import Question
 from oasis.errors import BusyError, InputError
 from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import searching

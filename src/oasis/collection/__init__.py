@@ -30,7 +30,7 @@ Why so:
 collection  `Collection`: opening, closing, ingest, delete, check
 records     what is answered: `Hit`, `Stored`, `Stats` ...
 committed   one committed state in memory, loaded or followed
-search/     queries (the searches and look-ups of a collection), search (projections to hits)
+search/     queries (the searches), lookups, following (the state), by_codes, fused (with words)
 writing/    writer (the order of a change), intake (checks of what comes in), quality
 filters/    where (which items pass a filter), conditions (filters as people type them), fields
 texts/      phrases (the words of kept texts), postings (which items have a word)

@@ -29,7 +29,8 @@ from oasis.collection.files.lock import LOCK_NAME, WriterLock, check_progress, r
 from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import Id, Rejected, check_id
 from oasis.collection.replica.replica import check_address, recorded_address, settle
-from oasis.collection.search.queries import ATTEMPTS, Queries
+from oasis.collection.search.following import ATTEMPTS
+from oasis.collection.search.queries import Queries
 from oasis.collection.upkeep.checks import Finding, findings
 from oasis.collection.writing.intake import check_sequence, extract_items
 from oasis.collection.writing.writer import Writer

@@ -1,1 +1,12 @@
-"""What can be asked: `queries` has the methods, `search` turns projections into hits."""
+"""What can be asked of a collection.
+
+=========  =================================================================================
+following  `Follower`: the committed state that questions are answered from
+lookups    `Lookups`: items, pictures, classes and numbers, without a query
+queries    `Queries`: the searches
+question   `Question`: what a search asks for, checked
+by_codes   from projections to hits, by the index alone
+fused      hits by codes and by the words of the query together
+hits       the rows of hits, read from the catalog
+=========  =================================================================================
+"""

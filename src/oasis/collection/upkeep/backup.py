@@ -24,7 +24,7 @@ from oasis.collection.catalog.commits import Head, without_index_file
 from oasis.collection.collection import Collection
 from oasis.collection.files.lock import LOCK_NAME, check_progress, lock_record, read_progress
 from oasis.collection.replica.replica import LOCAL, forget_address, recorded_address
-from oasis.collection.search.queries import ATTEMPTS
+from oasis.collection.search.following import ATTEMPTS
 from oasis.errors import CollectionError, FormatError, MissingFileError
 
 _BLOCK = 1 << 20

@@ -1,0 +1,59 @@
+"""From keys to hits: the rows of items, read from the catalog."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow
+from oasis.collection.committed import Committed
+from oasis.collection.records import Hit
+from oasis.errors import FormatError, TooLargeError
+
+
+def fetch_rows(
+    snapshot: Committed,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    keys: npt.NDArray[np.int64],
+    payload: bool,
+    max_bytes: int | None,
+) -> dict[int, ItemRow] | None:
+    """Return the rows of the keys that are items of the snapshot's commit, and still there.
+
+    None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
+    have been searched with the code of a chunk that failed, and belong to another one by now.
+    """
+    columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
+    there = keys[(keys >= 0) & (keys < snapshot.head.next_key)]
+    wanted = sorted(set(there.tolist()))  # np.unique imports numpy.ma: half of a short search
+    found: dict[int, ItemRow] = {}
+    n_bytes = 0
+    for values in catalog.rows(connection, columns, wanted):
+        row = found[values[0]] = ItemRow(*values)
+        n_bytes += len(row.payload or "")
+        if max_bytes is not None and n_bytes > max_bytes:
+            return None
+    return found
+
+
+def too_much(max_bytes: int | None) -> TooLargeError:
+    """Return the error of hits whose payloads are too large together."""
+    return TooLargeError(
+        f"the payloads of the hits have more than {max_bytes} bytes together; ask for fewer hits, "
+        "or without their payload"
+    )
+
+
+def made_hit(snapshot: Committed, row: ItemRow, score: float, query: int, payload: bool) -> Hit:
+    """Return a hit; ``query`` is the code that its distance is counted from."""
+    if payload:
+        row.check()
+    elif not isinstance(row.code, bytes):  # without its payload a row cannot be compared
+        raise FormatError(f"the item with key {row.key} is damaged: its code is no blob")
+    distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
+    labels = row.label_names(snapshot.classes)
+    return Hit(row.id, score, distance, row.decoded_payload() if payload else {}, labels)

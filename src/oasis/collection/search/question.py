@@ -1,0 +1,80 @@
+"""What is asked of a collection, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Single
+from oasis.codes import Codes, pack
+from oasis.collection.filters.where import Filter
+from oasis.collection.records import Mode
+from oasis.collection.texts.fusion import QueryWords
+from oasis.errors import InputError
+
+MAX_HITS = 1_000_000
+"""Most hits, skipped ones included, that one query may ask for."""
+
+
+class Question(NamedTuple):
+    """What is asked: (q, n_bits) projections, how many hits to skip and to return, a filter.
+
+    ``payload`` says whether hits carry theirs, and ``max_bytes`` how many bytes of JSON the
+    payloads that are read may have together; None for any number. ``codes`` are those that the
+    distances of hits are counted from, the signs of the projections if not given. ``words`` are
+    those of each query, to be found in texts and labels beside its code, and ``trust`` is how much
+    each code counts beside them, from 0 to 1.
+    """
+
+    projections: npt.NDArray[np.float32]
+    mode: Mode
+    k: int
+    offset: int
+    where: Filter | None
+    payload: bool = True
+    max_bytes: int | None = None
+    codes: Codes | None = None
+    words: Sequence[QueryWords] | None = None
+    trust: Single | None = None
+
+    @classmethod
+    def of(
+        cls,
+        projections: npt.NDArray[np.float32],
+        mode: Any,
+        k: Any,
+        offset: Any,
+        where: Any,
+        payload: bool = True,
+        max_bytes: int | None = None,
+    ) -> Question:
+        """Check what a user asks for."""
+        if mode not in ("asymmetric", "hamming"):
+            raise InputError(f"mode must be 'asymmetric' or 'hamming', got {mode!r}")
+        for name, value, least in (("k", k, 1), ("offset", offset, 0)):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or value < least:
+                raise InputError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}"
+                )
+        if k + offset > MAX_HITS:
+            raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
+        parsed = None if where is None or where == {} else Filter.of(where)
+        return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
+
+    def at(self, row: int) -> Question:
+        """Return one of the queries alone."""
+        return self._replace(
+            projections=self.projections[row : row + 1],
+            codes=None if self.codes is None else self.codes[row : row + 1],
+            words=None if self.words is None else self.words[row : row + 1],
+            trust=None if self.trust is None else self.trust[row : row + 1],
+        )
+
+    def signs(self) -> list[int]:
+        """Return the codes that distances are counted from, as whole numbers."""
+        codes = pack(self.projections) if self.codes is None else self.codes
+        return [int.from_bytes(code.tobytes(), "little") for code in codes]
