@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from oasis.collection import Collection
-from oasis.collection.collection import N_BITS
+from oasis.collection.opening import N_BITS
 from oasis.collection.transfer.feeding import collection_exists
 from oasis.errors import CollectionError
 from oasis.features.extractor import Extractor

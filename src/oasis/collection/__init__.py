@@ -27,11 +27,12 @@ Why so:
   ever.
 
 ==========  ======================================================================================
-collection  `Collection`: opening, closing, ingest, delete, check
+collection  `Collection`: open, close, check and repair
+opening     what `open` checks and makes
 records     what is answered: `Hit`, `Stored`, `Stats` ...
 committed   one committed state in memory, loaded or followed
 search/     queries (the searches), lookups, following (the state), by_codes, fused (with words)
-writing/    writer (the order of a change), intake (checks of what comes in), quality
+writing/    changes and raw (what a user calls), writer (the order of a change), intake, quality
 filters/    where (which items pass a filter), conditions (filters as people type them), fields
 texts/      phrases (the words of kept texts), postings (which items have a word)
 catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
