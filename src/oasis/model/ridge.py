@@ -55,6 +55,9 @@ MAX_FEATURES = 8192
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
+# BLAS packs the (d, d) matrix before a product with several columns, which takes about as long as
+# so many products with one
+_COLUMNS_ONE_BY_ONE = 4
 
 
 @dataclass(frozen=True)
@@ -141,11 +144,9 @@ class Ridge:
 
     def product(self, C: Array) -> Array:
         """Return ``(sum X'X + delta I) C`` for C (d, m)."""
-        from scipy.linalg import blas
-
         out = self.delta * C
         if self.base is not None:
-            out += blas.dsymm(1.0, self.base, C, lower=1)
+            out += _symmetric_product(self.base, C)
         if len(self.tail):
             out += self.tail.T @ (self.tail @ C)
         return out
@@ -263,10 +264,16 @@ class _Cholesky:
     def _solve(self, Y: Array, trans: int) -> Array:
         from scipy.linalg import blas
 
-        trsm = blas.strsm if self.L.dtype == np.float32 else blas.dtrsm
+        is_single = self.L.dtype == np.float32
         Y = np.asfortranarray(Y, dtype=self.L.dtype)
-        solution = trsm(1.0, self.L, Y, lower=1, trans_a=trans)
-        return np.asarray(solution, dtype=np.float64)
+        if Y.shape[1] <= _COLUMNS_ONE_BY_ONE:
+            trsv = blas.strsv if is_single else blas.dtrsv
+            solution = np.empty(Y.shape, order="F")
+            for j in range(Y.shape[1]):
+                solution[:, j] = trsv(self.L, Y[:, j], lower=1, trans=trans)
+            return solution
+        trsm = blas.strsm if is_single else blas.dtrsm
+        return np.asarray(trsm(1.0, self.L, Y, lower=1, trans_a=trans), dtype=np.float64)
 
 
 class RidgeFit:
@@ -435,6 +442,18 @@ def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
         f"the sum X'X + delta I is singular in float64: delta={delta} is too small for features "
         f"with a sum of squares of {np.trace(base):.3g}; scale the features or raise delta"
     )
+
+
+def _symmetric_product(lower: Array, C: Array) -> Array:
+    """Return ``A C`` (d, m), where A is symmetric and given by its lower triangle."""
+    from scipy.linalg import blas
+
+    if C.shape[1] > _COLUMNS_ONE_BY_ONE:
+        return np.asarray(blas.dsymm(1.0, lower, C, lower=1))
+    out = np.empty(C.shape, order="F")
+    for j in range(C.shape[1]):
+        out[:, j] = blas.dsymv(1.0, lower, C[:, j], lower=1)
+    return out
 
 
 def _norm(C: Array) -> float:
