@@ -32,10 +32,15 @@ class Disk:
     """The operations that change what is on disk."""
 
     def write(self, path: Path, offset: int, data: bytes) -> None:
-        """Cut the file at ``offset``, creating it where it is missing, and write from there on."""
+        """Make ``data`` the end of a file, from ``offset`` on; one that is missing is created.
+
+        A file with more than that beyond ``offset`` is cut there first. Others are not: a file that
+        is cut and grows again needs new blocks, and takes twice as long to be flushed.
+        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            os.ftruncate(descriptor, offset)
+            if os.fstat(descriptor).st_size > offset + len(data):
+                os.ftruncate(descriptor, offset)
             view = memoryview(data)
             while view:
                 written = os.pwrite(descriptor, view, offset)

@@ -260,18 +260,61 @@ def begin_a_commit(c):
     (c.path / "writer.lock").write_text(f"{1:<20}\n{begun:<20}\n{begun - 1:<20}\n")
 
 
-def test_an_entry_that_a_crash_left_half_written_is_cut_off(folder):
+def with_two_entries(folder):
+    """Return a collection without its process, its journal, and where the second entry begins."""
     c = open_toy(folder / "c")
     c.ingest(*chunk(40))
     c.ingest(*chunk(2, seed=1))
+    (journal,) = c.path.glob("journal-*")
+    second = journal.stat().st_size
+    c.ingest(*chunk(3, seed=2))
     c._catalog.close()
     c._lock.release()
-    (journal,) = c.path.glob("journal-*")
+    return c, journal, second
+
+
+@pytest.mark.parametrize("is_noted", [True, False])  # a power cut may lose the note
+@pytest.mark.parametrize("left", ["something", "half an entry", "a whole entry"])
+def test_one_entry_that_a_crash_left_is_cut_off(folder, left, is_noted):
+    c, journal, second = with_two_entries(folder)
     whole = journal.read_bytes()
-    journal.write_bytes(whole + b"features of a chunk that was never committed")
-    begin_a_commit(c)
+    entry = whole[second:]
+    leavings = {
+        "something": b"features of a chunk that was never committed",
+        "half an entry": entry[: len(entry) // 2],
+        "a whole entry": entry,
+    }
+    journal.write_bytes(whole + leavings[left])
+    if is_noted:
+        begin_a_commit(c)
     with Collection.open(c.path) as c:
         assert journal.read_bytes() == whole
+        assert c.check() == []
+
+
+@pytest.mark.parametrize("lock", ["begun", "finished", "lost"])
+def test_entries_that_no_crash_leaves_are_of_a_newer_catalog(folder, lock):
+    c, journal, second = with_two_entries(folder)
+    whole = journal.read_bytes()
+    entry = whole[second:]
+    journal.write_bytes(whole + entry * (1 if lock == "lost" else 2))
+    if lock == "begun":
+        begin_a_commit(c)
+    elif lock == "lost":
+        (c.path / "writer.lock").unlink()
+    before = journal.read_bytes()
+    with pytest.raises(FormatError, match=rf"holds {journal.name}, which is newer than commit"):
+        Collection.open(c.path)
+    assert journal.read_bytes() == before
+
+
+def test_an_entry_leaves_nothing_of_a_longer_one_before_it(folder):
+    c, journal, _ = with_two_entries(folder)
+    with Collection.open(c.path) as c:
+        whole = journal.read_bytes()
+        journal.write_bytes(whole + b"x" * 100_000)
+        c.ingest(*chunk(20, seed=3))
+        assert len(whole) < journal.stat().st_size < len(whole) + 100_000
         assert c.check() == []
 
 

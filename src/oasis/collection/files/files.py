@@ -200,7 +200,11 @@ class Files:
         return new
 
     def begin(self, head: Head) -> None:
-        """Note that the commit after ``head`` is begun; raise unless this process may write."""
+        """Note that the commit after ``head`` is begun; raise unless this process may write.
+
+        The note is on the medium before the commit makes a new file. One more entry of the journal
+        does without: what a crash leaves of it is known by being the only one, see `recover`.
+        """
         if self._lock is not None:
             self._lock.begin(head.commits + 1)
 
@@ -219,6 +223,7 @@ class Files:
         """
         progress = None if self._lock is None else self._lock.progress
         check_progress(self.directory, head.commits, progress)
+        newer = []
         if progress is None or progress.begun != head.commits + 1:
             # an index is a copy of what the catalog holds, so nothing is lost with one
             newer = [
@@ -226,16 +231,16 @@ class Files:
                 for name in self.left_over(head)
                 if _number(name) > head.generation and not name.startswith("index")
             ]
-            journal = self.directory / head.journal_name
-            if head.journal and journal.is_file() and journal.stat().st_size > head.journal_bytes:
-                newer.append(journal.name)
-            if newer:
-                raise FormatError(
-                    f"{self.directory} holds {newer[0]}, which is newer than commit {head.commits} "
-                    "of its catalog: the catalog is an older copy, or was copied without its -wal "
-                    "file. Nothing was removed. Put the right catalog back, or restore a backup; "
-                    f"only if there is none, move {newer[0]} away"
-                )
+        # a crash leaves one entry at the most, whole or in part
+        if self._uncommitted_entries(head) > (progress is not None):
+            newer.append(head.journal_name)
+        if newer:
+            raise FormatError(
+                f"{self.directory} holds {newer[0]}, which is newer than commit {head.commits} "
+                "of its catalog: the catalog is an older copy, or was copied without its -wal "
+                "file. Nothing was removed. Put the right catalog back, or restore a backup; "
+                f"only if there is none, move {newer[0]} away"
+            )
         self.sweep(head)
 
     def tidy(self, head: Head) -> None:
@@ -252,9 +257,28 @@ class Files:
         """
         for name in self.left_over(head):
             store.disk.remove(self.directory / name)
+        if self._uncommitted_entries(head):
+            store.disk.write(self.directory / head.journal_name, head.journal_bytes, b"")
+
+    def _uncommitted_entries(self, head: Head) -> int:
+        """Return how many entries the journal has beyond its committed part: 0, 1, or 2 for more.
+
+        A part of an entry counts as one.
+        """
         journal = self.directory / head.journal_name
-        if head.journal and journal.is_file() and journal.stat().st_size > head.journal_bytes:
-            store.disk.write(journal, head.journal_bytes, b"")
+        if not head.journal or not journal.is_file():
+            return 0
+        size = journal.stat().st_size
+        if size <= head.journal_bytes:
+            return 0
+        with journal.open("rb") as file:
+            file.seek(head.journal_bytes)
+            header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return 1
+        magic, length, _ = _HEADER.unpack(header)
+        end = head.journal_bytes + _HEADER.size + length
+        return 2 if magic == _MAGIC and size > end else 1
 
     def left_over(self, head: Head) -> list[str]:
         """Return the names of generations and temporary files that the head does not name."""
@@ -275,6 +299,9 @@ class Files:
         return kinds
 
     def _next(self) -> int:
+        """Return a number for a new file, once it is on the medium that a commit is begun."""
+        if self._lock is not None:
+            self._lock.keep()
         taken = (_number(path.name) for path in self.directory.iterdir())
         self._last = max(self._last, *taken, 0) + 1
         return self._last

@@ -21,9 +21,10 @@ _PAUSE = 0.02
 class Progress(NamedTuple):
     """How far writers have come: the numbers of the last commits begun, and finished.
 
-    A commit is noted here as begun, durably, before any of its files is written, and as finished
-    after it. So a catalog that is older than this, because its -wal file was not copied with it or
-    because it was emptied, is known from one whose last change a crash has cut short.
+    A commit is noted here as begun before any of its files is written, durably where it makes new
+    files, and as finished after it. So a catalog that is older than this, because its -wal file was
+    not copied with it or because it was emptied, is known from one whose last change a crash has
+    cut short.
     """
 
     begun: int
@@ -52,6 +53,7 @@ class WriterLock:
 
     def __init__(self, path: Path, timeout: float = 0.0) -> None:
         self._path, self._pid = path, os.getpid()
+        self._is_durable = False
         deadline = time.monotonic() + timeout
         self._descriptor = -1
         try:
@@ -65,7 +67,7 @@ class WriterLock:
                     )
                 time.sleep(_PAUSE)
             self.progress = read_progress(path)
-            self._note(durable=False)
+            self._note()
         except BaseException:
             self.release()
             raise
@@ -105,22 +107,27 @@ class WriterLock:
             )
 
     def begin(self, commit: int) -> None:
-        """Note, durably, that a commit is begun."""
+        """Note that a commit is begun."""
         self.check()
         self.progress = Progress(commit, self.progress.finished if self.progress else 0)
-        self._note(durable=True)
+        self._note()
+
+    def keep(self) -> None:
+        """Wait until the last note is on the medium."""
+        if not self._is_durable:
+            store.disk.sync(self._path)
+            self._is_durable = True
 
     def finish(self, commit: int) -> None:
         """Note that a commit is there; should that not come to the disk, nothing is lost."""
         self.progress = Progress(commit, commit)
         with contextlib.suppress(OSError):
-            self._note(durable=False)
+            self._note()
 
-    def _note(self, *, durable: bool) -> None:
+    def _note(self) -> None:
         begun, finished = self.progress or (-1, -1)
+        self._is_durable = False
         store.disk.write(self._path, 0, lock_record(self._pid, begun, finished))
-        if durable:
-            store.disk.sync(self._path)
 
     def release(self) -> None:
         """Let the next writer in; a second call does nothing, nor does one in a forked child."""
