@@ -627,6 +627,15 @@ def test_search_says_where_nothing_is_like_the_query(filled, oasis):
     assert "nothing like this here" not in oasis("search", filled, "--word", "sea")[1]
 
 
+def test_search_marks_ties(filled, oasis):
+    asked = ("search", filled, "--word", "sea", "-k", 2)
+    hits = json.loads(oasis(*asked, "--json")[1])["results"][0]["hits"]
+    assert [(hit["tied"], hit["weak"]) for hit in hits] == [(True, False)] * 2
+    out = oasis(*asked)[1]
+    assert [line.split()[1][-1] for line in out.splitlines() if "item-" in line] == ["="] * 2
+    assert "= the score of a neighbour is the same" in out
+
+
 def test_search_by_codes_alone(filled, oasis):
     with Collection.open(filled, readonly=True) as opened:
         expected = [hit.id for hit in opened.search_items([{"text": "boat"}], fuse=False)[0]]

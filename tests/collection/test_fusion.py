@@ -159,11 +159,36 @@ def test_a_label_that_stands_in_no_text_is_found_and_plurals_too(filled):
         assert all("dog" in [*filled.get(h.id).text.split(), *h.labels] for h in hits)
 
 
+@pytest.mark.parametrize("text", ["dog", "red bus", "unheard of", "two old dogs in the street"])
+def test_ties_are_those_of_the_whole_ranking(filled, text):
+    ranking = filled.search_items([{"text": text}], 400)[0]
+    scores = [None, *(hit.score for hit in ranking), None]
+    truth = [
+        here in (before, after)
+        for before, here, after in zip(scores, scores[1:], scores[2:], strict=False)
+    ]
+    for k, offset in [(1, 0), (4, 0), (3, 2), (20, 50), (400, 0)]:
+        (hits,) = filled.search_items([{"text": text}], k, offset=offset)
+        assert [hit.tied for hit in hits] == truth[offset : offset + k]
+    assert any(truth)
+
+
+@pytest.mark.parametrize("options", [{}, {"fuse": False}, {"mode": "hamming"}])
+def test_hits_are_weak_where_evidence_says_so(filled, options):
+    texts = [*QUERIES, "xyzzy", "plugh xyzzy", "xyzzy dog"]
+    queries = [{"text": text} for text in texts if text != "the"]  # which has no features
+    told = filled.evidence_items(queries)
+    assert min(told) < 0.5 <= max(told)
+    for hits, evidence in zip(filled.search_items(queries, 2, **options), told, strict=True):
+        assert [hit.weak for hit in hits] == [evidence < 0.5] * 2
+
+
 def test_it_can_be_switched_off(filled):
     query = [{"text": "red dog"}]
     X, _ = filled.extractor.extract(query)
     plain = filled.search(X, 10)
     assert filled.search_items(query, 10, fuse=False) == plain
+    assert not plain[0][0].weak
     assert filled.search_items(query, 10) != plain
     assert filled.search_items(query, 10, "hamming") == filled.search(X, 10, "hamming")
 

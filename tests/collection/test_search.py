@@ -16,6 +16,7 @@ from oasis.collection.filters.where import Filter
 from oasis.collection.search import by_codes
 from oasis.collection.writing import writer
 from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
+from oasis.labels import LabelSpace
 from oasis.model import OASIS
 
 filled = collection_toy.filled
@@ -65,6 +66,111 @@ def test_more_like_uses_the_stored_code_and_leaves_itself_out(unchanged):
         expected = [row for row in expected if row[0] != each]
         assert_hits([c.more_like(each, 12, mode)], [expected[:12]])
         assert_hits([c.more_like(each, 5, mode, offset=4)], [expected[4:9]])
+
+
+def told_ties(search, k, offset, **options):
+    """Return ties of hits as told, and as the whole ranking has them."""
+    ranking = search(k=500, **options)
+    scores = [None, *(hit.score for hit in ranking), None]
+    truth = [
+        here in (before, after)
+        for before, here, after in zip(scores, scores[1:], scores[2:], strict=False)
+    ]
+    hits = search(k=k, offset=offset, **options)
+    assert [hit.id for hit in hits] == [hit.id for hit in ranking[offset : offset + k]]
+    return [hit.tied for hit in hits], truth[offset : offset + k]
+
+
+@pytest.mark.parametrize("mode", ["asymmetric", "hamming"])
+@pytest.mark.parametrize("where", [None, {"year": {"gte": 2018}}, {"year": 2020}])
+def test_ties_are_those_of_the_whole_ranking(unchanged, mode, where):
+    c, _ = unchanged
+    X, _ = chunk(3, seed=5)
+    both = set()
+    for row in range(3):
+        one = {name: matrix[row : row + 1] for name, matrix in X.items()}
+
+        def search(one=one, **options):
+            return c.search(one, mode=mode, where=where, **options)[0]
+
+        for k, offset in [(1, 0), (1, 3), (2, 1), (5, 0), (7, 9), (200, 0), (90, 11)]:
+            told, truth = told_ties(search, k, offset)
+            assert told == truth
+            both |= set(told)
+    assert both == {False, True}
+
+
+@pytest.mark.parametrize("mode", ["asymmetric", "hamming"])
+def test_an_item_is_no_neighbour_of_those_that_are_like_it(unchanged, mode):
+    c, truth = unchanged
+
+    for each, *_ in truth.items[::7]:
+
+        def search(each=each, **options):
+            return c.more_like(each, mode=mode, **options)
+
+        for k, offset in [(1, 0), (2, 1), (106, 0), (500, 0)]:
+            told, expected = told_ties(search, k, offset)
+            assert told == expected
+
+
+def test_a_tie_with_a_deleted_item_does_not_count(folder):
+    with open_toy(folder / "c") as c:
+        X, y = chunk(8, seed=0)
+        same = {name: matrix[[0] * 8] for name, matrix in X.items()}
+        c.ingest(same, [y[0]] * 8, range(8))
+        one = {name: matrix[:1] for name, matrix in X.items()}
+        assert [hit.tied for hit in c.search(one, 2)[0]] == [True, True]
+        c.delete(range(1, 8))
+        assert [hit.tied for hit in c.search(one, 1)[0]] == [False]
+
+
+def test_ties_are_looked_for_beyond_what_the_index_should_not_have(folder, monkeypatch):
+    """In Milvus deleted items may stay for a while: they are no neighbours."""
+    with open_toy(folder / "c") as c:
+        X, y = chunk(6, seed=0)
+        same = {name: matrix[[0, 0, 0, 0, 1, 1]] for name, matrix in X.items()}
+        c.ingest(same, [y[0]] * 4 + [y[1]] * 2, range(6))
+        index = c._snapshot.replica
+        monkeypatch.setattr(index, "forget", lambda keys: None)
+        c.delete([1, 2])
+        one = {name: matrix[:1] for name, matrix in X.items()}
+        assert [hit.tied for hit in c.search(one, 1)[0]] == [True]  # with 3, behind 1 and 2
+        c.delete([3])
+        (hit,) = c.search(one, 1)[0]
+        assert (hit.id, hit.tied) == (0, False)
+
+
+def test_weak_hits_are_those_of_queries_with_little_evidence(unchanged):
+    c, truth = unchanged
+    X, _ = chunk(40, seed=3)
+    rng = np.random.default_rng(0)
+    X = {name: np.vstack([m, rng.standard_normal((40, m.shape[1]))]) for name, m in X.items()}
+    evidence = truth.model.evidence(X)
+    assert (evidence < 0.5).any() and (evidence >= 0.5).any()
+    for mode in ("asymmetric", "hamming"):
+        for hits, sure in zip(c.search(X, 2, mode), evidence, strict=True):
+            assert [hit.weak for hit in hits] == [bool(sure < 0.5)] * 2
+    assert not any(hit.weak for hit in c.more_like(truth.items[0][0]))
+
+
+def test_a_name_that_no_class_is_near_gives_weak_hits(folder):
+    vectors = {"sky": [1.0, 0, 0], "sea": [0, 1.0, 0], "air": [0.9, 0.5, 0], "tax": [0.1, 0, 1.0]}
+    model = OASIS(32, labels=LabelSpace(vectors, axes=0.9), random_state=0)
+    with Collection.open(folder / "c", model=model) as c:
+        X, _ = chunk(20, seed=0)
+        c.ingest(X, [["sky"], ["sea"]] * 10)
+        found = c.search_words(["sky", "air", "tax"], 2)
+        assert [[hit.weak for hit in hits] for hits in found] == [[False] * 2] * 2 + [[True] * 2]
+
+
+def test_the_published_method_gives_no_weak_hits(folder):
+    vectors = {name: np.eye(4)[row] for row, name in enumerate(NAMES[:4])}
+    with Collection.open(folder / "c", model=OASIS.paper(16, labels=vectors)) as c:
+        X, y = chunk(30, seed=0, classes=NAMES[:4])
+        c.ingest(X, y)
+        for hits in (*c.search(X, 3), *c.search_words(NAMES[:1], 3)):
+            assert not any(hit.weak for hit in hits)
 
 
 WHERES = [

@@ -103,7 +103,6 @@ def search(
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
-    evidence = 1.0
     with open_to_read(collection) as opened:
         options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
         if word:
@@ -121,7 +120,6 @@ def search(
             if raw:
                 item = {**asked, "vectors": vectors}
                 lists = opened.search_items([item], fuse=fuse, **options)
-                (evidence,) = opened.evidence_items([item])
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if condition and not any(lists):
@@ -140,7 +138,7 @@ def search(
         rows = (
             (
                 str(place),
-                f"{hit.score:+.3f}",
+                f"{hit.score:+.3f}{'=' if hit.tied else ' '}",
                 str(hit.distance),
                 str(hit.id),
                 ", ".join(hit.labels),
@@ -148,13 +146,15 @@ def search(
             )
             for place, hit in enumerate(hits, 1)
         )
-        if hits and evidence < 0.5:
+        if any(hit.weak for hit in hits):
             people().print("nothing like this here; the nearest are:")
         people().print(table(_HIT_COLUMNS, rows, _title(query)))
         if not hits:
             people().print("nothing found")
         elif not any(hit.score for hit in hits):
             remark("all scores are 0: nothing like this query has been learned yet")
+        elif any(hit.tied for hit in hits):
+            people().print("= the score of a neighbour is the same")
         people().print()
     if save is not None:
         people().print(f"contact sheet: {save}", soft_wrap=True)

@@ -33,6 +33,12 @@ class Hit:
         Hamming distance in bits between the item's code and the signs of the query.
     payload : dict, as given
     labels : tuple of class names, in the order given
+    tied : bool
+        Whether the item before or after it in the ranking has exactly the same score, also where
+        that one is beyond the hits that were asked for.
+    weak : bool
+        Whether the query is near to nothing here, so that its hits are the nearest of what does not
+        fit: its evidence is below 0.5, and no word of its text is in a kept text or a label.
     """
 
     id: Id
@@ -40,6 +46,8 @@ class Hit:
     distance: int
     payload: dict[str, Any] = field(hash=False)
     labels: tuple[str, ...]
+    tied: bool = False
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)

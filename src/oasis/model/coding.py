@@ -64,13 +64,18 @@ class QueryMap:
 
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
+        labels, content = self.parts(X)
+        return self.joined(labels, content, weight)
+
+    def parts(self, X: Mapping[str, Matrix]) -> tuple[Single, Single]:
+        """Return predicted labels (n, c) and content values (n, r_c), which `joined` takes."""
         n_classes = len(self.labels.shares)
         both, has = {}, {}
         for name, matrix in X.items():
             both[name], has[name] = self._both[name].project_rows(name, matrix)
         labels = self.labels.combined({k: each[:, :n_classes] for k, each in both.items()}, has)
         own = {k: each[:, n_classes:] for k, each in both.items() if k in self.content.content.own}
-        return self.joined(labels, self.content.completed(own, X, has), weight)
+        return labels, self.content.completed(own, X, has)
 
     @cached_property
     def _both(self) -> dict[str, LinearMap]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Array, Single, state_of
+from oasis.arrays import Array, Single, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
@@ -163,6 +163,13 @@ class CodewordState(ModelState):
             self.calibration.usual_hit,
         )
 
+    def evidence(self, predictions: Single) -> Single:
+        """Return how sure the strongest of predicted labels (n, c) is, (n,); 1 without classes."""
+        if not predictions.shape[1]:
+            return np.ones(len(predictions), dtype=np.float32)
+        # the calibration is monotone: the surest is the largest
+        return self.calibration.sure(predictions.max(axis=1))
+
     @cached_property
     def label_coder(self) -> LabelCoder:
         """What gives unlabelled samples that are stored their label bits."""
@@ -294,6 +301,15 @@ class OASIS(Model[CodewordState]):
         weight = _check_weight(content)
         return state.query_map.project(check_features(X, state.widths), weight)
 
+    def project_with_evidence(
+        self, X: Mapping[str, Any], content: float | None = None
+    ) -> tuple[Single, Single]:
+        """Return `project` and `evidence` of the same queries, at the cost of the first."""
+        state = self.learned
+        weight = _check_weight(content)
+        labels, values = state.query_map.parts(check_features(X, state.widths))
+        return state.query_map.joined(labels, values, weight), state.evidence(labels)
+
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
         """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.
 
@@ -330,11 +346,7 @@ class OASIS(Model[CodewordState]):
         class fits: noise, a word that nobody has seen, a thing of another kind. A model that
         knows no class cannot tell, and gives 1.
         """
-        if not self.learned.classes:
-            n = next(iter(check_features(X, self.learned.widths).values())).shape[0]
-            return np.ones(n, dtype=np.float32)
-        strongest: Single = self.predict_proba(X).max(axis=1)
-        return strongest
+        return self.learned.evidence(self.predict_labels(X))
 
     def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Return the classes that each sample is predicted to have: those of at least 0.5."""
@@ -348,10 +360,23 @@ class OASIS(Model[CodewordState]):
         A name goes where the codes of the classes are that are near it in the label space, which
         must have words. Names say nothing on content bits.
         """
+        return self.project_words_with_evidence(names)[0]
+
+    def project_words_with_evidence(self, names: Iterable[str]) -> tuple[Single, Single]:
+        """Return `project_words`, and how near each name is to a class, (n,), from 0 to 1.
+
+        The latter is the largest cosine of its word vector with that of a class, 1 for the name of
+        a class. Below 0.5 no class means nearly the same.
+        """
         state = self.learned
-        nearness = state.labels.query_vectors(names) @ state.labels.vectors().T  # (n, c)
+        vectors, words = state.labels.query_vectors(names), state.labels.word_vectors
+        nearness = vectors @ state.labels.vectors().T  # (n, c)
         nothing = np.zeros((len(nearness), self.n_content_bits), dtype=np.float32)
-        return state.query_map.joined(nearness.astype(np.float32), nothing, 0.0)
+        projections = state.query_map.joined(nearness.astype(np.float32), nothing, 0.0)
+        # axes of classes, on which other names are zero, do not count; a class is near itself
+        meant = unit_rows(vectors[:, : words.shape[1]]) @ unit_rows(words).T  # (n, c)
+        near = np.maximum(np.asarray(meant), nearness).max(axis=1, initial=0.0)
+        return projections, np.clip(near, 0, 1).astype(np.float32)
 
     def start(self, widths: Mapping[str, int]) -> CodewordState:
         delta, n_label = float(self.delta), self.n_label_bits

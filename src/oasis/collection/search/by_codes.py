@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from itertools import islice
+from math import nan
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +17,7 @@ from oasis.collection.catalog.commits import ItemRow, Keys
 from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists, Filter
 from oasis.collection.records import Hit
-from oasis.collection.search.hits import fetch_rows, made_hit, too_much
+from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
 from oasis.errors import CollectionError
 
@@ -34,8 +37,21 @@ class _Found(NamedTuple):
 _Ask: TypeAlias = Callable[[int, Keys | None], _Found]
 
 
-_Chosen: TypeAlias = tuple[_Found, dict[int, ItemRow], list[list[int]]]
-"""Answers of the index, rows by key, and per query the positions of its hits among the answers."""
+class _Chosen(NamedTuple):
+    """What was found for several queries.
+
+    Attributes
+    ----------
+    found : answers of the index
+    rows : of items, by key
+    lists : per query the positions of its hits among the answers
+    beyond : per query the score of the item after the hits that are wanted; NaN for none
+    """
+
+    found: _Found
+    rows: dict[int, ItemRow]
+    lists: list[list[int]]
+    beyond: list[float]
 
 
 def answer_by_codes(
@@ -61,26 +77,27 @@ def answer_by_codes(
             chosen = best_by_codes(snapshot, catalog, question, allow)
     else:
         chosen = best_by_codes(snapshot, catalog, question)
-    found, rows, lists = chosen
+    found, rows, lists, beyond = chosen
     if question.payload and question.max_bytes is not None:
         # an item that is a hit of several queries counts several times
         keys = (int(found.keys[i, j]) for i in range(q) for j in lists[i][question.offset : wanted])
         if sum(len(rows[key].payload or "") for key in keys) > question.max_bytes:
             raise too_much(question.max_bytes)
-    queries = question.signs()
-    return [
-        [
-            made_hit(
-                snapshot,
-                rows[int(found.keys[i, j])],
-                float(found.scores[i, j]),
-                queries[i],
-                question.payload,
-            )
-            for j in lists[i][question.offset : wanted]
-        ]
-        for i in range(q)
-    ]
+    before = min(question.offset, 1)
+    answers = []
+    for i, query in enumerate(question.signs()):
+        places, weak = lists[i][question.offset - before : wanted], question.is_weak(i)
+        scores = found.scores[i, places].tolist()
+        hits = zip(
+            found.keys[i, places].tolist(), scores, ties([*scores, beyond[i]])[:-1], strict=True
+        )
+        answers.append(
+            [
+                made_hit(snapshot, rows[key], score, query, question.payload, tied, weak)
+                for key, score, tied in islice(hits, before, None)
+            ]
+        )
+    return answers
 
 
 def _asker(snapshot: Committed, question: Question) -> _Ask:
@@ -118,38 +135,78 @@ def best_by_codes(
     """Return the first hits; asks for more where the index holds what is no item of this commit."""
     ask = _asker(snapshot, question)
     payload = question.payload if payload is None else payload
-    wanted = question.k + question.offset
-    n = min(wanted, snapshot.head.n_items)
+    wanted, most = question.k + question.offset, snapshot.replica.most
+    n = min(wanted + (question.without is not None), snapshot.head.n_items)
     while True:
-        found = ask(n, allow)
+        found = ask(min(n + 1, most), allow)  # the last one is beyond the hits
+        keys = found.keys[:, :n]
         with catalog.reading() as connection:
-            rows = fetch_rows(
-                snapshot, catalog, connection, found.keys, payload, question.max_bytes
-            )
+            rows = fetch_rows(snapshot, catalog, connection, keys, payload, question.max_bytes)
             if rows is None:
                 raise too_much(question.max_bytes)
+            there = [[j for j, key in enumerate(row) if key in rows] for row in keys.tolist()]
+            lists = there
+            if question.without is not None:
+                lists = [
+                    [j for j in row if rows[int(keys[i, j])].id != question.without]
+                    for i, row in enumerate(there)
+                ]
+            beyond = _beyond(snapshot, catalog, connection, question, found, lists, n)
             n_there = 0
-            if allow is None and found.keys.min() < 0:
+            if allow is None and keys.min() < 0:
                 n_there = catalog.count(connection, snapshot.head.next_key)
-        lists = [[j for j, key in enumerate(keys) if key in rows] for keys in found.keys.tolist()]
         lost = []
-        for hits, last in zip(lists, found.keys[:, -1].tolist(), strict=True):
+        for i, last in enumerate(keys[:, -1].tolist()):
             if last >= 0:
-                lost.append(n - len(hits) if len(hits) < wanted else 0)
-            elif len(hits) < n_there:
+                lost.append(n - len(there[i]) if len(lists[i]) < wanted else beyond[i] is None)
+            elif len(there[i]) < n_there:
                 # a -1 comes after all that the index has, and deletions are committed first
                 raise CollectionError(
-                    f"the index lacks {n_there - len(hits)} items of this collection; opening it "
-                    "for writing sends them"
+                    f"the index lacks {n_there - len(there[i])} items of this collection; opening "
+                    "it for writing sends them"
                 )
         if not any(lost):
-            return found, rows, lists
-        if n >= snapshot.replica.most:
+            return _Chosen(found, rows, lists, [nan if each is None else each for each in beyond])
+        if n >= most:
             raise CollectionError(
                 f"among the {n} items nearest to a query the index at {snapshot.replica.address} "
                 f"has {max(lost)} that are deleted; opening the collection for writing removes them"
             )
-        n = min(n + max(lost), snapshot.replica.most)
+        n = min(n + max(lost), most)
+
+
+def _beyond(
+    snapshot: Committed,
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    question: Question,
+    found: _Found,
+    lists: list[list[int]],
+    n: int,
+) -> list[float | None]:
+    """Return the score of the item after the hits of each query, NaN where there is none.
+
+    None where the one after the first n answers ties with the last hit, but is no item of the
+    snapshot's commit, so that more answers are needed.
+    """
+    wanted = question.k + question.offset
+    scores: list[float | None] = []
+    tied: dict[int, int] = {}
+    for i, hits in enumerate(lists):
+        if len(hits) > wanted:
+            scores.append(float(found.scores[i, hits[wanted]]))
+        elif found.keys.shape[1] > n and found.keys[i, n] >= 0:
+            scores.append(float(found.scores[i, n]))
+            if hits and scores[i] == found.scores[i, hits[-1]]:
+                tied[i] = int(found.keys[i, n])
+        else:
+            scores.append(nan)
+    if tied:
+        ids = dict(catalog.rows(connection, "key, id", set(tied.values())))
+        for i, key in tied.items():
+            if ids.get(key, question.without) == question.without or key >= snapshot.head.next_key:
+                scores[i] = None
+    return scores
 
 
 def _filtered(
@@ -181,12 +238,14 @@ def _filtered(
         passing = {
             key
             for key, row in rows.items()
-            if where.matches(
+            if row.id != question.without
+            and where.matches(
                 row.decoded_payload(), row.label_names(snapshot.classes) if where.labels else ()
             )
         }
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]
-        if all(len(hits) >= wanted for hits in lists):
-            return found, rows, lists
+        if all(len(hits) > wanted for hits in lists):
+            beyond = [float(found.scores[i, hits[wanted]]) for i, hits in enumerate(lists)]
+            return _Chosen(found, rows, lists, beyond)
         n *= _OVERSAMPLE
     return None

@@ -16,7 +16,7 @@ from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import Hit
 from oasis.collection.search.by_codes import answer_by_codes, best_by_codes
-from oasis.collection.search.hits import fetch_rows, made_hit, too_much
+from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
 from oasis.collection.texts.fusion import ClassWords, QueryWords, Shares, missed, word_shares
 
@@ -63,12 +63,16 @@ def _answer_fused(
     """
     (asked,) = question.words or (QueryWords([], []),)
     if not asked.words:
-        (hits,) = answer_by_codes(snapshot, catalog, allow_lists, question)
-        return hits
+        (plain,) = answer_by_codes(snapshot, catalog, allow_lists, question)
+        return plain
     n = question.k + question.offset
     allow = None if question.where is None else allow_lists.keys(question.where)
-    best, _, (places,) = best_by_codes(snapshot, catalog, question, allow, payload=False)
-    by_codes = best.keys[0][places]
+    # one more than the hits, to know whether the last is tied with it
+    more = min(n + 1, snapshot.replica.most)
+    best = best_by_codes(
+        snapshot, catalog, question._replace(k=more, offset=0), allow, payload=False
+    )
+    by_codes = best.found.keys[0][best.lists[0][:more]]
     with catalog.reading() as connection:
         shares = word_shares(
             connection,
@@ -79,22 +83,24 @@ def _answer_fused(
         )
         if allow is not None:
             shares = shares.among(allow)
-        candidates = _candidates(snapshot, catalog, connection, question, by_codes, shares, n)
-        order = candidates.order(asked.are_exactly(connection, shares))[:n]
+        candidates = _candidates(snapshot, catalog, connection, question, by_codes, shares, more)
+        order = candidates.order(asked.are_exactly(connection, shares))[:more]
         fetched = fetch_rows(
             snapshot,
             catalog,
             connection,
-            candidates.keys[order],
+            candidates.keys[order[:n]],
             question.payload,
             question.max_bytes,
         )
     if fetched is None:
         raise too_much(question.max_bytes)
-    (query,) = question.signs()
+    (query,), weak = question.signs(), question.is_weak(0)
+    scores = (1 - candidates.missed[order]).tolist()
+    hits = zip(candidates.keys[order].tolist(), scores, ties(scores), strict=True)
     return [
-        made_hit(snapshot, fetched[key], float(1 - candidates.missed[at]), query, question.payload)
-        for at, key in zip(order.tolist(), candidates.keys[order].tolist(), strict=True)
+        made_hit(snapshot, fetched[key], score, query, question.payload, tied, weak)
+        for key, score, tied in hits
         if key in fetched
     ][question.offset :]
 

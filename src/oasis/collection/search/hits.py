@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
+from itertools import pairwise
+from math import nan
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +51,25 @@ def too_much(max_bytes: int | None) -> TooLargeError:
     )
 
 
-def made_hit(snapshot: Committed, row: ItemRow, score: float, query: int, payload: bool) -> Hit:
+def ties(scores: Iterable[float]) -> list[bool]:
+    """Return whether each of successive scores equals the one before or after it.
+
+    >>> ties([3, 3, 2, 1, 1])
+    [True, True, False, True, True]
+    """
+    same = [a == b for a, b in pairwise([nan, *scores, nan])]
+    return [before or after for before, after in pairwise(same)]
+
+
+def made_hit(
+    snapshot: Committed,
+    row: ItemRow,
+    score: float,
+    query: int,
+    payload: bool,
+    tied: bool,
+    weak: bool,
+) -> Hit:
     """Return a hit; ``query`` is the code that its distance is counted from."""
     if payload:
         row.check()
@@ -56,4 +77,5 @@ def made_hit(snapshot: Committed, row: ItemRow, score: float, query: int, payloa
         raise FormatError(f"the item with key {row.key} is damaged: its code is no blob")
     distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
     labels = row.label_names(snapshot.classes)
-    return Hit(row.id, score, distance, row.decoded_payload() if payload else {}, labels)
+    shown = row.decoded_payload() if payload else {}
+    return Hit(row.id, score, distance, shown, labels, tied, weak)

@@ -17,9 +17,9 @@ from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import Hit, Id, Mode, utf8
 from oasis.collection.search.fused import answer
 from oasis.collection.search.lookups import Lookups, learned
-from oasis.collection.search.question import Question
+from oasis.collection.search.question import WEAK, Question
 from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
-from oasis.collection.texts.postings import having
+from oasis.collection.texts.postings import stands
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor
@@ -114,15 +114,17 @@ class Queries(Lookups):
     ) -> tuple[Committed, Question]:
         snapshot = self._current()
         model = learned(snapshot)
-        codes = None
-        if content is None:
-            projections = model.project(X)
-        else:
-            projections = _weighable(model, content, mode).project(X, content)
+        codes = evidence = None
+        if content is not None:
+            _weighable(model, content, mode)
             if content in (0, 1):  # half of the projections are 0 and have no signs
                 codes = model.encode(X)
+        if isinstance(model, OASIS):
+            projections, evidence = model.project_with_evidence(X, content)
+        else:  # the published method does not tell how sure it is
+            projections = model.project(X)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        return snapshot, question._replace(codes=codes)
+        return snapshot, question._replace(codes=codes, evidence=evidence)
 
     def search_items(
         self,
@@ -155,29 +157,47 @@ class Queries(Lookups):
         X = extract_queries(self.extractor, items, [each.words for each in words])
         snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
         if fuses:
-            trust = trust_in(_evidence(learned(snapshot), X))
-            question = self._with_classes(
-                snapshot, question._replace(words=words, trust=trust), trust
-            )
+            question = self._with_classes(snapshot, question._replace(words=words))
+        if question.evidence is not None:
+            asked = words if fuses else [QueryWords.of(text) for text in texts]
+            evidence = self._with_words(snapshot, asked, question.evidence)
+            question = question._replace(evidence=evidence)
         return self._ask(snapshot, question)
 
-    def _with_classes(self, snapshot: Committed, question: Question, trust: Single) -> Question:
-        """Add, to the projection of a query, that of the classes it names; both of unit length.
+    def _with_words(
+        self, snapshot: Committed, asked: Sequence[QueryWords], evidence: Single
+    ) -> Single:
+        """Return evidence that is at least `WEAK` for a query with a word that stands here."""
+        unsure = [row for row, value in enumerate(evidence) if value < WEAK and asked[row].words]
+        if not unsure:
+            return evidence
+        evidence, classes = evidence.copy(), self._class_words.having(snapshot.classes)
+        with self._catalog.reading() as connection:
+            for row in unsure:
+                if any(word in classes or stands(connection, word) for word in asked[row].words):
+                    evidence[row] = WEAK
+        return evidence
 
-        A label space without words has no projections of names, and nothing is added.
+    def _with_classes(self, snapshot: Committed, question: Question) -> Question:
+        """Add trust, and to the projection of a query that of the classes it names.
+
+        Both projections have unit length before they are added. A label space without words has
+        no projections of names, and nothing is added.
         """
-        model = learned(snapshot)
+        model, evidence = learned(snapshot), question.evidence
+        trust = None if evidence is None else trust_in(evidence)
+        question = question._replace(trust=trust)
         if not label_space(model).has_words:
             return question
         projections, known = question.projections.copy(), set(model.classes_)
-        trust = trust.copy()
         for row, asked in enumerate(question.words or ()):
             named = self._class_words.named(snapshot.classes, asked.words)
             if named := [name for name in named if name in known]:
                 classes = model.project_words(named).sum(axis=0)
                 both = unit_rows(np.stack([projections[row], classes]))
                 projections[row] = both[0] + both[1]
-                trust[row] = 1.0
+                if trust is not None:
+                    trust[row] = 1.0
         return question._replace(projections=projections, trust=trust)
 
     def search_words(
@@ -191,17 +211,23 @@ class Queries(Lookups):
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
-        """Search with names of classes, or with any words if the label space knows words."""
+        """Search with names of classes, or with any words if the label space knows words.
+
+        Hits are weak where no class means nearly the same; see `OASIS.project_words_with_evidence`.
+        """
         snapshot = self._current()
         if not isinstance(names, str) and isinstance(names, Iterable):
             names = list(names)
             for name in names:
                 if isinstance(name, str):
                     utf8(name, "a name")
-        projections = learned(snapshot).project_words(names)
-        return self._ask(
-            snapshot, Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        )
+        model, evidence = learned(snapshot), None
+        if isinstance(model, OASIS):
+            projections, evidence = model.project_words_with_evidence(names)
+        else:
+            projections = model.project_words(names)
+        question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
+        return self._ask(snapshot, question._replace(evidence=evidence))
 
     def more_like(
         self,
@@ -230,9 +256,8 @@ class Queries(Lookups):
         else:
             projections = unpack(code).astype(np.float32)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        question = question._replace(k=k + offset + 1, offset=0, codes=code)
-        (hits,) = self._ask(snapshot, question)
-        return [hit for hit in hits if hit.id != id][offset : offset + k]
+        (hits,) = self._ask(snapshot, question._replace(codes=code, without=id))
+        return hits
 
     def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
         while True:
@@ -257,27 +282,16 @@ class Queries(Lookups):
         items = check_sequence(items, "queries")
         asked = [QueryWords.of(item_text(self.extractor, item)) for item in items]
         X = extract_queries(self.extractor, items, [each.words for each in asked])
-        told = _evidence(learned(snapshot), X)
-        classes = self._class_words.having(snapshot.classes)
-        with self._catalog.reading() as connection:
-            found = [
-                any(word in classes or len(having(connection, word).keys) for word in each.words)
-                for each in asked
-            ]
-        return [
-            max(float(value), 0.5 * is_there) for value, is_there in zip(told, found, strict=True)
-        ]
+        model = learned(snapshot)
+        if not isinstance(model, OASIS):
+            return [1.0] * len(items)
+        told: list[float] = self._with_words(snapshot, asked, model.evidence(X)).tolist()
+        return told
 
 
 def _has_content(model: AnyModel) -> TypeGuard[OASIS]:
     """Return whether codes have content bits; those of the published method have none."""
     return isinstance(model, OASIS) and model.n_content_bits > 0
-
-
-def _evidence(model: AnyModel, X: Mapping[str, Any]) -> Single:
-    """Return how sure it is that queries are near to something; the published method says 1."""
-    n = next(iter(X.values())).shape[0]
-    return model.evidence(X) if isinstance(model, OASIS) else np.ones(n, dtype=np.float32)
 
 
 def _weighable(model: AnyModel, content: float, mode: Any) -> OASIS:

@@ -11,9 +11,12 @@ import numpy.typing as npt
 from oasis.arrays import Single
 from oasis.codes import Codes, pack
 from oasis.collection.filters.where import Filter
-from oasis.collection.records import Mode
+from oasis.collection.records import Id, Mode
 from oasis.collection.texts.fusion import QueryWords
 from oasis.errors import InputError
+
+WEAK = 0.5
+"""Evidence below which the hits of a query are marked as weak."""
 
 MAX_HITS = 1_000_000
 """Most hits, skipped ones included, that one query may ask for."""
@@ -26,7 +29,8 @@ class Question(NamedTuple):
     payloads that are read may have together; None for any number. ``codes`` are those that the
     distances of hits are counted from, the signs of the projections if not given. ``words`` are
     those of each query, to be found in texts and labels beside its code, and ``trust`` is how much
-    each code counts beside them, from 0 to 1.
+    each code counts beside them, from 0 to 1. ``without`` is the id of an item that is left out.
+    ``evidence`` is how sure it is that each query is near to something; None for all of them.
     """
 
     projections: npt.NDArray[np.float32]
@@ -39,6 +43,8 @@ class Question(NamedTuple):
     codes: Codes | None = None
     words: Sequence[QueryWords] | None = None
     trust: Single | None = None
+    without: Id | None = None
+    evidence: Single | None = None
 
     @classmethod
     def of(
@@ -72,7 +78,12 @@ class Question(NamedTuple):
             codes=None if self.codes is None else self.codes[row : row + 1],
             words=None if self.words is None else self.words[row : row + 1],
             trust=None if self.trust is None else self.trust[row : row + 1],
+            evidence=None if self.evidence is None else self.evidence[row : row + 1],
         )
+
+    def is_weak(self, row: int) -> bool:
+        """Return whether a query is near to nothing."""
+        return self.evidence is not None and bool(self.evidence[row] < WEAK)
 
     def signs(self) -> list[int]:
         """Return the codes that distances are counted from, as whole numbers."""

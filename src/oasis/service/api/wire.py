@@ -11,7 +11,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import Response
 from pydantic import (
@@ -102,8 +102,8 @@ class RawItem(RawQuery):
         }
 
 
-HitField = Literal["id", "score", "distance", "payload", "labels"]
-HIT_FIELDS: tuple[HitField, ...] = ("id", "score", "distance", "payload", "labels")
+HitField = Literal["id", "score", "distance", "payload", "labels", "tied", "weak"]
+HIT_FIELDS: tuple[HitField, ...] = get_args(HitField)
 
 
 class SearchRequest(_Request):
@@ -220,6 +220,8 @@ class HitAnswer(BaseModel):
     distance: int = Field(description="Hamming distance in bits.")
     payload: dict[str, Any]
     labels: list[str]
+    tied: bool = Field(description="Whether a neighbour in the ranking has the same score.")
+    weak: bool = Field(description="Whether the query is near to nothing here.")
     text: str | None = Field(
         None, description="How its text begins; where snippets are asked for, and it has one."
     )

@@ -103,8 +103,8 @@ export const stats = () => json("/v1/stats");
 export const classes = async () => (await json("/v1/classes")).classes;
 export const fields = async () => (await json("/v1/fields")).fields;
 export const rounds = async () => (await json("/v1/rounds")).rounds;
-export const ask = (request, pictures) => post("/v1/search", request, pictures);
-export const search = async (request, pictures) => (await ask(request, pictures)).results[0];
+export const search = async (request, pictures) =>
+  (await post("/v1/search", request, pictures)).results[0];
 export const ingest = (request, pictures) => post("/v1/ingest", request, pictures);
 export const remove = (ids) => post("/v1/delete", { ids });
 

@@ -53,7 +53,11 @@ function nearness(hit, nBits) {
       "p",
       { class: "numbers" },
       el("span", { title: `Hamming distance: ${hit.distance} of ${nBits} bits differ` }, `${hit.distance} of ${nBits} bits`),
-      el("span", { title: "Score, from -1 to 1" }, hit.score.toFixed(2)),
+      el(
+        "span",
+        { title: hit.tied ? "Score, from -1 to 1; a neighbour has the same" : "Score, from -1 to 1" },
+        `${hit.tied ? "tied at " : ""}${hit.score.toFixed(2)}`,
+      ),
     ),
   ];
 }

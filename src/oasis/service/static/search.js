@@ -7,14 +7,13 @@ import { $, el, labelChip, plural, replace, showError } from "./dom.js";
 import * as filters from "./filters.js";
 import { keep, kept } from "./kept.js";
 import { pictureField } from "./picture.js";
-import { arrowKeys, card, runsOf, sameRun, stack, textOf, titleOf } from "./results.js";
+import { arrowKeys, card, runsOf, sameRun, stack, titleOf } from "./results.js";
 
 const PAGE = 48;
 const MOST = 1000;
 const SUGGESTED = 16;
 const SNIPPET = 160;
 const LATEST = 24;
-const SURE = 0.5;
 
 let picture = null;
 let state = null;
@@ -23,7 +22,6 @@ let likeTitle = "";
 let hits = [];
 let opened = new Set();
 let beyond = null;
-let unsure = false;
 let turn = 0;
 
 export const shownHits = () => hits;
@@ -249,9 +247,7 @@ async function load(k) {
   try {
     const began = performance.now();
     const [asked, pictures] = request(question, before, wanted);
-    const answer = await api.ask(asked.items ? { ...asked, evidence: true } : asked, pictures);
-    const [found] = answer.results;
-    if (mine === turn && !before) unsure = answer.evidence?.[0] < SURE;
+    const found = await api.search(asked, pictures);
     const spent = Math.max(1, Math.round(performance.now() - began));
     if (mine !== turn) return;
     hits = hits.concat(found);
@@ -284,18 +280,6 @@ async function countBeyond(question) {
   return n < 0 ? { n: others.length, more: others.length === MOST } : { n, more: false };
 }
 
-const plainWords = (text) =>
-  text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) || [];
-
-// Whether the best hits have a word of the query: then it was found, whatever the classes say.
-function sharesWord(query, found) {
-  const stems = plainWords(query || "").map((word) => word.replace(/(es|s)$/, ""));
-  const told = found
-    .slice(0, 10)
-    .flatMap((hit) => plainWords([titleOf(hit), textOf(hit), ...hit.labels].join(" ")));
-  return stems.some((stem) => told.some((word) => word.startsWith(stem)));
-}
-
 // The card that shows the hit of that rank, or the one that it is stacked in.
 export function focusHit(rank) {
   const cards = [...$("#results").querySelectorAll(".card")].filter((each) => Number(each.dataset.at) <= rank);
@@ -307,7 +291,7 @@ function draw(mayHaveMore) {
   const runs = runsOf(hits);
   const firstWeak = hits.findIndex((hit) => hit.weak);
   const allFlat = hits.length > 0 && hits.every((hit) => hit.score === 0);
-  const nothing = allFlat || firstWeak === 0 || (unsure && !sharesWord(state.q, hits));
+  const nothing = allFlat || firstWeak === 0;
   $("#weak").hidden = !nothing;
   const cards = [];
   let rank = 0;
