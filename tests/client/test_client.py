@@ -159,6 +159,9 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.fields())
+    assert same(pair, lambda c: c.field_names()) == {"title", "year"}
+    assert set(same(pair, lambda c: c.norms())) == {"W image", "W text", "codewords"}
+    assert client.limits()["raw_batch"] == 256
     both = same(pair, lambda c: c.search_items([{"text": "boat anchor"}], 5))
     codes = same(pair, lambda c: c.search_items([{"text": "boat anchor"}], 5, fuse=False))
     assert both[0][0].score > codes[0][0].score
@@ -295,5 +298,5 @@ def test_an_empty_collection_a_token_and_no_service(folder):
             with pytest.raises(CollectionError, match="closed"):
                 writer.stats()
         url = server.url
-    with Client(url, timeout=5) as client, pytest.raises(UnreachableError, match="may or may not"):
+    with Client(url, timeout=5) as client, pytest.raises(UnreachableError, match="does not answer"):
         client.delete(["x"])

@@ -8,19 +8,20 @@ from typing import Annotated
 import typer
 
 from oasis.cli.console import people, print_json
-from oasis.cli.options import AsJson, Existing
+from oasis.cli.options import AsJson, Existing, ExistingOrServed, TokenFile, is_address
 
 
 def check(
-    collection: Existing,
+    collection: ExistingOrServed,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
             help="Make anew what can be made from the items: the index, the postings and counts of "
-            "classes; remove files that no commit names.",
+            "classes; remove files that no commit names. Not through a service.",
         ),
     ] = False,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Read everything in a collection and say what is damaged.
@@ -33,8 +34,13 @@ def check(
     from oasis.cli.opening import open_to_read
     from oasis.collection import Collection
 
-    with open_to_read(collection) as opened:  # nothing is made where there is no collection
-        found, n_items = [] if repair else opened.check(), len(opened)
+    if repair and is_address(collection):
+        raise typer.BadParameter(
+            "a service does not repair: stop it, and give the collection's directory",
+            param_hint="--repair",
+        )
+    with open_to_read(collection, token_file) as seen:  # nothing is made where there is none
+        found, n_items = [] if repair else seen.check(), len(seen)
     if repair:
         with Collection.open(collection) as opened:
             found = opened.repair()

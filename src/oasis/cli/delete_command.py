@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from oasis.cli.console import people, print_json
-from oasis.cli.options import AsJson, Existing
+from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
 
 
 def delete(
-    collection: Existing,
+    collection: ExistingOrServed,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Items to delete.")],
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete items for ever: codes, texts, payloads and thumbnails.
@@ -21,14 +22,11 @@ def delete(
 
     Example: oasis delete photos.oasis a.jpg b.jpg
     """
-    from oasis.cli.opening import open_to_read
-    from oasis.collection import Collection
-    from oasis.collection.filters.conditions import stored_id
+    from oasis.cli.opening import open_to_write
+    from oasis.collection.filters.conditions import stored_ids
 
-    with open_to_read(collection) as opened:  # nothing is made where there is no collection
-        wanted = [stored_id(opened, each) for each in ids]
-    with Collection.open(collection) as opened:
-        n, left = opened.delete(wanted), len(opened)
+    with open_to_write(collection, token_file) as opened:
+        n, left = opened.delete(stored_ids(opened, ids)), len(opened)
     if as_json:
         print_json({"deleted": n, "items": left})
     else:

@@ -23,10 +23,10 @@ def export(
 
     Example: oasis export photos.oasis codes.parquet --format parquet
     """
-    from oasis.cli.opening import open_to_read
+    from oasis.cli.opening import open_directory
     from oasis.collection.transfer import exporting
 
-    with open_to_read(collection) as opened:
+    with open_directory(collection) as opened:
         written = exporting.export(opened, out, form)
     if as_json:
         print_json(written)

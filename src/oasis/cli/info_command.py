@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from oasis.cli.console import Column, file_size, people, print_json, table
-from oasis.cli.options import AsJson, Existing
+from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
 
 _CLASS_COLUMNS: tuple[Column, ...] = (
     ("class", "left"),
@@ -23,7 +22,9 @@ _ROUND_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def info(collection: Existing, as_json: AsJson = False) -> None:
+def info(
+    collection: ExistingOrServed, token_file: TokenFile = None, as_json: AsJson = False
+) -> None:
     """Show classes, rounds with their quality, sizes and the norms of the model.
 
     precision@10 is measured before a round is learned: its items are queries, and a hit is right if
@@ -34,9 +35,9 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
     from oasis.cli.opening import open_to_read
     from oasis.collection.replica.replica import LOCAL
 
-    with open_to_read(collection) as opened:
+    with open_to_read(collection, token_file) as opened:
         stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()
-        norms = _norms(opened.model) if stats.modalities else {}
+        norms = opened.norms()
     if as_json:
         print_json(
             {
@@ -63,7 +64,7 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
         ("on disk", ", ".join(f"{kind} {file_size(n)}" for kind, n in stats.bytes.items())),
         ("norms", ", ".join(f"{name} {value:,.4g}" for name, value in norms.items())),
     ]
-    console.print(table((("", "left"), ("", "left")), facts, str(collection)))
+    console.print(table((("", "left"), ("", "left")), facts, collection))
     rows = ((each.name, f"{each.n:,}", str(each.round)) for each in classes)
     console.print()
     console.print(table(_CLASS_COLUMNS, rows, f"{len(classes)} classes, in order of arrival"))
@@ -89,17 +90,3 @@ def info(collection: Existing, as_json: AsJson = False) -> None:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _norms(model: Any) -> dict[str, float]:
-    """Return the Frobenius norms of what the model has learned, by name."""
-    import numpy as np
-
-    state = model.state_
-    norms = {f"W {name}": float(np.linalg.norm(r.W)) for name, r in state.ridges.items()}
-    if hasattr(state, "codewords"):
-        norms["codewords"] = float(np.linalg.norm(state.codewords))
-    else:  # the published method, which has no codewords
-        norms["sum G'V"] = float(np.linalg.norm(state.sums.GV))
-        norms["sum V'V"] = float(np.linalg.norm(state.sums.VV))
-    return norms

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oasis.cli.console import people, print_json, remark
-from oasis.cli.options import AsJson, Index, columns_of
+from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
+from oasis.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from oasis.items import Item, Reject
+    from oasis.items import Item, Reject, RejectsFile
 
 
 def ingest(
     collection: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="COLLECTION", help="The collection's directory; created if it does not exist."
+            metavar="COLLECTION",
+            help="The collection's directory, created if it does not exist; or the address of a "
+            "service: http://HOST:PORT.",
         ),
     ],
     source: Annotated[
@@ -101,7 +104,8 @@ def ingest(
     rejects: Annotated[
         Path | None,
         typer.Option(
-            help="File that lists the items left out; COLLECTION.rejects.jsonl if not given."
+            help="File that lists the items left out; if not given, COLLECTION.rejects.jsonl, and "
+            "for a service FILE.rejects.jsonl in this folder."
         ),
     ] = None,
     allow_outside: Annotated[
@@ -109,6 +113,7 @@ def ingest(
         typer.Option("--allow-outside", help="Accept pictures outside the folder of the data."),
     ] = False,
     index: Index = None,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a file or a folder of pictures, and store its items.
@@ -117,16 +122,26 @@ def ingest(
     already are skipped, so an ingest that was interrupted goes on when it is given again.
     --strict makes all features twice: once to check them, once to keep them.
 
+    To a service items are sent as they are, pictures as files, in batches that its limits allow; it
+    makes the features. What is for a new collection cannot be chosen then.
+
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
-    from oasis.cli.opening import extractor_to_fill, model_to_fill
     from oasis.cli.progress import progress_of
-    from oasis.collection.transfer.feeding import FeedSummary, expected_items, ingest_all
+    from oasis.collection.transfer.feeding import FeedSummary, expected_items
     from oasis.items import Fields, RejectsFile, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field
     vectors = dict(columns_of(each) for each in feature or [])
     fields = Fields(id_field, image_field, text_field, labels_field, payload, vectors)
+    begun = {
+        "bits": bits,
+        "owned": owned,
+        "image_extractor": image_extractor,
+        "text_extractor": text_extractor,
+        "keep_text": keep_text,
+        "index": index,
+    }
 
     def read() -> Iterator[Item | Reject]:
         return read_items(
@@ -141,34 +156,36 @@ def ingest(
     results = read()
     widths = vector_widths(results, fields) if vectors else None
     total = expected_items(source)
-    listed = rejects or collection.with_name(f"{collection.name}.rejects.jsonl")
     summary = FeedSummary()
+    how: dict[str, Any] = {
+        "batch": batch,
+        "with_thumbnails": thumbnails,
+        "progress": lambda what: progress_of(what, total),
+        "summary": summary,
+    }
     try:
-        ingest_all(
-            collection,
-            read,
-            extractor_to_fill(collection, image_extractor, text_extractor, widths),
-            RejectsFile(listed),
-            n_bits=bits,
-            model=model_to_fill(collection, bits, owned),
-            index=index,
-            keep_text=keep_text,
-            batch=batch,
-            with_thumbnails=thumbnails,
-            strict=strict,
-            progress=lambda what: progress_of(what, total),
-            summary=summary,
-        )
+        if is_address(collection):
+            listed = rejects or Path(f"{source.resolve().name}.rejects.jsonl")
+            _ingest_there(collection, token_file, read, RejectsFile(listed), begun, strict, how)
+        else:
+            path = Path(collection)
+            listed = rejects or path.with_name(f"{path.name}.rejects.jsonl")
+            _ingest_here(path, read, RejectsFile(listed), begun, widths, strict, how)
     except KeyboardInterrupt:
         remark(
             f"interrupted: {summary.ingested:,} items are stored; give the same command again "
             "to go on"
         )
         raise typer.Exit(1) from None
+    except UnreachableError as error:
+        raise UnreachableError(
+            f"{error}; {summary.ingested:,} items were stored before: give the same command again "
+            "to go on"
+        ) from error
     if as_json:
         print_json(
             {
-                "collection": str(collection),
+                "collection": collection,
                 "source": str(source),
                 **summary.as_dict(),
                 "rejects": str(listed) if summary.rejected else None,
@@ -184,3 +201,64 @@ def ingest(
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:
         people().print(f"{summary.rejected:,} left out: {listed} says why", soft_wrap=True)
+
+
+def _ingest_here(
+    path: Path,
+    read: Callable[[], Iterator[Item | Reject]],
+    rejects: RejectsFile,
+    begun: dict[str, Any],
+    widths: dict[str, int] | None,
+    strict: bool,
+    how: dict[str, Any],
+) -> None:
+    from oasis.cli.opening import extractor_to_fill, model_to_fill
+    from oasis.collection.transfer.feeding import ingest_all
+
+    ingest_all(
+        path,
+        read,
+        extractor_to_fill(path, begun["image_extractor"], begun["text_extractor"], widths),
+        rejects,
+        n_bits=begun["bits"],
+        model=model_to_fill(path, begun["bits"], begun["owned"]),
+        index=begun["index"],
+        keep_text=begun["keep_text"],
+        strict=strict,
+        **how,
+    )
+
+
+def _ingest_there(
+    url: str,
+    token_file: Path | None,
+    read: Callable[[], Iterator[Item | Reject]],
+    rejects: RejectsFile,
+    begun: dict[str, Any],
+    strict: bool,
+    how: dict[str, Any],
+) -> None:
+    from oasis.cli.opening import client_of
+    from oasis.collection.transfer.feeding import ingest_into
+    from oasis.features.extractor import Extractor
+
+    for name, value in begun.items():
+        if value is not None:
+            raise typer.BadParameter(
+                "the service has its collection already; leave it out",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
+    with client_of(url, token_file) as client:
+        checker = None
+        if strict:
+            recorded = client.stats().extractor
+            checker = Extractor.from_description(recorded) if recorded else Extractor.default()
+        limits = client.limits()
+        ingest_into(
+            client,
+            read,
+            rejects,
+            checker=checker,
+            fitting=lambda items: client.fitting(items, limits),
+            **how,
+        )

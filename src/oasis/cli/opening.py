@@ -1,26 +1,92 @@
-"""Opening a collection for a command, with the extractor it was filled with."""
+"""Opening what a command works on: a collection here, or a client of a service that has one.
+
+Both have the same methods, so commands do not ask which one it is. What a directory alone can do,
+such as a repair, asks for one.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from oasis.collection import Collection
-from oasis.collection.opening import N_BITS
-from oasis.collection.transfer.feeding import collection_exists
-from oasis.errors import CollectionError
-from oasis.features.extractor import Extractor
-from oasis.model import OASIS
+from oasis.cli.options import is_address
+from oasis.errors import CollectionError, InputError
+
+if TYPE_CHECKING:
+    from oasis.client import Client
+    from oasis.collection import Collection
+    from oasis.features.extractor import Extractor
+    from oasis.model import OASIS
+
+_ANSWER_SECONDS = 300.0
+_PATIENCE_SECONDS = 120.0
 
 
-def open_to_read(path: Path, index: str | None = None) -> Collection:
-    """Open a collection that exists; a writer may be at work beside.
+def open_to_read(collection: str, token_file: Path | None = None) -> Collection | Client:
+    """Open a collection that exists, here or in a service; a writer may be at work beside."""
+    if is_address(collection):
+        return client_of(collection, token_file)
+    return open_directory(Path(collection))
+
+
+def open_to_write(collection: str, token_file: Path | None = None) -> Collection | Client:
+    """Open a collection that exists, here or in a service, to change it."""
+    from oasis.collection import Collection
+    from oasis.collection.transfer.feeding import collection_exists
+
+    if is_address(collection):
+        return client_of(collection, token_file)
+    if not collection_exists(Path(collection)):  # nothing is made where there is no collection
+        raise _none_at(Path(collection))
+    return Collection.open(collection)
+
+
+def open_directory(path: Path, *, index: str | None = None) -> Collection:
+    """Open a collection that exists here; a writer may be at work beside.
 
     An ``index`` other than the recorded one is refused.
     """
+    from oasis.collection import Collection
+    from oasis.collection.transfer.feeding import collection_exists
+
     if not collection_exists(path):
-        raise CollectionError(f"there is no collection at {path}")
+        raise _none_at(path)
     return Collection.open(path, readonly=True, index=index)
+
+
+def _none_at(path: Path) -> CollectionError:
+    return CollectionError(f"there is no collection at {path}")
+
+
+def client_of(url: str, token_file: Path | None) -> Client:
+    """Return a client of a service; its token is from the file, or from ``$OASIS_TOKEN``.
+
+    Where nothing that can be asked is at the address, this says so.
+    """
+    from oasis.client import Client
+
+    client = Client(url, _token(token_file), timeout=_ANSWER_SECONDS, patience=_PATIENCE_SECONDS)
+    try:
+        client.stats()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get("OASIS_TOKEN") or None
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(f"the token file {path} cannot be read: {reason}") from None
+    if not token:
+        raise InputError(f"the token file {path} is empty")
+    return token
 
 
 def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | None:
@@ -28,10 +94,14 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
 
     For a collection that exists, `Collection.open` compares this model with the recorded one.
     """
+    from oasis.collection.opening import N_BITS
+    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.model import OASIS
+
     if owned is None:
         return None
     if bits is None and collection_exists(path):
-        with Collection.open(path, readonly=True) as opened:
+        with open_directory(path) as opened:
             bits = opened.n_bits
     return OASIS(N_BITS if bits is None else bits, owned=owned)
 
@@ -45,8 +115,11 @@ def extractor_to_fill(
     one that differs from the record. ``widths`` has, by modality, the number of values of vectors
     that come with the items.
     """
+    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.features.extractor import Extractor
+
     if image is None and text is None and collection_exists(path):
-        with Collection.open(path, readonly=True) as opened:
+        with open_directory(path) as opened:
             recorded = opened.stats().extractor
         if recorded is not None:
             extractor = Extractor.from_description(recorded)

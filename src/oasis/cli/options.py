@@ -9,8 +9,49 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-Existing = Annotated[Path, typer.Argument(metavar="COLLECTION", help="The collection's directory.")]
-"""The collection of the commands that read one."""
+
+def is_address(collection: str | Path) -> bool:
+    """Return whether an argument is the address of a service, not a directory.
+
+    >>> is_address("http://127.0.0.1:8000"), is_address("photos.oasis")
+    (True, False)
+    """
+    return str(collection).startswith(("http:/", "https:/"))
+
+
+def _directory(path: Path) -> Path:
+    if is_address(path):
+        raise typer.BadParameter(
+            "this command works on the files of a collection: give its directory, not the address "
+            "of a service"
+        )
+    return path
+
+
+Existing = Annotated[
+    Path,
+    typer.Argument(metavar="COLLECTION", help="The collection's directory.", callback=_directory),
+]
+"""The collection of the commands that need its files."""
+
+ExistingOrServed = Annotated[
+    str,
+    typer.Argument(
+        metavar="COLLECTION",
+        help="The collection's directory, or the address of a service: http://HOST:PORT.",
+    ),
+]
+"""The collection of the commands that a service can be asked for, too."""
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File that holds the token of the service; if not given, the environment variable "
+        "OASIS_TOKEN is used where it is set.",
+    ),
+]
+"""``--token-file`` of the same commands."""
 
 Index = Annotated[
     str | None,

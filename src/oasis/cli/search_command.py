@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from oasis.cli.console import Column, people, print_json, remark, table
-from oasis.cli.options import AsJson, Existing, columns_of
+from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
 
 def search(
-    collection: Existing,
+    collection: ExistingOrServed,
     text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
     image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
     vector: Annotated[
@@ -79,16 +79,18 @@ def search(
     save: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the hits as a contact sheet.")
     ] = None,
+    token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
-    A class need not have been seen: words that mean nearly the same lie near each other.
+    A class need not have been seen: words that mean nearly the same lie near each other. A running
+    service is asked by its address, and pictures are sent to it.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.filters.conditions import check_names, parse_where, stored_id
+    from oasis.collection.filters.conditions import check_names, parse_where, stored_ids
     from oasis.items import read_vector
 
     raw = text is not None or image is not None
@@ -103,14 +105,14 @@ def search(
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
-    with open_to_read(collection) as opened:
+    with open_to_read(collection, token_file) as opened:
         options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
         if word:
             queries: list[dict[str, Any]] = [{"word": name} for name in word]
             lists = opened.search_words(word, **options)
         elif like is not None:
             options["content"] = content
-            found = stored_id(opened, like)
+            (found,) = stored_ids(opened, [like])
             queries, lists = [{"like": found}], [opened.more_like(found, **options)]
         else:
             options["content"] = content

@@ -111,9 +111,9 @@ def serve(
 
 
 def _open(path: Path, bits: int | None, index: str | None, *, readonly: bool) -> Collection:
-    from oasis.cli.opening import open_to_read
+    from oasis.cli.opening import open_directory
     from oasis.collection import Collection
 
     if readonly:
-        return open_to_read(path, index)
+        return open_directory(path, index=index)
     return Collection.open(path, bits, index=index)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from oasis.client import answers
+from oasis.client.raw_items import (
+    field,
+    items_request,
+    n_fitting,
+    picture_files,
+    pictures,
+    queries_request,
+)
 from oasis.client.requests import (
     JSON,
     address_of,
@@ -13,12 +21,10 @@ from oasis.client.requests import (
     listed,
     names_of,
     pack,
-    pictures,
     plain,
     question,
-    raw,
 )
-from oasis.client.transport import Transport, problem_of, raise_for
+from oasis.client.transport import Transport, problem_of
 from oasis.collection.records import (
     ClassInfo,
     FieldInfo,
@@ -35,9 +41,6 @@ from oasis.errors import InputError
 
 if TYPE_CHECKING:
     from oasis.hashers.protocol import Labels
-
-
-_QUERY = ("text", "image", "vectors")
 
 
 class Client:
@@ -104,7 +107,7 @@ class Client:
     ) -> list[list[Hit]]:
         """Return the k best hits of every query; arrays are sent as they are, in their own type."""
         asked = question(k, mode, where, offset, payload, content)
-        return _lists(self._service.ask("search", *pack(X, asked)))
+        return self._service.ask("search", *pack(X, asked), read=answers.hits)
 
     def search_items(
         self,
@@ -125,14 +128,14 @@ class Client:
         asked = question(k, mode, where, offset, payload, content)
         if not fuse:
             asked["fuse"] = False
-        asked["items"] = [raw(item, _QUERY) for item in listed(items, "queries")]
-        return _lists(self._service.ask("search", *plain(asked)))
+        return self._service.ask("search", *queries_request(items, asked), read=answers.hits)
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
         """Return how sure it is that anything like raw items is there; below 0.5 nothing may be."""
-        queries = [raw(item, _QUERY) for item in listed(items, "queries")]
-        asked = {"items": queries, "k": 1, "payload": False, "evidence": True}
-        return list(self._service.ask("search", *plain(asked))["evidence"])
+        asked = {"k": 1, "payload": False, "evidence": True}
+        return self._service.ask(
+            "search", *queries_request(items, asked), read=answers.list_in("evidence")
+        )
 
     def search_words(
         self,
@@ -147,7 +150,7 @@ class Client:
         """Search with names of classes, or with any words if the label space knows words."""
         asked = question(k, mode, where, offset, payload)
         asked["words"] = listed(names, "names")
-        return _lists(self._service.ask("search", *plain(asked)))
+        return self._service.ask("search", *plain(asked), read=answers.hits)
 
     def more_like(
         self,
@@ -163,7 +166,7 @@ class Client:
         """Return the items nearest to one that is stored, itself left out, by its code."""
         asked = question(k, mode, where, offset, payload, content)
         asked["like"] = check_id(id)
-        return _lists(self._service.ask("search", *plain(asked)))[0]
+        return self._service.ask("search", *plain(asked), read=answers.hits)[0]
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -179,17 +182,17 @@ class Client:
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
         asked = {"ids": [check_id(each) for each in ids]}
-        return set(self._service.ask("known", *plain(asked))["ids"])
+        return set(self._service.ask("known", *plain(asked), read=answers.list_in("ids")))
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
-        return _stored(self._service.ask(f"item?{address_of(id)}"))
+        return self._service.ask(f"item?{address_of(id)}", read=answers.stored)
 
     def latest(self, k: int = 10) -> list[Stored]:
         """Return the items that came last, the newest first, at most 100; texts cut to 1,000."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-        return [_stored(each) for each in self._service.ask(f"latest?k={k}")["items"]]
+        return self._service.ask(f"latest?k={k}", read=answers.latest)
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -208,32 +211,36 @@ class Client:
             return content
         problem = problem_of(content)
         if not problem.get("type", "").endswith(":no-picture"):
-            raise_for(status, problem)
+            self._service.raise_for(status, problem)
         return None
 
     def classes(self) -> list[ClassInfo]:
         """Return the classes in order of arrival, with the number of items that have each."""
-        return [ClassInfo(**each) for each in self._service.ask("classes")["classes"]]
+        return self._service.ask("classes", read=answers.classes)
 
     def fields(self) -> list[FieldInfo]:
         """Return the fields of payloads with examples of their values, from a sample."""
-        return [
-            FieldInfo(**{**each, "values": tuple(each["values"])})
-            for each in self._service.ask("fields")["fields"]
-        ]
+        return self._service.ask("fields", read=answers.described_fields)
+
+    def field_names(self) -> set[str]:
+        """Return the names of all fields that payloads have at their top level."""
+        return set(self._service.ask("field-names", read=answers.list_in("names")))
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
-        return [
-            Round(**{**each, "new_classes": tuple(each["new_classes"])})
-            for each in self._service.ask("rounds")["rounds"]
-        ]
+        return self._service.ask("rounds", read=answers.rounds)
 
     def stats(self) -> Stats:
         """Return the collection in numbers."""
-        found = self._service.ask("stats")
-        del found["readonly"]
-        return Stats(**found)
+        return self._service.ask("stats", read=answers.stats)
+
+    def norms(self) -> dict[str, float]:
+        """Return the Frobenius norms of what the model has learned, by name."""
+        return dict(self._service.ask("norms", read=answers.value_in("norms")))
+
+    def limits(self) -> dict[str, int]:
+        """Return what one request to the service may take, by name; docs/service.md lists it."""
+        return self._service.ask("limits", read=dict)
 
     @property
     def n_bits(self) -> int:
@@ -243,7 +250,7 @@ class Client:
     @property
     def readonly(self) -> bool:
         """Whether the service only reads."""
-        return bool(self._service.ask("stats")["readonly"])
+        return bool(self._service.ask("stats", read=answers.value_in("readonly")))
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -272,73 +279,95 @@ class Client:
             rest["thumbnails"] = pictures(thumbnails)
         if texts is not None:
             rest["texts"] = listed(texts, "texts")
-        self._service.ask("ingest", *pack(X, rest), change=True)
+        self._service.ask("ingest", *pack(X, rest), change=True, read=dict)
 
     def ingest_items(
         self,
         items: Sequence[Any],
         *,
-        thumbnails: Iterable[bytes | None] | None = None,
+        thumbnails: Iterable[bytes | None] | bool = True,
         strict: bool = False,
+        progress: Callable[[int], object] | None = None,
     ) -> list[Rejected]:
         """Send raw items, have their features made, and ingest them as one chunk.
 
-        Where no thumbnails are given, the service makes them from the pictures.
+        Parameters
+        ----------
+        items : sequence of `oasis.items.Item`, or of mappings with the same keys
+            As many as one request takes; `fitting` tells. Pictures are sent as files.
+        thumbnails : bool, or one per item
+            True has them made there from the pictures.
+        strict : bool
+            Raise at the first item that cannot be used, instead of leaving it out.
+        progress : callable, optional
+            Called with the number of items when they are stored.
 
         Returns
         -------
         list of Rejected
             The items left out, and why.
         """
-        asked: dict[str, Any] = {
-            "items": [
-                raw(item, (*_QUERY, "id", "labels", "payload")) for item in listed(items, "items")
-            ],
-            "strict": strict,
-        }
-        if thumbnails is not None:
-            asked["thumbnails"] = pictures(thumbnails)
-            if len(asked["thumbnails"]) != len(asked["items"]):
-                raise InputError(
-                    f"got {len(asked['thumbnails'])} thumbnails for {len(asked['items'])} items"
-                )
-        found = self._service.ask("ingest", *plain(asked), change=True)
-        return [Rejected(**each) for each in found["rejected"]]
+        wanted = listed(items, "items")
+        small = thumbnails if isinstance(thumbnails, bool) else pictures(thumbnails)
+        if small is False:
+            small = [None] * len(wanted)
+        if small is not True and len(small) != len(wanted):
+            raise InputError(f"got {len(small)} thumbnails for {len(wanted)} items")
+        files, unread = picture_files(wanted)
+        rows = [row for row in range(len(wanted)) if row not in unread]
+        rejected = [
+            Rejected(row, check_id(field(wanted[row], "id")), f"image: {reason}")
+            for row, reason in unread.items()
+        ]
+        if strict and rejected:
+            raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
+        if rows:
+            asked: dict[str, Any] = {"strict": strict}
+            if small is not True:
+                asked["thumbnails"] = [small[row] for row in rows]
+            sent = items_request(
+                [wanted[row] for row in rows], [files.get(row) for row in rows], asked
+            )
+            found = self._service.ask("ingest", *sent, change=True, read=answers.rejected)
+            rejected += [Rejected(rows[each.row], each.id, each.reason) for each in found]
+        if progress is not None:
+            progress(len(wanted))
+        return sorted(rejected, key=lambda each: each.row)
+
+    def fitting(self, items: Sequence[Any], limits: Mapping[str, int]) -> int:
+        """Return how many of the first items one request can take, 0 if not even one.
+
+        Parameters
+        ----------
+        items : as in `ingest_items`
+        limits : mapping
+            What `limits` returned.
+        """
+        return n_fitting(items, limits)
 
     def delete(self, ids: Iterable[Id]) -> int:
         """Delete items for ever; return how many. Every id must be there."""
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
         asked = {"ids": [check_id(each) for each in ids]}
-        return int(self._service.ask("delete", *plain(asked), change=True)["n"])
+        return int(
+            self._service.ask(
+                "delete",
+                *plain(asked),
+                change=True,
+                read=answers.value_in("n"),
+            )
+        )
 
     def checkpoint(self) -> None:
         """Write the whole model and the index, and erase the journal with the features in it."""
-        self._service.ask("checkpoint", b"", JSON, change=True)
+        self._service.ask("checkpoint", b"", JSON, change=True, read=dict)
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors of class names to a collection whose label space was made from a mapping."""
         listed_vectors = {name: as_list(vector) for name, vector in vectors.items()}
-        self._service.ask("words", *plain({"vectors": listed_vectors}), change=True)
+        self._service.ask("words", *plain({"vectors": listed_vectors}), change=True, read=dict)
 
     def check(self) -> list[str]:
         """Read everything and return what is wrong with it, in words; nothing if it is sound."""
-        return list(self._service.ask("check", b"", JSON)["findings"])
-
-
-def _stored(found: Any) -> Stored:
-    return Stored(
-        found["id"],
-        found["payload"],
-        tuple(found["labels"]),
-        found["round"],
-        b64decode(found["code"]),
-        found["text"],
-    )
-
-
-def _lists(found: Any) -> list[list[Hit]]:
-    return [
-        [Hit(**{"payload": {}, **each, "labels": tuple(each["labels"])}) for each in hits]
-        for hits in found["results"]
-    ]
+        return self._service.ask("check", b"", JSON, read=answers.list_in("findings"))

@@ -1,4 +1,8 @@
-"""Connections to a service: kept open, replaced when stale, patient while it is busy."""
+"""Connections to a service: kept open, replaced when stale, patient while it is busy.
+
+What answers and is no oasis service is told by its answers: those of one are JSON, and its errors
+are problem details of the type ``urn:oasis:problem:...``.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ import json
 import ssl
 import threading
 import time
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+import oasis
+from oasis.client.answers import Strange
 from oasis.client.requests import JSON
 from oasis.errors import (
     BusyError,
@@ -30,6 +37,8 @@ from oasis.errors import (
     UnknownWordError,
     UnreachableError,
 )
+
+Answer = TypeVar("Answer")
 
 _KINDS: dict[str, type[OasisError]] = {
     "unknown-id": UnknownIdError,
@@ -57,7 +66,10 @@ _KINDS: dict[str, type[OasisError]] = {
 """Kind of problem -> the error that the collection itself would raise, or one of the service's."""
 
 
+_PROBLEM = "urn:oasis:problem:"
+_VERSION = "X-Oasis-Version"
 _MOST_IDLE = 8
+_CONNECT_SECONDS = 10.0
 
 
 class Transport:
@@ -66,21 +78,25 @@ class Transport:
     Parameters
     ----------
     url, token, timeout, patience : as in `oasis.client.Client`
+
+    Attributes
+    ----------
+    version : str or None
+        Of oasis there, from the last answer that told it.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float, patience: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"the url must be like http://127.0.0.1:8000, got {url!r}")
+        secure, host, port, path = _address(url)
         self.url = url.rstrip("/")
         self.timeout = timeout
         self.patience = patience
-        self._secure = parts.scheme == "https"
-        self._address = (parts.hostname, parts.port)
-        self._path = parts.path.rstrip("/")
+        self.version: str | None = None
+        self._secure = secure
+        self._address = (host, port)
+        self._path = path
         self._headers = {"Accept": JSON}
         if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = f"Bearer {_checked_token(token)}"
         self._idle: list[http.client.HTTPConnection] = []
         self._guard = threading.Lock()
         self._closed = False
@@ -94,21 +110,74 @@ class Transport:
             connection.close()
 
     def ask(
-        self, path: str, body: bytes | None = None, kind: str | None = None, *, change: bool = False
-    ) -> Any:
-        """Send a request and return the JSON of its answer; go on while the service is busy."""
+        self,
+        path: str,
+        body: bytes | None = None,
+        kind: str | None = None,
+        *,
+        change: bool = False,
+        read: Callable[[dict[str, Any]], Answer],
+    ) -> Answer:
+        """Send a request and return what ``read`` makes of the JSON of its answer.
+
+        A service that is busy is asked again.
+        """
         headers = {} if kind is None else {"Content-Type": kind}
         method = "GET" if body is None else "POST"
         deadline = time.monotonic() + self.patience
         while True:
             status, content = self.exchange(method, path, body, headers, change=change)
             if status == 200:
-                return json.loads(content)
+                found = self._document(path, content)
+                try:
+                    return read(found)
+                except Strange as error:
+                    raise ServiceError(self._strange(path, error)) from error
             problem = problem_of(content)
             pause = float(problem.get("retry_after", 0))
             if not pause or time.monotonic() + pause > deadline:
-                raise_for(status, problem)
+                self.raise_for(status, problem)
             time.sleep(pause)
+
+    def _document(self, path: str, content: bytes) -> dict[str, Any]:
+        """Return the JSON object that an answer holds; any other answer is not of an oasis."""
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ServiceError(
+                f"{self.url} is no oasis service: it answered /v1/{path.partition('?')[0]} with "
+                f"{_quoted(content)}"
+            )
+        return found
+
+    def _strange(self, path: str, error: Exception) -> str:
+        if self.version is None:
+            return f"{self.url} is no oasis service: {error} to /v1/{path.partition('?')[0]}"
+        return (
+            f"{self.url} runs oasis {self.version}, this is oasis {oasis.__version__}, and "
+            f"{error}; install the same version on both sides"
+        )
+
+    def raise_for(self, status: int, problem: dict[str, Any]) -> NoReturn:
+        """Raise the error that an answer other than 200 stands for."""
+        kind = str(problem.get("type", ""))
+        detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
+        if not kind.startswith(_PROBLEM):
+            raise ServiceError(
+                f"{self.url} is no oasis service, or a proxy stands before it: it answered with "
+                f"status {status}: {detail}"
+            )
+        kind = kind.removeprefix(_PROBLEM)
+        if kind in _KINDS:
+            raise _KINDS[kind](detail)
+        if kind == "no-route":
+            raise ServiceError(
+                f"{self.url} has not all of this API; the url is the address of the page, and the "
+                f"version of oasis there is {self.version or 'not told'}, here {oasis.__version__}"
+            )
+        raise ServiceError(f"the service answered with status {status}: {detail}")
 
     def exchange(
         self,
@@ -160,6 +229,7 @@ class Transport:
                 raise
         response = connection.getresponse()
         content = response.read()
+        self.version = response.getheader(_VERSION) or self.version
         retry = response.getheader("Retry-After", "")
         if response.status != 200 and retry.isdecimal():
             content = json.dumps({**problem_of(content), "retry_after": int(retry)}).encode()
@@ -176,11 +246,22 @@ class Transport:
         if self._closed:
             raise CollectionError("this client is closed")
         host, port = self._address
-        if self._secure:
-            return http.client.HTTPSConnection(
-                host, port, timeout=self.timeout, context=ssl.create_default_context()
+        # nobody waits for an address that is not there as long as for an answer
+        wait = min(self.timeout, _CONNECT_SECONDS)
+        connection = (
+            http.client.HTTPSConnection(
+                host, port, timeout=wait, context=ssl.create_default_context()
             )
-        return http.client.HTTPConnection(host, port, timeout=self.timeout)
+            if self._secure
+            else http.client.HTTPConnection(host, port, timeout=wait)
+        )
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            raise self._unreachable(error, False) from error
+        connection.sock.settimeout(self.timeout)
+        return connection
 
     def _give_back(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
@@ -199,14 +280,36 @@ def problem_of(content: bytes) -> dict[str, Any]:
         found = json.loads(content)
     except ValueError:
         found = None
-    if isinstance(found, dict):
-        return found
-    return {"detail": content[:200].decode(errors="replace")}
+    return found if isinstance(found, dict) else {"detail": _quoted(content)}
 
 
-def raise_for(status: int, problem: dict[str, Any]) -> NoReturn:
-    kind = str(problem.get("type", "")).removeprefix("urn:oasis:problem:")
-    detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
-    if kind in _KINDS:
-        raise _KINDS[kind](detail)
-    raise ServiceError(f"the service answered with status {status}: {detail}")
+def _quoted(content: bytes) -> str:
+    """Return the beginning of what came, in one line."""
+    return repr(" ".join(content[:200].decode(errors="replace").split()))
+
+
+def _address(url: str) -> tuple[bool, str, int | None, str]:
+    """Return whether it is secure, host, port and path of the address of a service.
+
+    What it holds before an "@" is not repeated in errors.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if "@" in parts.netloc:
+        raise InputError("the url holds a name or password; leave it out, and give a token")
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        shown = url.rpartition("@")[2]
+        raise InputError(f"the url must be like http://127.0.0.1:8000, got {shown!r}")
+    return parts.scheme == "https", host, port, parts.path.rstrip("/")
+
+
+def _checked_token(token: str) -> str:
+    """Return a token that a header can carry; the error does not repeat it."""
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+        raise InputError(
+            "the token must have plain printable characters, and at least one; this one has others"
+        )
+    return token

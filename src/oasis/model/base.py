@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import GeneratorState, Single, generator_at
+from oasis.arrays import Array, GeneratorState, Single, generator_at
 from oasis.codes import Codes, check_n_bits
 from oasis.errors import InputError
 from oasis.hashers.chunk import Chunk
@@ -51,6 +51,17 @@ class ModelState:
     @property
     def widths(self) -> dict[str, int]:
         return {name: ridge.n_features for name, ridge in self.ridges.items()}
+
+    @property
+    def code_matrices(self) -> dict[str, Array]:
+        """What codes are made with, by name; each kind of model has its own."""
+        return {}
+
+    def norms(self) -> dict[str, float]:
+        """Return the Frobenius norms of what was learned, by name: regressions, code matrices."""
+        matrices = {f"W {name}": ridge.W for name, ridge in self.ridges.items()}
+        matrices |= self.code_matrices
+        return {name: float(np.linalg.norm(matrix)) for name, matrix in matrices.items()}
 
     def rng(self) -> np.random.Generator:
         """Return a generator that starts where the last round's left off."""

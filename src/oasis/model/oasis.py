@@ -64,6 +64,10 @@ class CodewordState(ModelState):
     n_regressed: int
     calibration: Calibration
 
+    @property
+    def code_matrices(self) -> dict[str, Array]:
+        return {"codewords": self.codewords}
+
     def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
         """Return the state that also knows the classes of these label sets; sums grow by zeros."""
         labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Single, state_of
+from oasis.arrays import Array, Single, state_of
 from oasis.codes import Codes
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
@@ -33,6 +33,10 @@ class PublishedState(ModelState):
     """
 
     sums: SemanticSums
+
+    @property
+    def code_matrices(self) -> dict[str, Array]:
+        return {"sum G'V": self.sums.GV, "sum V'V": self.sums.VV}
 
     def grown(self, label_sets: Iterable[Iterable[str]]) -> PublishedState:
         """Return the state that also knows the classes of these label sets; sums grow by zeros."""

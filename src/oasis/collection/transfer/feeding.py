@@ -1,6 +1,7 @@
 """Feeding a data file to a collection: batches, resuming, rejects, progress.
 
-`ingest_all` does all of it; `feed` and `check_all` are its two passes.
+`ingest_all` does all of it for a directory, `ingest_into` for a collection that is open, here or in
+a service; `feed` and `check_all` are their two passes.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from oasis.collection.catalog.catalog import NAME
 from oasis.collection.collection import Collection
+from oasis.collection.records import Id, Rejected
 from oasis.collection.writing.intake import check_intake
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
@@ -27,6 +29,23 @@ from oasis.model import AnyModel
 _BLOCK = 1 << 20
 _AT_ONCE = 256
 """Items that are looked up, or checked, together."""
+
+
+class Fed(Protocol):
+    """What can be fed: a collection, or a client of a service that has one open."""
+
+    def __len__(self) -> int: ...
+
+    def known(self, ids: Iterable[Id]) -> set[Id]: ...
+
+    def ingest_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: bool,
+        progress: Callable[[int], object] | None,
+    ) -> list[Rejected]: ...
+
 
 Progress: TypeAlias = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 """Given the name of a pass, a context that gives what to call with each number of items done."""
@@ -110,38 +129,90 @@ def ingest_all(
     summary = FeedSummary() if summary is None else summary
     results = read()  # a source that is missing is refused here
     if strict:
-        with progress("checking") as advance:
+        with ExitStack() as stack:
+            known: Callable[[Iterable[Id]], set[Id]] = _nothing_known
             if collection_exists(path):
-                with Collection.open(path, readonly=True) as opened:
-                    check_all(results, extractor, opened.known, advance)
-            else:
-                check_all(results, extractor, lambda _: set(), advance)
+                known = stack.enter_context(Collection.open(path, readonly=True)).known
+            check_all(results, extractor, known, stack.enter_context(progress("checking")))
         results = read()
     is_new = not path.exists()
     try:
         with Collection.open(
             path, n_bits, model=model, extractor=extractor, index=index, keep_text=keep_text
         ) as opened:
-            with rejects, progress("ingest") as advance:
-                feed(
-                    opened,
-                    results,
-                    rejects,
-                    batch=batch,
-                    with_thumbnails=with_thumbnails,
-                    progress=advance,
-                    summary=summary,
-                )
-            summary.items = len(opened)
+            _feed_all(opened, results, rejects, batch, with_thumbnails, len, progress, summary)
     except BaseException:
         # an interrupt too: without a chunk there is nothing that a second call could go on with
         if is_new and not summary.ingested:
             shutil.rmtree(path, ignore_errors=True)
         raise
+    return summary
+
+
+def _nothing_known(_: Iterable[Id]) -> set[Id]:
+    return set()
+
+
+def ingest_into(
+    opened: Fed,
+    read: Callable[[], Iterable[Item | Reject]],
+    rejects: RejectsFile,
+    *,
+    batch: int = 256,
+    with_thumbnails: bool = True,
+    checker: Extractor | None = None,
+    fitting: Callable[[list[Item]], int] = len,
+    progress: Progress = no_progress,
+    summary: FeedSummary | None = None,
+) -> FeedSummary:
+    """Ingest all items of a source into what is open already; otherwise as `ingest_all`.
+
+    Parameters
+    ----------
+    opened : Collection or Client
+    read, rejects, batch, with_thumbnails, progress, summary : as in `ingest_all`
+    checker : Extractor, optional
+        If given, all items are checked with it first, as by ``strict`` of `ingest_all`.
+    fitting : callable, optional
+        Returns how many of the first of some items can be ingested at once; an item that cannot
+        even alone is left out and listed.
+    """
+    summary = FeedSummary() if summary is None else summary
+    results = read()
+    if checker is not None:
+        with progress("checking") as advance:
+            check_all(results, checker, opened.known, advance)
+        results = read()
+    _feed_all(opened, results, rejects, batch, with_thumbnails, fitting, progress, summary)
+    return summary
+
+
+def _feed_all(
+    opened: Fed,
+    results: Iterable[Item | Reject],
+    rejects: RejectsFile,
+    batch: int,
+    with_thumbnails: bool,
+    fitting: Callable[[list[Item]], int],
+    progress: Progress,
+    summary: FeedSummary,
+) -> None:
+    try:
+        with rejects, progress("ingest") as advance:
+            feed(
+                opened,
+                results,
+                rejects,
+                batch=batch,
+                with_thumbnails=with_thumbnails,
+                fitting=fitting,
+                progress=advance,
+                summary=summary,
+            )
+        summary.items = len(opened)
     finally:
         if not rejects.count:
             rejects.path.unlink(missing_ok=True)
-    return summary
 
 
 def expected_items(path: Path) -> int | None:
@@ -163,12 +234,13 @@ def expected_items(path: Path) -> int | None:
 
 
 def feed(
-    collection: Collection,
+    opened: Fed,
     results: Iterable[Item | Reject],
     rejects: RejectsFile,
     *,
     batch: int,
     with_thumbnails: bool,
+    fitting: Callable[[list[Item]], int] = len,
     progress: Callable[[int], object],
     summary: FeedSummary,
 ) -> None:
@@ -186,8 +258,15 @@ def feed(
 
     waiting: list[Item] = []
 
-    def ingest(chunk: list[Item]) -> None:
-        refused = collection.ingest_items(chunk, thumbnails=with_thumbnails, progress=progress)
+    def ingest_first() -> None:
+        """Ingest the first of what waits, as many as go at once."""
+        chunk = waiting[:batch]
+        n = fitting(chunk)
+        del waiting[: n or 1], chunk[n or 1 :]
+        if not n:
+            reject(Reject(chunk[0].where, chunk[0].id, "it is too large to be sent"))
+            return
+        refused = opened.ingest_items(chunk, thumbnails=with_thumbnails, progress=progress)
         for each in refused:
             rejects.write(Reject(chunk[each.row].where, each.id, each.reason))
         summary.rejected += len(refused)
@@ -204,22 +283,21 @@ def feed(
                 reject(found)
             elif isinstance(each, Item):
                 items.append(each)
-        known = collection.known([item.id for item in items])
+        known = opened.known([item.id for item in items])
         summary.skipped += len(known)
         progress(len(known))
         waiting += [item for item in items if item.id not in known]
         while len(waiting) >= batch:
-            ingest(waiting[:batch])
-            del waiting[:batch]
-    if waiting:
-        ingest(waiting)
+            ingest_first()
+    while waiting:
+        ingest_first()
     summary.seconds = time.perf_counter() - start
 
 
 def check_all(
     results: Iterable[Item | Reject],
     extractor: Extractor,
-    known: Callable[[list[str | int]], set[str | int]],
+    known: Callable[[Iterable[Id]], set[Id]],
     progress: Callable[[int], object],
 ) -> None:
     """Read every item and make its features, and raise `InputError` at the first that is refused.

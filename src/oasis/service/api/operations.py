@@ -44,7 +44,8 @@ def _check(service: Service, credentials: Credentials, wanted: Scope) -> None:
     raise Problem(
         401,
         "token",
-        f"a token is needed, and {found}; send it as: Authorization: Bearer TOKEN",
+        f"a token is needed, and {found}; send it as: Authorization: Bearer TOKEN (commands take "
+        "it from OASIS_TOKEN or --token-file)",
         headers={"WWW-Authenticate": "Bearer"},
     )
 

@@ -294,6 +294,16 @@ async def fields(service: Served) -> Response:
     )
 
 
+@router.get("/v1/field-names", dependencies=READ, responses=gives(wire.NamesAnswer))
+async def field_names(service: Served) -> Response:
+    """Return the names of all fields that payloads have at their top level; reads all payloads."""
+    return wire.answer(
+        await service.read(
+            lambda: wire.encoded({"names": sorted(service.collection.field_names())})
+        )
+    )
+
+
 @router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""
@@ -309,6 +319,19 @@ async def stats(service: Served) -> Response:
     """Return the collection in numbers."""
     found = await service.read(service.collection.stats)
     return wire.answer(wire.stats(found, readonly=service.collection.readonly))
+
+
+@router.get("/v1/norms", dependencies=READ, responses=gives(wire.NormsAnswer))
+async def norms(service: Served) -> Response:
+    """Return the Frobenius norms of what the model has learned, by name."""
+    return wire.answer({"norms": await service.read(service.collection.norms)})
+
+
+@router.get("/v1/limits", dependencies=READ, responses=gives(wire.LimitsAnswer))
+async def limits(service: Served) -> Response:
+    """Return what one request may take."""
+    found = asdict(service.settings.limits)
+    return wire.answer({name: found[name] for name in wire.LimitsAnswer.model_fields})
 
 
 @router.post("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))

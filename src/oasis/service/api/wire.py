@@ -293,6 +293,26 @@ class FieldsAnswer(BaseModel):
     fields: list[FieldAnswer] = Field(description="Those of most items first.")
 
 
+class NamesAnswer(BaseModel):
+    names: list[str]
+
+
+class NormsAnswer(BaseModel):
+    norms: dict[str, float]
+
+
+class LimitsAnswer(BaseModel):
+    body_bytes: int = Field(description="Of a request.")
+    json_bytes: int = Field(description="Of its JSON, in an ingest.")
+    search_json_bytes: int = Field(description="Of its JSON, in a search.")
+    ids_bytes: int = Field(description="Of a list of ids.")
+    batch: int = Field(description="Samples of an ingest, or queries of a search.")
+    raw_batch: int = Field(description="Of them, when features have to be made first.")
+    k: int = Field(description="Hits of a query.")
+    hits: int = Field(description="Hits of all queries of a request, those skipped included.")
+    pixels: int = Field(description="Width x height of a picture.")
+
+
 class RoundAnswer(BaseModel):
     number: int
     time: float = Field(description="Seconds since 1970.")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
+import oasis
 from oasis.service.http.logs import LOG
 from oasis.service.http.problems import Problem, busy
 
@@ -33,6 +34,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
+    "X-Oasis-Version": oasis.__version__,
 }
 """Of every answer that does not set its own."""
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
