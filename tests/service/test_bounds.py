@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -208,24 +206,3 @@ def test_a_caller_who_hangs_up_is_no_fault(collection, caplog):
         assert asyncio.run(_ask(app, "/v1/search", receive)) == []
     (record,) = caplog.records
     assert (record.levelname, record.facts["status"]) == ("INFO", 499)
-
-
-@pytest.mark.slow
-def test_every_line_of_the_log_is_json():
-    program = """
-import logging, threading, warnings
-from oasis.service.http.logs import LOG, log_to_stderr
-log_to_stderr()
-logging.getLogger("asyncio").error("not\\nours")
-warnings.warn("look out")
-thread = threading.Thread(target=lambda: 1 // 0)
-thread.start()
-thread.join()
-LOG.info("done")
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    entries = [json.loads(line) for line in run.stderr.splitlines()]
-    assert [each["level"] for each in entries] == ["error", "warning", "error", "info"]
-    assert "look out" in entries[1]["event"] and "ZeroDivisionError" in entries[2]["exception"]

@@ -85,7 +85,7 @@ def serve(
 
     Example: oasis serve photos.oasis --port 8000
     """
-    from oasis.service.http.logs import log_to_stderr
+    from oasis.service.http.logs import LOG, JsonOnStderr
     from oasis.service.server import address_of, listen, run
     from oasis.service.settings import Limits, Settings, Tokens
 
@@ -95,19 +95,29 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     tokens = Tokens(read_token, write_token)
     settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()), pictures)
-    log_to_stderr()
-    with (
-        listen(host, port) as listening,
-        _open(collection, bits, index, readonly=readonly) as opened,
-    ):
-        run(
-            opened,
-            listening,
-            settings,
-            lambda: people().print(
-                f"{len(opened):,} items of {collection} at {address_of(listening)}", soft_wrap=True
-            ),
-        )
+    log = JsonOnStderr()
+    serving = False
+    try:
+        with (
+            listen(host, port) as listening,
+            _open(collection, bits, index, readonly=readonly) as opened,
+        ):
+
+            def ready() -> None:
+                nonlocal serving
+                serving = True
+                people().print(
+                    f"{len(opened):,} items of {collection} at {address_of(listening)}",
+                    soft_wrap=True,
+                )
+
+            run(opened, listening, settings, ready)
+    except BaseException:
+        if not serving:
+            log.restore()  # an error of the command, told like any other
+            raise
+        LOG.critical("ended by an error", exc_info=True)
+        raise typer.Exit(1) from None
 
 
 def _open(path: Path, bits: int | None, index: str | None, *, readonly: bool) -> Collection:

@@ -1,18 +1,43 @@
-"""Logs for machines: one JSON object a line on standard error."""
+"""Logs for machines: one JSON object a line on standard error, and nothing else.
+
+`JsonOnStderr` makes that hold for all that is written there, whoever writes it:
+
+=============================================  =====================================================
+what is logged                                 `LineHandler`: one line at a time, each written whole
+warnings; exceptions that end the process or   hooks log them
+a thread, or that nobody can catch
+handlers of libraries, ``print``, C libraries, descriptor 2 is a pipe; a thread logs each line of it
+child processes, tracebacks of the interpreter
+=============================================  =====================================================
+
+What a library prints while the process is killed by a signal is lost: nobody is left to log it.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import os
+import select
 import sys
 import threading
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from typing import Any
 
 LOG = logging.getLogger("oasis.service")
+
+_STDERR = 2
+_BLOCK = 1 << 16
+_MAX_LINE = 1 << 16
+_DRAIN_SECONDS = 1.0
 
 
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON; ``extra={"facts": {...}}`` adds to it.
+
+    A record that cannot be formatted becomes a line that says so.
 
     >>> record = logging.makeLogRecord({"name": "oasis.service", "levelname": "INFO",
     ...     "msg": "request", "created": 0.0, "facts": {"status": 200}})
@@ -22,34 +47,141 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        found = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        found: dict[str, Any] = {"time": at, "level": record.levelname.lower()}
         if record.name != LOG.name:
             found["logger"] = record.name
-        found |= getattr(record, "facts", {})
-        if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found, default=str)
+        try:
+            told = {"event": record.getMessage(), **getattr(record, "facts", {})}
+            if record.exc_info:
+                told["exception"] = self.formatException(record.exc_info)
+            return json.dumps(found | told, default=str, allow_nan=False)
+        except Exception as error:  # noqa: BLE001 - whatever was logged, the line is JSON
+            place = f"{record.pathname}:{record.lineno}"
+            reason = type(error).__name__
+            return json.dumps({**found, "event": "not formatted", "by": place, "reason": reason})
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send everything that is logged in this process to standard error, as JSON lines.
+class LineHandler(logging.Handler):
+    """Writes each record as one line to a descriptor, to its end before the next one is begun.
 
-    Warnings of Python, and exceptions that end the process or one of its threads, are logged too.
+    Where nobody reads any more, lines are dropped.
+
+    Parameters
+    ----------
+    descriptor : int
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(logging.WARNING)
-    for name in ("oasis", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers = []
-        logger.propagate = True
-    logging.getLogger("oasis").setLevel(level)
-    # its start and stop are told by ours
-    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
-    logging.captureWarnings(True)
-    threading.excepthook = _log_thread
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; the lock of the handler is held meanwhile."""
+        rest = memoryview(f"{self.format(record)}\n".encode())
+        while rest:
+            try:
+                rest = rest[os.write(self.descriptor, rest) :]
+            except BlockingIOError:  # whoever gave it to us made it non-blocking
+                select.select([], [self.descriptor], [])
+            except OSError:
+                return
+
+
+class JsonOnStderr:
+    """Makes every line on standard error one of JSON, from now to the end of the process.
+
+    For a process that serves: the handlers of the root logger, the hooks of the interpreter and
+    descriptor 2 are replaced. `restore` puts them back, for one that could not begin to.
+
+    Parameters
+    ----------
+    level : int
+        Of what oasis logs; of others, warnings are logged.
+    """
+
+    def __init__(self, level: int = logging.INFO) -> None:
+        self._loggers = {
+            each: (each.handlers, each.level, each.propagate)
+            for each in map(logging.getLogger, ("", "oasis", "uvicorn"))
+        }
+        self._hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
+        sys.stderr.flush()
+        self._stderr = os.dup(_STDERR)
+        self._handler = LineHandler(self._stderr)
+        for logger in self._loggers:
+            logger.handlers, logger.propagate = [], True
+        logging.getLogger().handlers = [self._handler]
+        logging.getLogger().setLevel(logging.WARNING)
+        logging.getLogger("oasis").setLevel(level)
+        # its start and stop are told by ours
+        logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
+        sys.excepthook, sys.unraisablehook = _log_end, _log_unraisable
+        threading.excepthook = _log_thread
+        logging.captureWarnings(True)
+        self._reader = threading.Thread(
+            target=_log_strays, args=(_pipe_as_stderr(),), name="stderr", daemon=True
+        )
+        self._reader.start()
+        atexit.register(self._drain)
+
+    def restore(self) -> None:
+        """Put everything back as it was; what was written until now is logged."""
+        self._close_pipe(self._stderr)
+        with self._handler.lock or nullcontext():
+            self._handler.descriptor = _STDERR  # a child may hold the pipe open, and go on writing
+        os.close(self._stderr)
+        logging.captureWarnings(False)
+        sys.excepthook, sys.unraisablehook, threading.excepthook = self._hooks
+        for logger, (handlers, level, propagate) in self._loggers.items():
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+        atexit.unregister(self._drain)
+
+    def _drain(self) -> None:
+        """Log what was written until now; what a library writes after this is dropped."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        self._close_pipe(nowhere)
+        os.close(nowhere)
+
+    def _close_pipe(self, instead: int) -> None:
+        sys.stderr.flush()
+        os.dup2(instead, _STDERR)  # closes the last end of the pipe, unless a child has one
+        self._reader.join(_DRAIN_SECONDS)
+
+
+def _pipe_as_stderr() -> int:
+    """Put a pipe in place of descriptor 2, and return its end to read."""
+    strays, end = os.pipe()
+    # a library that writes more at once than the pipe holds, with the interpreter's lock in its
+    # hands, would wait for ever for the thread that empties it: what is too much is lost
+    os.set_blocking(end, False)
+    os.dup2(end, _STDERR)
+    os.close(end)
+    return strays
+
+
+def _log_strays(strays: int) -> None:
+    """Log what others write to standard error, a line at a time, until nobody can any more."""
+    with os.fdopen(strays, "rb", buffering=0) as pipe:
+        begun = b""
+        while block := pipe.read(_BLOCK):
+            *lines, begun = (begun + block).split(b"\n")
+            if len(begun) > _MAX_LINE:
+                lines, begun = [*lines, begun], b""
+            for line in lines:
+                _log_stray(line)
+        _log_stray(begun)
+
+
+def _log_stray(line: bytes) -> None:
+    text = line.decode(errors="replace").rstrip()
+    if text:
+        LOG.warning("written to standard error", extra={"facts": {"text": text}})
+
+
+def _log_end(_: object, error: BaseException, __: object) -> None:
+    LOG.critical("ended by an exception", exc_info=error)
 
 
 def _log_thread(found: threading.ExceptHookArgs) -> None:
@@ -57,3 +189,10 @@ def _log_thread(found: threading.ExceptHookArgs) -> None:
     error = found.exc_value
     if error is not None:
         LOG.error("a thread failed", exc_info=error, extra={"facts": facts})
+
+
+def _log_unraisable(found: sys.UnraisableHookArgs) -> None:
+    facts = {"where": found.err_msg or "Exception ignored", "object": type(found.object).__name__}
+    LOG.error(
+        "an exception that nobody could catch", exc_info=found.exc_value, extra={"facts": facts}
+    )
