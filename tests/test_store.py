@@ -5,7 +5,9 @@ import zlib
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+from oasis.arrays import Pieces
 from oasis.errors import FormatError, MissingFileError
 from oasis.store import (
     append,
@@ -112,6 +114,28 @@ def test_arrays_come_back_as_they_were(tmp_path):
     assert n_bytes == path.stat().st_size
     write_arrays(path, ARRAYS, {"kind": "test", "text": "ä"})
     assert recorded_checksum(path)[1] != crc
+
+
+def test_the_file_is_one_of_safetensors_and_pieces_are_one_array(tmp_path):
+    rng = np.random.default_rng(0)
+    parts = [rng.random(n) for n in (3, 0, 40_000, 1)]
+    arrays = {
+        np.dtype(kind).name: (100 * rng.random((2, 3))).astype(kind)
+        for kind in ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", ">f8", ">i4")
+    }
+    wanted = ARRAYS | arrays | {"number": np.array(7.0), "whole": np.concatenate(parts)}
+    write_arrays(tmp_path / "whole", wanted, {"text": "ä"})
+    write_arrays(tmp_path / "pieces", wanted | {"whole": Pieces(parts)}, {"text": "ä"})
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+    found = safetensors.numpy.load_file(tmp_path / "whole")
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype.newbyteorder("=")
+        assert found[name].shape == array.shape
+    assert np.array_equal(Pieces(parts), wanted["whole"])
+    with pytest.raises(ValueError, match="copy"):
+        np.array(Pieces(parts), copy=False)
 
 
 def test_any_changed_byte_of_arrays_is_noticed(tmp_path):

@@ -7,6 +7,7 @@ it: `is_sparse` tells a CSR matrix from an array without it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -32,6 +33,38 @@ Indicator: TypeAlias = npt.NDArray[np.uint8]
 
 GeneratorState: TypeAlias = Mapping[str, Any]
 """State of a PCG64 generator, as JSON can hold it."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A one-dimensional array that lies in memory in several pieces, for whoever can use them so.
+
+    Attributes
+    ----------
+    parts : one-dimensional contiguous arrays of one type, in order
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> columns = Pieces([np.array([1.0, 2.0]), np.array([3.0])])
+    >>> columns.shape, np.asarray(columns).tolist()
+    ((3,), [1.0, 2.0, 3.0])
+    """
+
+    parts: Sequence[npt.NDArray[Any]]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(len(part) for part in self.parts),)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("joining pieces makes a copy")
+        return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
 
 
 def is_sparse(matrix: Matrix) -> TypeIs[sp.csr_array]:

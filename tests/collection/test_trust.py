@@ -282,6 +282,10 @@ def test_a_kill_while_a_collection_with_a_trained_model_is_made(folder, monkeypa
             self._count()
             super().write(*arguments)
 
+        def fill(self, *arguments):
+            self._count()
+            super().fill(*arguments)
+
         def sync(self, *arguments):
             self._count()
             super().sync(*arguments)

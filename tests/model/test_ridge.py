@@ -107,7 +107,7 @@ def test_state_round_trip_goes_on_bit_for_bit(sizes, cut, single, seed):
     for number, n in enumerate(sizes):
         X, B = draw(rng, n, 60, dtype)
         if number == cut:
-            twin = Ridge.from_state(1.0, {k: v.copy() for k, v in ridge.state().items()})
+            twin = Ridge.from_state(1.0, {k: np.array(v) for k, v in ridge.state().items()})
         ridge, twin = ridge.round(X).finish(B), twin.round(X).finish(B)
         for name in ("BX", "W", "tail", "half"):
             assert np.array_equal(getattr(ridge, name), getattr(twin, name)), name
@@ -138,7 +138,7 @@ def test_a_round_changes_nothing_in_the_old_regression():
     rng = np.random.default_rng(0)
     X, B = draw(rng, 100, 80)
     old = Ridge.zero(R, 80, 1.0).round(X).finish(B)
-    before = {key: value.copy() for key, value in old.state().items()}
+    before = {key: np.array(value) for key, value in old.state().items()}
     for n in (2, 90):
         X, B = draw(rng, n, 80)
         old.round(X).finish(B)

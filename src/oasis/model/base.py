@@ -19,7 +19,7 @@ from oasis.errors import InputError
 from oasis.hashers.chunk import Chunk
 from oasis.hashers.learner import Learner
 from oasis.labels import LabelSpace
-from oasis.model.file import Arrays, ModelFile, read_model, write_model
+from oasis.model.file import ModelFile, Stored, read_model, write_model
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
 from oasis.model.round import ChunkRows, RowsInMemory
@@ -148,7 +148,7 @@ class Model(Learner[S]):
         header, arrays = self.described()
         write_model(Path(path), header, arrays)
 
-    def described(self) -> tuple[dict[str, Any], Arrays]:
+    def described(self) -> tuple[dict[str, Any], Stored]:
         """Return all that is saved: JSON-able facts, and arrays by name.
 
         Two models with the same description go on alike, bit for bit.
@@ -206,7 +206,7 @@ class Model(Learner[S]):
         return loaded
 
     @abstractmethod
-    def _to_file(self, state: S) -> tuple[dict[str, Any], Arrays]:
+    def _to_file(self, state: S) -> tuple[dict[str, Any], Stored]:
         """Return what is special to this kind of state: JSON-able facts, and arrays by name."""
 
     @abstractmethod

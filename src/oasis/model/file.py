@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
+from oasis.arrays import Pieces
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.store import read_arrays, write_arrays
@@ -23,6 +24,10 @@ FORMAT = "oasis-model"
 FORMAT_VERSION = 7
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+"""Arrays by name, as they are read."""
+
+Stored: TypeAlias = dict[str, npt.NDArray[Any] | Pieces]
+"""Arrays by name, as they are written."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class ModelFile:
             raise FormatError(f"{self.path} is damaged: {error}") from error
 
 
-def write_model(path: Path, header: Mapping[str, Any], arrays: Arrays) -> None:
+def write_model(path: Path, header: Mapping[str, Any], arrays: Stored) -> None:
     """Write a model to one file, atomically."""
     metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "model": json.dumps(dict(header))}
     write_arrays(path, arrays, metadata)

@@ -21,7 +21,7 @@ from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codewords import grown_codewords, sample_codes, usual_owned
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, make_content
-from oasis.model.file import Arrays, ModelFile
+from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.paper import PublishedOASIS
 from oasis.model.readout import ClassPairs, Codebook
@@ -460,9 +460,9 @@ class OASIS(Model[CodewordState]):
         if self.owned is not None:
             check_count("owned", self.owned, 0, self.n_label_bits)
 
-    def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Arrays]:
+    def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Stored]:
         book = state.codebook
-        arrays: Arrays = {
+        arrays: Stored = {
             "BB": book.BB,
             "B1": book.B1,
             "LB": book.LB,

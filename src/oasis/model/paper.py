@@ -16,7 +16,7 @@ from oasis.codes import Codes
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
-from oasis.model.file import Arrays, ModelFile
+from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import LinearMap, Mask
 from oasis.model.ridge import Ridge
 from oasis.model.round import ChunkRows, Published, iterations
@@ -166,7 +166,7 @@ class PublishedOASIS(Model[PublishedState]):
         check_count("n_iter", self.n_iter, 1)
         super()._check_parameters(state)
 
-    def _to_file(self, state: PublishedState) -> tuple[dict[str, Any], Arrays]:
+    def _to_file(self, state: PublishedState) -> tuple[dict[str, Any], Stored]:
         sums = state.sums
         return {"n": sums.n}, {"BG": sums.BG, "GV": sums.GV, "VV": sums.VV}
 

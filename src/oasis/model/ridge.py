@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, FloatArray, Matrix, is_sparse
+from oasis.arrays import Array, FloatArray, Matrix, Pieces, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.gram import (
     EPS32,
@@ -172,9 +172,9 @@ class Ridge:
             last = now
         return None
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that `from_state` needs; the lower triangle is packed."""
-        arrays: dict[str, npt.NDArray[Any]] = {
+    def state(self) -> dict[str, npt.NDArray[Any] | Pieces]:
+        """Return the arrays that `from_state` needs; of the lower triangle its columns."""
+        arrays: dict[str, npt.NDArray[Any] | Pieces] = {
             "BX": self.BX,
             "W": self.W,
             "tail": self.tail,
@@ -182,8 +182,7 @@ class Ridge:
             "single": np.array([self.single]),
         }
         if self.base is not None:
-            # column by column: LAPACK's own packing takes ten times as long
-            arrays["XX"] = np.concatenate([self.base[j:, j] for j in range(self.n_features)])
+            arrays["XX"] = Pieces([self.base[j:, j] for j in range(self.n_features)])
         return arrays
 
     @classmethod
