@@ -4,7 +4,10 @@ Features are drawn at the shapes of the paper's data sets; learning and ingest t
 same chunks, so their ratio holds on a busy machine too. Codes of the million come from the label
 sets of `benchmarks.search`. Seeds are fixed.
 
-Run it with ``python -m benchmarks collection`` (about three minutes, 2 GB of disk).
+Texts are made of syllables, frequent words first as in captions, and their classes are named in
+them.
+
+Run it with ``python -m benchmarks collection`` (about four minutes, 2 GB of disk).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import scipy.sparse as sp
 from benchmarks.search import label_set_stream
 from benchmarks.timing import Row, row_of
 from oasis.collection import Collection
+from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 
 SHAPES: dict[str, tuple[int, dict[str, int], int]] = {
@@ -32,6 +36,7 @@ SHAPES: dict[str, tuple[int, dict[str, int], int]] = {
 """Name -> samples a chunk, features by modality, classes."""
 
 ITEMS = 1_000_000
+TEXTS = 100_000
 ROUNDS = 4
 ONE_BY_ONE = 40
 SEED = 20261
@@ -39,6 +44,7 @@ SEED = 20261
 _DURABILITY = 1.3
 _OPEN_SECONDS = 1.0
 _SEARCH_MS = 5.0
+_TEXT_MS = 3.0
 _ITEM_BYTES = 120.0
 _CHUNK = 25_000
 _CLASSES = 79
@@ -235,6 +241,58 @@ def _search_row(c: Collection, shape: str, mode: Any, rng: np.random.Generator) 
     }
 
 
+def captions(n: int, rng: np.random.Generator) -> tuple[list[str], list[list[str]]]:
+    """Return texts of 4 to 12 words and their classes, each the name of a class in the text."""
+    syllables = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
+    vocabulary = list(
+        dict.fromkeys("".join(rng.choice(syllables, size)) for size in rng.integers(2, 5, 6000))
+    )
+    classes = set(vocabulary[20 : 20 + _CLASSES])
+    weight = 1 / np.arange(5, 5 + len(vocabulary))
+    sizes = rng.integers(4, 13, n)
+    drawn = rng.choice(len(vocabulary), int(sizes.sum()), p=weight / weight.sum())
+    words = np.split(np.array(vocabulary)[drawn], np.cumsum(sizes)[:-1])
+    return [" ".join(each) for each in words], [
+        sorted(classes.intersection(each.tolist())) for each in words
+    ]
+
+
+def measure_texts(folder: Path, n: int) -> Iterator[Measured]:
+    """Yield text searches by words and codes together, beside those by codes alone."""
+    for keep_text in (True, False):
+        rng = np.random.default_rng(SEED)
+        texts, labels = captions(n, rng)
+        shape = f"{n:,} texts {'kept' if keep_text else 'not kept'}, 128 bits"
+        model, extractor = OASIS(128, random_state=0), Extractor.of(image="none")
+        with Collection.open(
+            folder / shape[-22:], model=model, extractor=extractor, keep_text=keep_text
+        ) as c:
+            for start in range(0, n, 5000):
+                stop = min(start + 5000, n)
+                c.ingest_items(
+                    [
+                        {"id": row, "text": texts[row], "labels": labels[row]}
+                        for row in range(start, stop)
+                    ]
+                )
+            asked = [texts[row] for row in rng.integers(0, n, 4 * _QUERIES)]
+            asked[::2] = [" ".join(text.split()[:3]) for text in asked[::2]]
+            whole, alone = [], []
+            for text in asked:
+                query = [{"text": text}]
+                alone.append(seconds(c.search_items, query, fuse=False))
+                whole.append(seconds(c.search_items, query))
+        yield {
+            "shape": shape,
+            "measure": "text search by words and codes, over codes alone",
+            "value": 1e3 * float(np.median(whole)),
+            "unit": "ms",
+            "peer": 1e3 * float(np.median(alone)),
+            "ratio": float(np.median(np.divide(whole, alone))),
+            "bar": _TEXT_MS,
+        }
+
+
 def run(n_items: int = ITEMS) -> list[Row]:
     """Return one row for each measurement."""
     # not in memory: what durability costs is a question to the disk
@@ -244,6 +302,7 @@ def run(n_items: int = ITEMS) -> list[Row]:
             *measure_rounds(folder),
             *measure_one_by_one(folder),
             *measure_large(folder, n_items),
+            *measure_texts(folder, min(n_items, TEXTS)),
         ]
         return [row_of(each, f"{each['measure']}, {each['shape']}") for each in measured]
     finally:

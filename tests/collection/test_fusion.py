@@ -30,13 +30,19 @@ def captions(n, seed=0):
     return made
 
 
+def two_lines(text):
+    """Return a text with its first two words on a line of their own."""
+    words = text.split()
+    return " ".join(words[:2]) + "\n" + " ".join(["more", *words[2:]])
+
+
 def items(n, seed=0):
     for row, text in enumerate(captions(n, seed)):
         kinds = [word for word in NOUNS if word in text.split()]
         has_text, has_labels = row % 5, row % 3
         yield {
             "id": row,
-            "text": text if has_text else f"no {row}",
+            "text": (text if row % 7 else two_lines(text)) if has_text else f"no {row}",
             "labels": kinds[:1] if has_labels else [],
             "payload": {"row": row},
         }
@@ -84,11 +90,16 @@ def truth(c, text, k, allowed=lambda item: True):
         found = own[item.id] & set(words)
         # the text of an item counts only where it has a word of the query
         other = len(own[item.id] - found) if found else 0
-        share = (weight / sum(idf.values())) ** 8 / (1 + other / (10 * len(words)))
+        part = weight / sum(idf.values())
+        whole = [item.text or "", *(item.text or "").splitlines()]
+        if any(set(kept_words(each)) == set(words) for each in whole):
+            part, other = 1.0, 0.5
+            if any(tokens_of(each) == tokens_of(text) for each in whole):
+                other = 0
+        share = part**8 / (1 + other / (10 * len(words)))
         score = 1 - (1 - cosine) * (1 - min(share, 1)) ** fusion.WORDS
-        exact = share >= 1 and tokens_of(item.text or "") == tokens_of(text)
         if allowed(item):
-            rows.append((-round(score, 9), not exact, -round(cosine, 9), age, item.id))
+            rows.append((-round(score, 9), -round(cosine, 9), age, item.id))
     return [(row[-1], -row[0]) for row in sorted(rows)[:k]]
 
 
@@ -103,6 +114,10 @@ QUERIES = [
     "train unheard",
     "traffic light",
     "light",
+    "red dog",
+    "cats in",
+    "bird chair",
+    "chair bird",
     *captions(12, seed=1),
 ]
 
@@ -119,9 +134,11 @@ def test_answers_equal_the_formula_over_all_items(filled, text, k):
 
 
 @pytest.mark.parametrize("first", [1, 3])
-def test_few_at_a_time_give_the_same_answers(filled, monkeypatch, first):
+@pytest.mark.parametrize("by_codes", [1, 20])
+def test_few_at_a_time_give_the_same_answers(filled, monkeypatch, first, by_codes):
     monkeypatch.setattr(fused, "_FIRST", first)
     monkeypatch.setattr(fused, "_AT_ONCE", 7)
+    monkeypatch.setattr(fused, "_BY_CODES", by_codes)
     for text in QUERIES:
         (hits,) = filled.search_items([{"text": text}], 5)
         assert [hit.id for hit in hits] == [each for each, _ in truth(filled, text, 5)]
@@ -181,6 +198,43 @@ def test_hits_are_weak_where_evidence_says_so(filled, options):
     assert min(told) < 0.5 <= max(told)
     for hits, evidence in zip(filled.search_items(queries, 2, **options), told, strict=True):
         assert [hit.weak for hit in hits] == [evidence < 0.5] * 2
+
+
+def test_a_title_on_a_line_of_its_own_is_found_first(folder):
+    extractor = Extractor.of(image="none", text="words")
+    titles = ["Circle", "Circle Check", "Check", "Circles", "The Check", "A", "A Z", "Z A"]
+    more = "round shape circle check mark letter"
+    with Collection.open(folder / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
+        c.ingest_items(
+            [
+                {"id": title, "text": f"{title}\n{more} {row}", "labels": [f"kind {row % 3}"]}
+                for row, title in enumerate(titles)
+            ]
+        )
+        for title in titles:
+            first, second = c.search_items([{"text": title}], 2)[0]
+            assert (first.id, first.score) == (title, 1.0) and second.score < 1
+            assert [hit.id for hit in c.search_items([{"text": title}], 8)[0]] == [
+                each for each, _ in truth(c, title, 8)
+            ]
+        c.delete(["Circle"])
+        assert c.search_items([{"text": "Circle"}], 1)[0][0].id == "Circles"
+        assert c.check() == []
+
+
+def test_what_the_index_should_not_have_is_no_hit(folder, monkeypatch):
+    """In Milvus deleted items may stay for a while."""
+    extractor = Extractor.of(image="none", text="words")
+    monkeypatch.setattr(fused, "_BY_CODES", 5)
+    with Collection.open(folder / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
+        c.ingest_items(list(items(100)))
+        monkeypatch.setattr(c._snapshot.replica, "forget", lambda keys: None)
+        for text in ("dog", "red bus", "cat boat"):
+            gone = [hit.id for hit in c.search_items([{"text": text}], 4)[0]]
+            c.delete(gone)
+            (hits,) = c.search_items([{"text": text}], 4)
+            assert [hit.id for hit in hits] == [each for each, _ in truth(c, text, 4)]
+            assert not set(gone) & {hit.id for hit in hits}
 
 
 def test_it_can_be_switched_off(filled):

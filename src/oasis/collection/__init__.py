@@ -34,7 +34,7 @@ committed   one committed state in memory, loaded or followed
 search/     queries (the searches), lookups, following (the state), by_codes, fused (with words)
 writing/    changes and raw (what a user calls), writer (the order of a change), intake, quality
 filters/    where (which items pass a filter), conditions (filters as people type them), fields
-texts/      phrases (the words of kept texts), postings (which items have a word)
+texts/      phrases (the words of kept texts), postings (which items have one), shares, fusion
 catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
 files/      files (generations beside the catalog, the journal), lock (the writer's)
 replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)

@@ -59,8 +59,8 @@ def items(icons: Sequence[Icon]) -> list[Item]:
 
 
 def words(icon: Icon) -> str:
-    """Return the text of an icon."""
-    return " ".join((icon.title, *icon.terms))
+    """Return the text of an icon: its title on a line of its own, then its search terms."""
+    return f"{icon.title}\n{' '.join(icon.terms)}"
 
 
 def pngs(glyphs: npt.NDArray[np.uint8]) -> list[bytes]:

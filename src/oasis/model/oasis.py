@@ -121,6 +121,16 @@ class CodewordState(ModelState):
         return {name: self.content.without(name) for name in self.ridges}
 
     @cached_property
+    def class_vectors(self) -> Array:
+        """Vectors of the classes in the label space, (c, n_features), of unit length."""
+        return self.labels.vectors()
+
+    @cached_property
+    def class_words(self) -> Array:
+        """Word vectors of the classes, (c, width), of unit length."""
+        return np.asarray(unit_rows(self.labels.word_vectors))
+
+    @cached_property
     def label_map(self) -> LabelMap:
         """What predicts labels.
 
@@ -373,12 +383,12 @@ class OASIS(Model[CodewordState]):
         a class. Below 0.5 no class means nearly the same.
         """
         state = self.learned
-        vectors, words = state.labels.query_vectors(names), state.labels.word_vectors
-        nearness = vectors @ state.labels.vectors().T  # (n, c)
+        vectors, words = state.labels.query_vectors(names), state.class_words
+        nearness = vectors @ state.class_vectors.T  # (n, c)
         nothing = np.zeros((len(nearness), self.n_content_bits), dtype=np.float32)
         projections = state.query_map.joined(nearness.astype(np.float32), nothing, 0.0)
         # axes of classes, on which other names are zero, do not count; a class is near itself
-        meant = unit_rows(vectors[:, : words.shape[1]]) @ unit_rows(words).T  # (n, c)
+        meant = unit_rows(vectors[:, : words.shape[1]]) @ words.T  # (n, c)
         near = np.maximum(np.asarray(meant), nearness).max(axis=1, initial=0.0)
         return projections, np.clip(near, 0, 1).astype(np.float32)
 

@@ -175,6 +175,22 @@ def best_by_codes(
         n = min(n + max(lost), most)
 
 
+def nearest_keys(
+    snapshot: Committed, catalog: Catalog, question: Question, n: int, allow: Keys | None
+) -> Keys:
+    """Return the keys of the n items that are nearest to the first query by its code.
+
+    Fewer where there are no more. Otherwise some may be no items of the snapshot's commit.
+    """
+    keys: Keys = _asker(snapshot, question)(n, allow).keys[0]
+    if keys[-1] >= 0:
+        return keys
+    # all that there are: whether the index lacks any is looked at
+    found = best_by_codes(snapshot, catalog, question._replace(k=n, offset=0), allow, payload=False)
+    all_keys: Keys = found.found.keys[0]
+    return all_keys[found.lists[0]]
+
+
 def _beyond(
     snapshot: Committed,
     catalog: Catalog,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +16,20 @@ from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists
 from oasis.collection.records import Hit
-from oasis.collection.search.by_codes import answer_by_codes, best_by_codes
+from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
-from oasis.collection.texts.fusion import ClassWords, QueryWords, Shares, missed, word_shares
+from oasis.collection.texts.fusion import ClassWords, QueryWords, least_share, missed
+from oasis.collection.texts.shares import WordShares, among
 
 _ROUNDING = 1e-6
 """Difference at most between a cosine here and one of the index, in single precision."""
+_BY_CODES = 32
+"""Best items by codes alone, at least, that are scored: the more, the fewer of the others."""
+_SIGNS = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64).T
+"""The signs of each value of a byte, (8, 256)."""
 _FIRST, _AT_ONCE = 256, 4096
-"""Items with words of a query that are scored together: at first, and then."""
+"""Items with a word of a query that are scored together: at first, and then."""
 
 
 def answer(
@@ -57,9 +63,8 @@ def _answer_fused(
 ) -> list[Hit]:
     """Return the hits of one query by its code and its words; see `oasis.collection.texts.fusion`.
 
-    An item without a word of the query can be a hit only where it is one by codes alone. Of the
-    others, ordered by share, only those are scored that can still be hits when their cosine is as
-    large as the largest of all.
+    The best items by codes alone are scored first. No other item has a larger cosine than the last
+    of them, so of the others only those are scored whose share of the words can make up for it.
     """
     (asked,) = question.words or (QueryWords([], []),)
     if not asked.words:
@@ -67,42 +72,35 @@ def _answer_fused(
         return plain
     n = question.k + question.offset
     allow = None if question.where is None else allow_lists.keys(question.where)
-    # one more than the hits, to know whether the last is tied with it
-    more = min(n + 1, snapshot.replica.most)
-    best = best_by_codes(
-        snapshot, catalog, question._replace(k=more, offset=0), allow, payload=False
-    )
-    by_codes = best.found.keys[0][best.lists[0][:more]]
-    with catalog.reading() as connection:
-        shares = word_shares(
-            connection,
-            asked.words,
-            class_words.having(snapshot.classes),
-            snapshot.head.n_items,
-            snapshot.head.next_key,
-        )
-        if allow is not None:
-            shares = shares.among(allow)
-        candidates = _candidates(snapshot, catalog, connection, question, by_codes, shares, more)
-        order = candidates.order(asked.are_exactly(connection, shares))[:more]
-        fetched = fetch_rows(
-            snapshot,
-            catalog,
-            connection,
-            candidates.keys[order[:n]],
-            question.payload,
-            question.max_bytes,
-        )
-    if fetched is None:
-        raise too_much(question.max_bytes)
+    classes = class_words.having(snapshot.classes)
+    gone = np.empty(0, dtype=np.int64)
+    while True:
+        wanted = min(max(n + 1, _BY_CODES) + len(gone), snapshot.replica.most)
+        nearest = nearest_keys(snapshot, catalog, question, wanted, allow)
+        with catalog.reading() as connection:
+            head = snapshot.head
+            shares = WordShares.read(connection, asked, classes, head.n_items, head.next_key)
+            search = _Search(snapshot, catalog, connection, question, shares, allow, gone)
+            found = search.best(nearest, n + 1, is_all=len(nearest) < wanted)
+            fetched = fetch_rows(
+                snapshot, catalog, connection, found.keys[:n], question.payload, question.max_bytes
+            )
+            if fetched is None:
+                raise too_much(question.max_bytes)
+            there = set(fetched)
+            there.update(key for (key,) in catalog.rows(connection, "key", found.keys[n:].tolist()))
+        lost = [key for key in found.keys.tolist() if key not in there]
+        if not lost:
+            break
+        # the index has what is deleted, or not of this commit
+        gone = np.union1d(gone, lost)
     (query,), weak = question.signs(), question.is_weak(0)
-    scores = (1 - candidates.missed[order]).tolist()
-    hits = zip(candidates.keys[order].tolist(), scores, ties(scores), strict=True)
+    scores = (1 - found.missed).tolist()
+    hits = zip(found.keys[:n].tolist(), scores, ties(scores), strict=False)
     return [
         made_hit(snapshot, fetched[key], score, query, question.payload, tied, weak)
-        for key, score, tied in hits
-        if key in fetched
-    ][question.offset :]
+        for key, score, tied in islice(hits, question.offset, None)
+    ]
 
 
 class _Candidates(NamedTuple):
@@ -112,52 +110,104 @@ class _Candidates(NamedTuple):
     missed: Array
     cosines: Array
 
-    def order(self, exact: set[int]) -> npt.NDArray[np.intp]:
-        """Return positions, best first: by score, then ``exact`` keys, then by cosine and age."""
-        others = ~np.isin(self.keys, np.array(sorted(exact), dtype=np.int64))
-        return np.lexsort((self.keys, -self.cosines, others, self.missed))
-
-
-def _candidates(
-    snapshot: Committed,
-    catalog: Catalog,
-    connection: sqlite3.Connection,
-    question: Question,
-    by_codes: Keys,
-    shares: Shares,
-    n: int,
-) -> _Candidates:
-    """Return the items that hold the first n places, and others tied with the last of them."""
-    trust = 1.0 if question.trust is None else float(question.trust[0])
-    scores = _Cosines(snapshot, catalog, connection, question.projections[0], trust)
-    rest = ~np.isin(shares.keys, by_codes)
-    keys, cosines = scores.of(np.sort(by_codes))
-    found = _Candidates(keys, missed(cosines, shares.of(keys)), cosines)
-    largest = float(cosines.max(initial=0.0)) + _ROUNDING
-    order = np.argsort(-shares.shares[rest], kind="stable")
-    more, theirs = shares.keys[rest][order], shares.shares[rest][order]
-    start, size = 0, _FIRST
-    while start < len(more):
-        stop = min(start + size, len(more))
-        if len(found.keys) >= n:
-            worst = np.partition(found.missed, n - 1)[n - 1]
-            bound = missed(largest, theirs[start:stop])  # ascending
-            stop = start + int(np.searchsorted(bound, worst, side="right"))
-        if stop == start:
-            break
-        keys, cosines = scores.of(np.sort(more[start:stop]))
-        left = missed(cosines, shares.of(keys))
-        found = _Candidates(
-            np.concatenate([found.keys, keys]),
-            np.concatenate([found.missed, left]),
-            np.concatenate([found.cosines, cosines]),
+    def plus(self, other: _Candidates) -> _Candidates:
+        """Return both together."""
+        return _Candidates(
+            np.concatenate([self.keys, other.keys]),
+            np.concatenate([self.missed, other.missed]),
+            np.concatenate([self.cosines, other.cosines]),
         )
-        start, size = stop, _AT_ONCE
-    if len(found.keys) > n:
-        # what cannot be among the first n need not be sorted
-        near = found.missed <= np.partition(found.missed, n - 1)[n - 1]
-        found = _Candidates(found.keys[near], found.missed[near], found.cosines[near])
-    return found
+
+    def first(self, n: int) -> _Candidates:
+        """Return the n best, in order: by score, then by cosine and age."""
+        best = np.arange(len(self.keys))
+        if len(best) > n:
+            # what cannot be among the first n need not be sorted
+            best = np.flatnonzero(self.missed <= self.worst(n))
+        order = best[np.lexsort((self.keys[best], -self.cosines[best], self.missed[best]))][:n]
+        return _Candidates(self.keys[order], self.missed[order], self.cosines[order])
+
+    def worst(self, n: int) -> float:
+        """Return how much is missed of the n-th best; infinity where there are fewer."""
+        if len(self.keys) < n:
+            return np.inf
+        return float(np.partition(self.missed, n - 1)[n - 1])
+
+
+class _Search:
+    """One search by codes and words: which items are scored, and how."""
+
+    def __init__(
+        self,
+        snapshot: Committed,
+        catalog: Catalog,
+        connection: sqlite3.Connection,
+        question: Question,
+        shares: WordShares,
+        allow: Keys | None,
+        gone: Keys,
+    ) -> None:
+        trust = 1.0 if question.trust is None else float(question.trust[0])
+        self._cosines = _Cosines(snapshot, catalog, connection, question.projections[0], trust)
+        self._shares = shares
+        self._allow = allow
+        self._gone = gone
+
+    def best(self, nearest: Keys, n: int, *, is_all: bool) -> _Candidates:
+        """Return the first n items; ``nearest`` are the best by codes, or all that there are."""
+        nearest = np.sort(self._without(nearest, self._gone))
+        found = self._scored(nearest, self._shares.of(nearest))
+        if is_all:
+            return found.first(n)
+        limit = float(found.cosines.min(initial=1.0)) + _ROUNDING
+        if len(just := self._shares.just):
+            found = self._with(found, just, self._shares.of(just), n, limit)
+        for at in range(len(self._shares)):
+            least = least_share(found.worst(n), limit)
+            if self._shares.n_needed(least) <= at:
+                break  # who has none of the rarer words has too small a share
+            keys = self._shares.having(at)
+            shares = self._shares.of(keys)
+            enough = shares >= least - _ROUNDING
+            found = self._with(found, keys[enough], shares[enough], n, limit)
+        return found.first(n)
+
+    def _with(
+        self, found: _Candidates, keys: Keys, shares: Array, n: int, limit: float
+    ) -> _Candidates:
+        """Return the candidates with those items, by share, that can still be hits."""
+        may = self._may_be_hits(keys, found)
+        keys, shares = keys[may], shares[may]
+        order = np.argsort(-shares, kind="stable")
+        start, size = 0, _FIRST
+        while start < len(order):
+            least = least_share(found.worst(n), limit) - _ROUNDING
+            stop = start + int(np.count_nonzero(shares[order[start : start + size]] >= least))
+            if stop == start:
+                break
+            taken = np.sort(order[start:stop])
+            found = found.plus(self._scored(keys[taken], shares[taken]))
+            start, size = stop, _AT_ONCE
+        return found
+
+    def _may_be_hits(self, keys: Keys, found: _Candidates) -> npt.NDArray[np.bool_]:
+        """Return which of the keys may be hits and are not found yet."""
+        may = ~among(keys, np.sort(found.keys))
+        if len(self._gone):
+            may &= ~among(keys, self._gone)
+        if self._allow is not None:
+            may &= among(keys, self._allow)
+        return may
+
+    def _without(self, keys: Keys, others: Keys) -> Keys:
+        return keys[~among(keys, others)] if len(others) else keys
+
+    def _scored(self, keys: Keys, shares: Array) -> _Candidates:
+        """Return items by ascending keys; those that are not there any more are left out."""
+        there, cosines = self._cosines.of(keys)
+        if len(there) < len(keys):
+            shares = shares[among(keys, there)]
+        return _Candidates(there, missed(cosines, shares), cosines)
 
 
 class _Cosines:
@@ -177,13 +227,10 @@ class _Cosines:
         if length > 0:
             values = values * (trust / length)
         # what each value of each byte of a code adds: 8 signs each
-        signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64)
-        self._tables = values.reshape(-1, 8) @ signs.T  # (n_bits / 8, 256)
+        self._tables = (values.reshape(-1, 8) @ _SIGNS).reshape(-1)  # n_bits / 8 times 256
+        self._starts = np.arange(0, len(self._tables), 256)
 
     def of(self, keys: Keys) -> tuple[Keys, Array]:
         """Return those of the keys that are there, ascending, and their scores."""
         there, codes = self._snapshot.replica.codes_of(self._catalog, self._connection, keys)
-        sums = np.zeros(len(there))
-        for table, column in zip(self._tables, codes.T, strict=True):
-            sums += table[column]
-        return there, np.clip(sums, -1, 1)
+        return there, np.clip(self._tables[codes + self._starts].sum(axis=1), -1, 1)

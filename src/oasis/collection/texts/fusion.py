@@ -8,14 +8,16 @@ that an item has, Q the weight of all, and e the number of other words in its te
     share = (m / Q) ** 8 / (1 + e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS
 
-The power makes an item with all words strong evidence, and one with half of them hardly any.
+Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
+the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
+text that has nothing else. The power makes an item with all words strong evidence, and one with
+half of them hardly any.
 
 Trust is ``min(1, 5 evidence)``, by `OASIS.evidence` of the query: where a query is near to nothing
 that was learned, its code says little, and its words decide. It is 1 where the query names a class.
 
-The score lies in [-1, 1]. It is 1 for a text that has just the words of the query. Of items whose
-scores are equal, those come first whose text has the words of the query in the same order, stop
-words included; then the larger cosine decides, then age.
+The score lies in [-1, 1]. It is 1 for a text or a line that is the query. Of items whose scores are
+equal, those with the larger cosine come first, then the older ones.
 
 Where a query names classes (all words of the name are among its own), the cosine is that of the sum
 of two projections of unit length, of the query and of the names.
@@ -23,7 +25,6 @@ of two projections of unit length, of the query and of the names.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,9 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Single
-from oasis.collection.catalog.commits import Keys, class_postings
 from oasis.collection.texts.phrases import kept_words
-from oasis.collection.texts.postings import having, texts_of
 from oasis.features.words import tokens_of
 
 WORDS = 0.3
@@ -42,10 +41,12 @@ WORDS = 0.3
 MAX_WORDS = 64
 """Distinct words of a query that are looked up: the first ones."""
 
-_EXACT = 1000
-_OTHER = 0.1
-_PARTS = 8
-_LABEL = 0.9
+OTHER = 0.1
+POWER_OF_TWO = 3
+LABEL = 0.9
+INEXACT = 0.5
+"""Numbers of the formula: what another word counts, 8 as a power of two, what a word that only a
+label has counts, and the other words of a text that is not word for word the query."""
 
 
 class ClassWords:
@@ -73,25 +74,6 @@ class ClassWords:
         return [names[each] for each in found if set(kept_words(names[each])) <= set(words)]
 
 
-class Shares(NamedTuple):
-    """Keys of the items that have words of a query, ascending, and their shares in (0, 1]."""
-
-    keys: Keys
-    shares: Array
-
-    def among(self, allow: Keys) -> Shares:
-        """Return those of the items that are allowed."""
-        passed = np.isin(self.keys, allow)
-        return Shares(self.keys[passed], self.shares[passed])
-
-    def of(self, keys: Keys) -> Array:
-        """Return the shares of any items, 0 for those without a word."""
-        if not len(self.keys):
-            return np.zeros(len(keys))
-        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[at] == keys, self.shares[at], 0.0)
-
-
 class QueryWords(NamedTuple):
     """What is looked up of the text of a query: its distinct words, and all of it in order."""
 
@@ -109,50 +91,14 @@ class QueryWords(NamedTuple):
             return cls([], [])
         return cls(kept_words(text)[:MAX_WORDS], tokens_of(text))
 
-    def are_exactly(self, connection: sqlite3.Connection, shares: Shares) -> set[int]:
-        """Return the keys of the items whose text is the query, word for word.
+    def is_exactly(self, text: str) -> bool:
+        """Return whether a text, or a line of it, is the query word for word.
 
-        Looked for among the first 1,000 items with a share of 1.
+        >>> asked = QueryWords.of("the red dog")
+        >>> asked.is_exactly("The Red Dog!"), asked.is_exactly("a dog\\nThe red dog")
+        (True, True)
         """
-        full = shares.keys[shares.shares == 1][:_EXACT].tolist()
-        return {key for key, text in texts_of(connection, full) if tokens_of(text) == self.tokens}
-
-
-def word_shares(
-    connection: sqlite3.Connection,
-    words: Sequence[str],
-    classes: Mapping[str, tuple[int, ...]],
-    n_items: int,
-    next_key: int,
-) -> Shares:
-    """Return the shares of all items below ``next_key`` that have any of the words.
-
-    Cost: about 10 nanoseconds for each item that has a word, and 2 for each key.
-    """
-    mass, size = np.zeros(next_key), np.zeros(next_key, dtype=np.uint8)
-    matched, total = np.zeros(next_key, dtype=np.uint8), 0.0
-    for word in words:
-        found = having(connection, word)
-        there = found.keys < next_key
-        keys = found.keys if there.all() else found.keys[there]
-        labelled = [class_postings(connection, number) for number in classes.get(word, ())]
-        n = len(keys)
-        if labelled:
-            weight = np.zeros(next_key)
-            for each in labelled:
-                weight[each[each < next_key]] = _LABEL
-            weight[keys] = 1.0
-            n = int(np.count_nonzero(weight))
-            mass += (idf := _idf(n_items, n)) * weight
-        else:
-            mass[keys] += (idf := _idf(n_items, n))
-        size[keys] = found.sizes if there.all() else found.sizes[there]
-        matched[keys] += 1
-        total += idf
-    keys = np.flatnonzero(mass)
-    other = size[keys].astype(np.float64) - matched[keys]
-    shares = (mass[keys] / total) ** _PARTS / (1 + _OTHER * other / max(len(words), 1))
-    return Shares(keys, np.minimum(shares, 1.0))
+        return any(tokens_of(part) == self.tokens for part in (text, *text.splitlines()))
 
 
 def trust_in(evidence: Single) -> Single:
@@ -164,10 +110,6 @@ def trust_in(evidence: Single) -> Single:
     return np.minimum(5 * evidence, np.float32(1))
 
 
-def _idf(n_items: int, n: int) -> float:
-    return float(np.log1p(n_items / (n + 0.5)))
-
-
 def missed(cosines: npt.ArrayLike, shares: npt.ArrayLike) -> Array:
     """Return what neither codes nor words find: 1 - score.
 
@@ -176,3 +118,16 @@ def missed(cosines: npt.ArrayLike, shares: npt.ArrayLike) -> Array:
     """
     left: Array = (1 - np.asarray(cosines)) * (1 - np.asarray(shares)) ** WORDS
     return left
+
+
+def least_share(worst: float, limit: float) -> float:
+    """Return the least share with which an item can miss no more than the worst hit so far.
+
+    ``limit`` is the largest cosine that it may have.
+
+    >>> round(least_share(0.406, 0.5), 2), least_share(0.6, 0.5)
+    (0.5, 0.0)
+    """
+    if worst >= 1 - limit:
+        return 0.0
+    return float(1 - (worst / (1 - limit)) ** (1 / WORDS))

@@ -18,6 +18,10 @@ MAX_TEXT_BYTES = 1 << 20
 """Longest text, in UTF-8, that is kept of an item or asked with."""
 
 MAX_PHRASE_WORDS = 1000
+MAX_LINES = 64
+MAX_LINE_WORDS = 16
+"""The first lines of a text, of at most so many words, are found as a whole."""
+_LONGEST_LINE = 128
 
 
 def check_text(value: Any, what: str) -> str | None:
@@ -92,8 +96,34 @@ class Phrase:
         )
 
 
+def line_key(words: Iterable[str]) -> str | None:
+    """Return what stands in the postings for a line with just these words; None for a long one.
+
+    It begins with a new line, which no word has.
+
+    >>> line_key(["red", "dog"]), line_key(["dog", "red"]), line_key([])
+    ('\\ndog red', '\\ndog red', None)
+    """
+    found = sorted(words)
+    key = "\n" + " ".join(found)
+    return key if 0 < len(found) <= MAX_LINE_WORDS and len(key) <= _LONGEST_LINE else None
+
+
+def line_keys(text: str) -> set[str]:
+    """Return the keys of the first lines of a text; none where it has one line alone.
+
+    >>> sorted(line_keys("A red dog\\nsit, stay")), line_keys("A red dog")
+    (['\\ndog red', '\\nsit stay'], set())
+    """
+    lines = [kept_words(line) for line in text.splitlines()[:MAX_LINES]]
+    found = [line_key(words) for words in lines if words]
+    return {key for key in found if key} if len(found) > 1 else set()
+
+
 def count_words(texts: Iterable[tuple[int, str]]) -> dict[str, list[tuple[int, int]]]:
     """Return, by word, the keys of the texts that have it with their numbers of distinct words.
+
+    The same by `line_key`, for texts of several lines.
 
     >>> count_words([(1, "red dog"), (2, "dogs")])
     {'red': [(1, 2)], 'dog': [(1, 2), (2, 1)]}
@@ -101,6 +131,6 @@ def count_words(texts: Iterable[tuple[int, str]]) -> dict[str, list[tuple[int, i
     found: dict[str, list[tuple[int, int]]] = {}
     for key, text in texts:
         words = kept_words(text)
-        for word in words:
+        for word in (*words, *sorted(line_keys(text))):
             found.setdefault(word, []).append((key, len(words)))
     return found

@@ -1,0 +1,163 @@
+"""Which share of the words of a query items have: the postings of its words, taken together.
+
+The shares are those of the formula in `oasis.collection.texts.fusion`. They are computed for the
+items that are asked for, and never for all: items that only have frequent words of the query can
+have a small share at most, so the words are gone through from the rarest on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array
+from oasis.collection.catalog.commits import Keys, class_postings
+from oasis.collection.texts.fusion import INEXACT, LABEL, OTHER, POWER_OF_TWO, QueryWords
+from oasis.collection.texts.phrases import line_key
+from oasis.collection.texts.postings import having, texts_of
+
+_EXACT = 1000
+_ROUNDING = 1e-9
+
+
+class _Word(NamedTuple):
+    """Keys of the items whose text has a word, sizes of these texts; others by label alone."""
+
+    keys: Keys
+    sizes: npt.NDArray[np.uint8]
+    labelled: Keys
+    idf: float
+
+
+class WordShares:
+    """The words of one query, the rarest first, and the shares that items have of them.
+
+    Attributes
+    ----------
+    just : ascending keys of the items whose text, or a line of it, has just the words of the query
+    exact : the keys of those whose text, or a line of it, is the query word for word
+    """
+
+    def __init__(self, words: Sequence[_Word], just: Keys, exact: Keys) -> None:
+        self._words = words
+        self.just = just
+        self.exact = exact
+        self._total = 0.0
+        for word in words:  # one by one, as the weights of an item are added
+            self._total += word.idf
+        after = np.cumsum([word.idf for word in reversed(words)])[::-1]
+        self._left = after / self._total if words else after
+
+    @classmethod
+    def read(
+        cls,
+        connection: sqlite3.Connection,
+        asked: QueryWords,
+        classes: Mapping[str, tuple[int, ...]],
+        n_items: int,
+        next_key: int,
+    ) -> WordShares:
+        """Read the postings of a query's words, of items below ``next_key``.
+
+        Cost: about 0.1 ms a word at 100,000 items.
+        """
+        words = []
+        for word in asked.words:
+            keys, sizes = having(connection, word)
+            n = int(np.searchsorted(keys, next_key))
+            keys, sizes = keys[:n], sizes[:n]
+            labelled = np.empty(0, dtype=np.int64)
+            if numbers := classes.get(word):
+                lists = [class_postings(connection, number) for number in numbers]
+                labelled = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
+                labelled = labelled[: np.searchsorted(labelled, next_key)]
+                labelled = labelled[~among(labelled, keys)]
+                n += len(labelled)
+            words.append(_Word(keys, sizes, labelled, float(np.log1p(n_items / (n + 0.5)))))
+        words.sort(key=lambda word: -word.idf)
+        just = [_just(words)]
+        if key := line_key(asked.words):
+            lines = having(connection, key).keys
+            just.append(lines[lines < next_key])
+        keys = just[0] if len(just) == 1 else np.union1d(*just)
+        texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
+        exact = [key for key, text in texts if asked.is_exactly(text)]
+        return cls(words, keys, np.array(exact, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def of(self, keys: Keys) -> Array:
+        """Return the shares of items, 0 for those without a word; ``keys`` ascend.
+
+        Cost: about 50 nanoseconds for each key and word.
+        """
+        mass, size, matched = (np.zeros(len(keys)) for _ in range(3))
+        for word in self._words:
+            if len(word.labelled):
+                weight = LABEL * among(keys, word.labelled)
+            else:
+                weight = np.zeros(len(keys))
+            if len(word.keys):
+                at = word.keys.searchsorted(keys)
+                at[at == len(word.keys)] = 0
+                here = np.flatnonzero(word.keys[at] == keys)
+                weight[here] = 1.0
+                size[here] = word.sizes[at[here]]
+                matched[here] += 1
+            mass += word.idf * weight
+        other = size - matched
+        share = mass / self._total if self._words else mass
+        if len(self.just):
+            just = among(keys, self.just)
+            share[just], other[just] = 1.0, INEXACT
+        for _ in range(POWER_OF_TWO):
+            share *= share
+        share /= 1 + OTHER * other / max(len(self._words), 1)
+        if len(self.exact):
+            share[among(keys, self.exact)] = 1.0
+        return share
+
+    def n_needed(self, least: float) -> int:
+        """Return how many of the words, the rarest first, items have one of if they have a share.
+
+        An item with none of them has a smaller share than ``least``.
+        """
+        if least <= 0:
+            return len(self._words)
+        part = least ** (1 / 2**POWER_OF_TWO) - _ROUNDING
+        return int(np.count_nonzero(self._left >= part))
+
+    def having(self, at: int) -> Keys:
+        """Return the ascending keys of all items with the word at a place, from the rarest on."""
+        word = self._words[at]
+        if not len(word.labelled):
+            return word.keys
+        return np.insert(word.keys, word.keys.searchsorted(word.labelled), word.labelled)
+
+
+def _just(words: Sequence[_Word]) -> Keys:
+    """Return the keys of the items whose text has all words and no other."""
+    if not words:
+        return np.empty(0, dtype=np.int64)
+    rarest = min(words, key=lambda word: len(word.keys))
+    keys: Keys = rarest.keys[rarest.sizes == len(words)]
+    for word in words:
+        if not len(keys):
+            break
+        keys = keys[among(keys, word.keys)]
+    return keys
+
+
+def among(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:
+    """Return which of the keys are among others, which ascend."""
+    if not len(others):
+        return np.zeros(len(keys), dtype=np.bool_)
+    at = others.searchsorted(keys)
+    at[at == len(others)] = 0
+    found: npt.NDArray[np.bool_] = others[at] == keys
+    return found
