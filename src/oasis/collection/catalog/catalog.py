@@ -41,6 +41,7 @@ NAME = "catalog.sqlite"
 _BUSY_MS = 10_000
 _BLOCK = 20_000
 _WAL_BYTES = 16 << 20
+_PAGE_BYTES = 2048  # one item changes about eight pages, and the WAL takes them whole
 
 
 class Catalog:
@@ -144,8 +145,9 @@ class Catalog:
         The block has to write a head, and whatever else a new collection begins with.
         """
         connection = self.connection_to_write()
-        # the choice of the journal is kept in the file itself
+        # both choices are kept in the file itself
         with translated(self.path):
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode = WAL")
         with self.write():
             for statement in SCHEMA.split(";"):

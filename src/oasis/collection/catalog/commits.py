@@ -170,9 +170,15 @@ def row_crc(*values: Any) -> int:
     >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
     (False, False)
     """
-    blobs = [value for value in values if isinstance(value, bytes)]
-    text = repr([len(value) if isinstance(value, bytes) else value for value in values])
-    crc = zlib.crc32(text.encode(errors="surrogatepass"), len(blobs))
+    blobs: list[bytes] = []
+    shown: list[Any] = []
+    for value in values:  # one pass: this is called for every row that is written or read
+        if isinstance(value, bytes):
+            blobs.append(value)
+            shown.append(len(value))
+        else:
+            shown.append(value)
+    crc = zlib.crc32(repr(shown).encode(errors="surrogatepass"), len(blobs))
     for blob in blobs:
         crc = zlib.crc32(blob, crc)
     return crc - (1 << 31)
