@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from collection_truth import (
     Truth,
+    assert_labels,
     assert_nothing_lost,
     assert_same_model,
     assert_texts,
@@ -36,6 +37,7 @@ def assert_is(c, truth):
     assert c.check() == []
     assert contents(c) == truth.items
     assert_texts(c, truth)
+    assert_labels(c, truth)
     assert_same_model(c.model, truth.model)
     X, _ = chunk(2, seed=1234)
     expected = truth.search(truth.model.project(X), 7, "hamming")
@@ -251,6 +253,8 @@ CHANGES = {
     "large chunk": lambda t: t.ingest(*chunk(40, seed=500), [f"x{i}" for i in range(40)]),
     "small chunk": lambda t: t.ingest(*chunk(3, seed=501), ["x", "y", "z"]),
     "delete": lambda t: t.delete(["3/1", "3/3"]),
+    "update": lambda t: t.update("3/1", labels=["never learned", "sky"], payload={"a": 1}),
+    "replace": lambda t: t.replace(*chunk(3, seed=502), ["3/1", "3/3", 3002], [{"b": 2}] * 3),
     "checkpoint": lambda t: t.checkpoint() if hasattr(t, "checkpoint") else None,
     "close": lambda t: t.close() if hasattr(t, "close") else None,
 }
@@ -282,6 +286,8 @@ def prepare(folder, entries):
         ("small chunk", 1),
         ("small chunk", 4),
         ("delete", 1),
+        ("update", 1),
+        ("replace", 1),
         ("checkpoint", 1),
         ("close", 1),
     ],
@@ -290,8 +296,7 @@ def prepare(folder, entries):
 def test_every_single_operation_may_fail(folder, monkeypatch, small_limits, what, entries, fault):
     change = CHANGES[what]
     c, before = prepare(folder, entries)
-    after = Truth(before.model)
-    after.items, after.texts = list(before.items), dict(before.texts)
+    after = before.copied()
     change(after)
     abandon(c)
     template = {path.name: path.read_bytes() for path in c.path.iterdir()}
@@ -385,12 +390,11 @@ class FailingConnection:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-@pytest.mark.parametrize("what", ["large chunk", "small chunk", "delete", "checkpoint"])
+@pytest.mark.parametrize("what", [*CHANGES][:-1])
 def test_a_commit_of_unknown_fate_ends_writing_and_opening_settles_it(folder, what, committed):
     change = CHANGES[what]
     c, before = prepare(folder, 1)
-    after = Truth(before.model)
-    after.items, after.texts = list(before.items), dict(before.texts)
+    after = before.copied()
     change(after)
     real = c._catalog._writer
     c._catalog._writer = FailingConnection(real, committed=committed)
@@ -424,7 +428,7 @@ def test_memory_that_cannot_follow_a_commit_ends_writing(folder, monkeypatch):
 
 def test_steps_are_of_every_kind():
     kinds = [step(number)[0] for number in range(40)]
-    assert {"ingest", "delete", "checkpoint"} == set(kinds)
+    assert {"ingest", "delete", "update", "replace", "checkpoint"} == set(kinds)
     assert min(SIZES) < writer.SMALL_CHUNK < max(SIZES)
 
 

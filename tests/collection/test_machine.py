@@ -4,7 +4,14 @@ import shutil
 import tempfile
 
 import pytest
-from collection_truth import Truth, assert_hits, assert_same_model, assert_texts, toy_model
+from collection_truth import (
+    Truth,
+    assert_hits,
+    assert_labels,
+    assert_same_model,
+    assert_texts,
+    toy_model,
+)
 from collection_writer import texts
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -70,6 +77,33 @@ class CollectionMachine(RuleBasedStateMachine):
         assert self.c.delete(gone) == len(gone)
         self.truth.delete(gone)
 
+    @precondition(lambda self: self.truth.items)
+    @rule(
+        data=st.data(),
+        labels=st.one_of(
+            st.just(...),
+            st.none(),
+            st.lists(st.sampled_from([*NAMES, "never learned", "new"]), max_size=3, unique=True),
+        ),
+        payload=st.sampled_from([..., None, {}, {"n": 0}, {"n": 3, "m": "text"}]),
+    )
+    def update(self, data, labels, payload):
+        each = data.draw(st.sampled_from([item[0] for item in self.truth.items]))
+        if labels is ... and payload is ...:
+            return
+        self.c.update(each, labels=labels, payload=payload)
+        self.truth.update(each, labels=labels, payload=payload)
+
+    @precondition(lambda self: self.truth.items)
+    @rule(data=st.data(), seed=st.integers(0, 50), bare=st.sampled_from([0.0, 0.5]))
+    def replace(self, data, seed, bare):
+        there = [item[0] for item in self.truth.items]
+        ids = data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=5, unique=True))
+        X, y = chunk(len(ids), seed=seed, bare=bare)
+        payload, kept = [{"n": seed % 4}] * len(ids), texts(seed, len(ids))
+        self.c.replace(X, y, ids, payload, texts=kept)
+        self.truth.replace(X, y, ids, payload, kept)
+
     @rule(clean=st.booleans())
     def reopen(self, clean):
         if clean:
@@ -80,6 +114,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self.c = Collection.open(self.folder)
         assert_same_model(self.c.model, self.truth.model)
         assert_texts(self.c, self.truth)
+        assert_labels(self.c, self.truth)
         assert self.c.check() == []
 
     @rule()
@@ -91,7 +126,7 @@ class CollectionMachine(RuleBasedStateMachine):
         k=st.integers(1, 60),
         mode=st.sampled_from(["asymmetric", "hamming"]),
         value=st.sampled_from([None, 0, 3]),
-        label=st.sampled_from([None, "sky", "horse"]),
+        label=st.sampled_from([None, "sky", "horse", "never learned"]),
         by_reader=st.booleans(),
     )
     def search(self, seed, k, mode, value, label, by_reader):

@@ -199,6 +199,46 @@ def test_a_deletion_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, 
     c.close()
 
 
+@pytest.mark.parametrize("then", ["ingest", "update", "checkpoint", "reopen"])
+def test_a_change_of_labels_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, then):
+    c, truth = make(folder, lite(), steps=4)
+    first, second = truth.items[3][0], truth.items[7][0]
+    with monkeypatch.context() as patch:
+        patch.setattr(MilvusIndex, "add", failing(None))
+        for target in (c, truth):
+            target.update(first, labels=["sky", "never learned"], payload={"row": -1})
+        c.checkpoint()  # it stays to be sent
+    assert c.get(first).labels == ("sky", "never learned")
+    if then == "ingest":
+        apply(c, 4)
+        apply(truth, 4)
+    elif then == "update":
+        for target in (c, truth):
+            target.update(second, payload={"row": -1})
+        c.checkpoint()
+    elif then == "checkpoint":
+        c.checkpoint()
+    else:
+        abandon(c)
+        c = Collection.open(c.path)
+    assert_is(c, truth)
+    c.close()
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
+
+
+def test_a_change_is_sent_to_a_place_that_codes_come_back_to(folder, lite):
+    where = lite()
+    c, truth = make(folder, where, steps=3)
+    c.close()
+    changed = truth.items[5][0]
+    with Collection.open(c.path, index="local") as c:
+        for target in (c, truth):
+            target.update(changed, payload={"row": -1}, labels=["sky"])
+    with Collection.open(c.path, index=where) as c:
+        assert_is(c, truth)
+
+
 def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
     where = lite()
     c, truth = make(folder, where, steps=6)
@@ -357,8 +397,8 @@ def test_a_process_killed_between_milvus_and_the_catalog_is_repaired(folder, rem
     c, truth = make(folder, remote(), steps=5)
     c.close()
     number = 5
-    for point in KILL_POINTS:
-        while (step(number)[0] == "delete") != (point == "deletion committed"):
+    for point, (change, *_) in KILL_POINTS.items():
+        while step(number)[0] != change:
             with Collection.open(c.path) as c:
                 apply(c, number)
             apply(truth, number)

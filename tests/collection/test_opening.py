@@ -162,7 +162,7 @@ def test_check_finds_damage(folder):
             ("UPDATE items SET code = x'0102' WHERE key = 3", "checksums"),
             ("UPDATE items SET id = 'other' WHERE key = 3", "checksums"),
             ("DELETE FROM items WHERE key = 3", "head says"),
-            ("UPDATE classes SET n = n + 1 WHERE number = 1", "count says"),
+            ("UPDATE classes SET n = n + 1 WHERE number = 1", "counts say"),
             ("UPDATE head SET journal_entries = 7", "its head does not match"),
             ("UPDATE head SET n_seen = n_seen + 1", "its head does not match"),
             ("UPDATE items SET code = 7 WHERE key = 3", "checksums"),

@@ -487,7 +487,7 @@ def test_half_a_surrogate_pair_is_refused_everywhere(folder):
         ("DELETE FROM postings WHERE class = 1", "postings lack"),
         ("UPDATE postings SET offsets = x'0100' WHERE class = 1", "in postings"),
         ("UPDATE postings SET offsets = x'02000000' WHERE class = 1", "in postings"),
-        ("UPDATE classes SET n = n + 1 WHERE number = 1", "count says"),
+        ("UPDATE classes SET n = n + 1 WHERE number = 1", "counts say"),
         ("DELETE FROM deleted", "deleted has"),
     ],
 )

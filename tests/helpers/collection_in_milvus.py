@@ -72,9 +72,23 @@ def assert_is(c, truth):
     """Both sides hold exactly what the truth does, and a search finds it."""
     assert contents(c) == truth.items
     assert held(c) == stored(c)
+    assert_facts(c)
     assert c.check() == []
     assert_same_model(c.model, truth.model)
     assert_found(c, truth)
+
+
+def assert_facts(c):
+    """Milvus has the labels and payloads of the catalog, also those that came with an update."""
+    items = contents(c)
+    for expression, passes in (
+        ('json_contains(labels, "sky")', lambda labels, payload: "sky" in labels),
+        ('payload["row"] == -1', lambda labels, payload: payload.get("row") == -1),
+    ):
+        found = c.index.search(np.zeros((1, 2), np.uint8), len(items) + 1, None, expression).ids
+        with c._catalog.reading() as connection:
+            ids = {each for (each,) in c._catalog.rows(connection, "id", found[0].tolist())}
+        assert ids == {item[0] for item in items if passes(item[2], item[3])}
 
 
 def assert_found(c, truth):

@@ -38,7 +38,15 @@ class Truth:
         self.model = model or toy_model()
         self.items = []  # [id, code, labels, payload]
         self.texts = {}  # by id
+        self.predicted = {}  # by id, of items without labels
         self.keep_text = True
+
+    def copied(self):
+        """Return the same state, to go on from by itself."""
+        other = Truth(self.model)
+        other.items, other.texts = list(self.items), dict(self.texts)
+        other.predicted = dict(self.predicted)
+        return other
 
     def ingest(self, X, y, ids, payload=None, texts=None):
         model = copy.copy(self.model).partial_fit(X, y)
@@ -48,10 +56,33 @@ class Truth:
         self.model = model
         kept = zip(ids, texts or [None] * len(ids), strict=True)
         self.texts.update({each: text for each, text in kept if text is not None})
+        bare = [row for row, names in enumerate(y) if not names]
+        if bare and model.classes_:
+            sure = model.predict_proba({name: matrix[bare] for name, matrix in X.items()})
+            for row, values in zip(bare, sure.tolist(), strict=True):
+                ranked = sorted(zip(values, model.classes_, strict=True), key=lambda pair: -pair[0])
+                self.predicted[ids[row]] = tuple(name for value, name in ranked if value >= 0.5)
+
+    def replace(self, X, y, ids, payload=None, texts=None):
+        self.delete(ids)
+        self.ingest(X, y, ids, payload, texts)
+
+    def update(self, each, *, payload=..., labels=...):
+        (at,) = [at for at, item in enumerate(self.items) if item[0] == each]
+        _, code, old_labels, old_payload = self.items[at]
+        if labels is not ...:
+            self.predicted.pop(each, None)
+        self.items[at] = (
+            each,
+            code,
+            old_labels if labels is ... else tuple(labels or ()),
+            old_payload if payload is ... else payload or {},
+        )
 
     def delete(self, ids):
         for each in ids:
             self.texts.pop(each, None)
+            self.predicted.pop(each, None)
         self.items = [item for item in self.items if item[0] not in set(ids)]
 
     def search(self, projections, k, mode, passes=lambda payload, labels: True, offset=0):
@@ -103,6 +134,23 @@ def assert_texts(c, truth):
         with c._catalog.reading() as connection:
             rows = c._catalog.rows(connection, "id", allowed.tolist())
             assert {each for (each,) in rows} == passed
+
+
+def assert_labels(c, truth):
+    """Predictions, counts of classes and filters by label are what a pass over all items says."""
+    predicted = {each: names for each, names in truth.predicted.items() if names}
+    assert {item.id: item.predicted for item in c.items() if item.predicted} == predicted
+    for info in c.classes():
+        given = {item[0] for item in truth.items if info.name in item[2]}
+        guessed = {each for each, names in predicted.items() if info.name in names}
+        assert (info.n, info.n_predicted) == (len(given), len(guessed))
+        for also, passed in ((False, given), (True, given | guessed)):
+            condition = {"$labels": {"has": info.name, "predicted": also}}
+            allowed = c._allow_lists.keys(Filter.of(condition))
+            assert (np.diff(allowed) > 0).all()
+            with c._catalog.reading() as connection:
+                rows = c._catalog.rows(connection, "id", allowed.tolist())
+                assert {each for (each,) in rows} == passed
 
 
 def assert_hits(hits, expected):

@@ -43,7 +43,25 @@ def step(number):
         return "delete", ([1000 * old for old in (number - 3, number - 5) if old % 13 != 12],)
     if number % 13 == 12:
         return "checkpoint", ()
-    return "ingest", (X, y, ids, [{"step": number, "row": row} for row in range(n)])
+    payload = [{"step": number, "row": row} for row in range(n)]
+    if number % 7 == 2 and number > 2:
+        return "update", (1000 * (number - 2 if number % 13 == 0 else number - 1),)
+    if number % 14 == 11:
+        old = number - 4 if number % 13 == 0 else number - 1
+        ids = step(old)[1][2]
+        X, y = chunk(len(ids), seed=number, bare=0.3)
+        return "replace", (X, y, ids, [{"step": number, "row": row} for row in range(len(ids))])
+    return "ingest", (X, y, ids, payload)
+
+
+def new_facts(number):
+    """Return what an update gives an item: labels, one of which was never learned, or payload."""
+    facts = {}
+    if number % 3 != 1:
+        facts["labels"] = [NAMES[number % 10], f"given in {number}"][: 1 + number % 2]
+    if number % 3 != 0:
+        facts["payload"] = {"step": number, "row": -1}
+    return facts
 
 
 def texts(number, n):
@@ -58,8 +76,10 @@ def texts(number, n):
 def apply(target, number):
     method, arguments = step(number)
     options = {}
-    if method == "ingest" and hasattr(target, "keep_text"):
+    if method in ("ingest", "replace") and hasattr(target, "keep_text"):
         options["texts"] = texts(number, len(arguments[2]))
+    elif method == "update":
+        options = new_facts(number)
     if hasattr(target, method):
         getattr(target, method)(*arguments, **options)
 
@@ -151,21 +171,21 @@ def die_sent(index, codes, ids, labels, payload):
 
 send = MilvusIndex.add
 KILL_POINTS = {
-    "half sent": (MilvusIndex, "add", die_half_sent),
-    "sent": (MilvusIndex, "add", die_sent),
-    "committed": (MilvusReplica, "after_commit", die),
-    "deletion committed": (MilvusReplica, "forget", die),
+    "half sent": ("ingest", MilvusIndex, "add", die_half_sent),
+    "sent": ("ingest", MilvusIndex, "add", die_sent),
+    "committed": ("ingest", MilvusReplica, "after_commit", die),
+    "deletion committed": ("delete", MilvusReplica, "forget", die),
+    "change committed": ("update", MilvusReplica, "amend", die),
+    "replacement committed": ("replace", MilvusReplica, "forget", die),
 }
-"""Moments in a change of a collection whose codes are in Milvus, and what is replaced to die there.
-
-A deletion passes the last one only, a chunk the others.
-"""
+"""Moments in a change of a collection whose codes are in Milvus: which change passes them, and what
+is replaced to die there."""
 
 
 def change_and_die(point, directory, number):
     """Open, make one step, and die at a point of it."""
     with Collection.open(directory, timeout=10) as c:
-        owner, name, function = KILL_POINTS[point]
+        _, owner, name, function = KILL_POINTS[point]
         setattr(owner, name, function)
         apply(c, number)
 

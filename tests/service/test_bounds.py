@@ -135,7 +135,7 @@ def test_answers_are_bounded_and_fields_are_chosen(collection):
     whole = asgi(app, "POST", "/v1/search", asked)[2]["results"]
     assert [len(hits) for hits in whole] == [6, 6] and len(whole[0][0]["payload"]["big"]) == 20_000
     bare = asgi(app, "POST", "/v1/search", {**asked, "k": 30, "payload": False})[2]["results"]
-    assert list(bare[0][0]) == ["id", "score", "distance", "labels", "tied", "weak"]
+    assert list(bare[0][0]) == ["id", "score", "distance", "labels", "tied", "weak", "predicted"]
     assert [hit["id"] for hit in bare[1][:6]] == [hit["id"] for hit in whole[1]]
     few = asgi(app, "POST", "/v1/search", {**asked, "k": 30, "fields": ["score", "id"]})[2]
     assert few["results"][0] == [{"id": hit["id"], "score": hit["score"]} for hit in bare[0]]

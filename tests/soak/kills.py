@@ -258,9 +258,7 @@ def snapshots(trials):
                             apply(truth, done)
                             done += 1
                         if copy.exists():
-                            branch = Truth(truth.model)
-                            branch.items, branch.texts = list(truth.items), dict(truth.texts)
-                            check_what_is_left(copy, branch, done, done)
+                            check_what_is_left(copy, truth.copied(), done, done)
                             shutil.rmtree(copy)
                 except ProcessLookupError:
                     pass  # it has made all of its changes

@@ -53,7 +53,7 @@ def record(kind: type[Record], found: Any, **changed: Any) -> Record:
     """Return a record made of the fields of an answer that it has.
 
     >>> record(ClassInfo, {"name": "sky", "n": 2, "round": 1, "colour": "blue"})
-    ClassInfo(name='sky', n=2, round=1)
+    ClassInfo(name='sky', n=2, round=1, n_predicted=0)
     """
     known: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]
@@ -70,7 +70,13 @@ def hits(found: Any) -> list[list[Hit]]:
     """Return the hits of each query; where payloads were not asked for, they are empty."""
     return [
         [
-            record(Hit, each, payload=each.get("payload", {}), labels=tuple(parts(each, "labels")))
+            record(
+                Hit,
+                each,
+                payload=each.get("payload", {}),
+                labels=tuple(parts(each, "labels")),
+                predicted=tuple(each.get("predicted", ())),
+            )
             for each in one
         ]
         for one in parts(found, "results")
@@ -80,7 +86,11 @@ def hits(found: Any) -> list[list[Hit]]:
 def stored(found: Any) -> Stored:
     """Return an item as it is stored."""
     return record(
-        Stored, found, labels=tuple(parts(found, "labels")), code=b64decode(part(found, "code"))
+        Stored,
+        found,
+        labels=tuple(parts(found, "labels")),
+        code=b64decode(part(found, "code")),
+        predicted=tuple(found.get("predicted", ())),
     )
 
 

@@ -39,6 +39,7 @@ class Hit:
     weak : bool
         Whether the query is near to nothing here, so that its hits are the nearest of what does not
         fit: its evidence is below 0.5, and no word of its text is in a kept text or a label.
+    predicted : tuple of class names that the model predicted of an item that came without labels
     """
 
     id: Id
@@ -48,6 +49,7 @@ class Hit:
     labels: tuple[str, ...]
     tied: bool = False
     weak: bool = False
+    predicted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class Stored:
     """One item as it is stored.
 
     ``code`` is its packed bits, ``round`` the chunk it came with, ``text`` the text that was kept
-    of it, None where there was none or texts are not kept.
+    of it, None where there was none or texts are not kept. ``predicted`` are the classes that the
+    model predicted of an item that came without labels.
     """
 
     id: Id
@@ -64,6 +67,7 @@ class Stored:
     round: int
     code: bytes
     text: str | None = None
+    predicted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,21 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ClassInfo:
-    """A class: its name, how many items have it now, and the round in which it came first."""
+    """A class.
+
+    Attributes
+    ----------
+    name : str
+    n : items that have it now
+    round : the round in which it came first; 0 for one that no round brought, but `update` or a
+        model that had learned elsewhere
+    n_predicted : items without labels of which it is predicted
+    """
 
     name: str
     n: int
     round: int
+    n_predicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

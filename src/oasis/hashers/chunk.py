@@ -168,7 +168,9 @@ def check_labels(
         rows: list[Any] = list(y)  # type: ignore[arg-type]  # a sparse y is a matrix
         single = isinstance(next((row for row in rows if row is not None), None), _LABEL)
         labels = [
-            () if names is None else _names([names] if single else names, row, single)
+            ()
+            if names is None
+            else check_label_set([names] if single else names, f"labels of sample {row}", single)
             for row, names in enumerate(rows)
         ]
     if len(labels) != n_samples:
@@ -176,7 +178,9 @@ def check_labels(
     return labels
 
 
-def warn_of_similar_names(labels: Iterable[Iterable[str]], known: Collection[str]) -> None:
+def warn_of_similar_names(
+    labels: Iterable[Iterable[str]], known: Collection[str], stacklevel: int = 5
+) -> None:
     """Give one `SimilarNamesWarning` where a new class name equals another one but for case.
 
     >>> import warnings
@@ -203,7 +207,7 @@ def warn_of_similar_names(labels: Iterable[Iterable[str]], known: Collection[str
             "class names that differ by case alone are different classes: "
             f"{', '.join(pairs[:5])}{more}",
             SimilarNamesWarning,
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
 
 
@@ -233,7 +237,7 @@ def _from_matrix(y: Any, classes: Sequence[str] | None) -> list[tuple[str, ...]]
             f"y is a matrix of shape {matrix.shape} and its columns have no names; pass them as "
             "classes=[...]"
         )
-    names = _names(columns, None)
+    names = check_label_set(columns, "classes")
     if len(names) != len(columns) or len(names) != matrix.shape[1]:
         raise InputError(
             f"y has {matrix.shape[1]} columns, got {len(columns)} class names ({len(names)} "
@@ -248,9 +252,14 @@ def _from_matrix(y: Any, classes: Sequence[str] | None) -> list[tuple[str, ...]]
     return [tuple(each) for each in labels]
 
 
-def _names(names: Any, row: int | None, single: bool = False) -> tuple[str, ...]:
-    """Return the distinct names of one sample, or of the columns of y where ``row`` is None."""
-    whose = "classes" if row is None else f"labels of sample {row}"
+def check_label_set(names: Any, whose: str = "labels", single: bool = False) -> tuple[str, ...]:
+    """Return the distinct names of one set, without white space around them.
+
+    ``whose`` names the set in errors; with ``single`` whole numbers are names too.
+
+    >>> check_label_set(["sky", " sea ", "sky"])
+    ('sky', 'sea')
+    """
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise InputError(
             f"{whose} must be an iterable of class names, got {_kind(names)}; write ['sky'] for "

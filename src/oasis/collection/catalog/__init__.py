@@ -1,8 +1,10 @@
 """The SQLite file of a collection: connections, tables, and what a commit is.
 
-=======  ======================================================================
-catalog  connections, transactions, look-ups
-commits  the tables, the head row, a learned chunk, the statements that write it
-setup    what a collection was made with
-=======  ======================================================================
+==============  ================================================================
+catalog         connections, transactions, look-ups
+commits         the tables, the head row, rows with their checksums and tallies
+item_rows       a learned chunk; items inserted, changed and deleted
+class_postings  which items have a class, and how many
+setup           what a collection was made with
+==============  ================================================================
 """

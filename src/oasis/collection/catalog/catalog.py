@@ -306,8 +306,15 @@ class Catalog:
             names.append(name)
         return names
 
+    def names_from(self, connection: sqlite3.Connection, known: Sequence[str]) -> Sequence[str]:
+        """Return class names by number: those known, or all where there are newer ones."""
+        (last,) = connection.execute("SELECT max(number) FROM classes").fetchone()
+        return (
+            known if (-1 if last is None else last) < len(known) else self.class_names(connection)
+        )
+
     def classes(self, connection: sqlite3.Connection) -> list[ClassInfo]:
-        rows = connection.execute("SELECT name, n, round FROM classes ORDER BY number")
+        rows = connection.execute("SELECT name, n, round, n_predicted FROM classes ORDER BY number")
         return [ClassInfo(*row) for row in rows]
 
     def rounds(self, connection: sqlite3.Connection) -> list[Round]:
@@ -387,6 +394,11 @@ class Catalog:
             "SELECT key FROM deleted WHERE commits > ? AND key <= ?", (commits, key)
         )
         return np.array([row[0] for row in rows], dtype=np.int64)
+
+    def changed(self, connection: sqlite3.Connection, commits: int, key: int) -> Keys:
+        """Return the keys up to ``key``, ascending, of items changed after commit ``commits``."""
+        rows = connection.execute("SELECT key FROM items WHERE changed > ?", (commits,))
+        return np.array(sorted(row[0] for row in rows if row[0] <= key), dtype=np.int64)
 
     # -- what is written, inside `write` -------------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""What a commit is: the tables, the head row, a learned chunk, and the statements that write it.
+"""What a commit is: the tables, the head row, and how rows are written, checked and tallied.
 
-Format version 3. Every row has a ``crc`` of its other columns (but a class's count, which is
-counted again), and ``tallies`` holds for every table the number of rows and the sum of their crcs:
-so a changed, lost or added row is found. ``items`` holds one row per item that is not deleted; its
-key only grows and is never used again. ``labels`` are numbers of classes, as text with
-commas. ``postings`` lists, per class and chunk, the items that have the class: offsets from
-``first_key``, ascending, little-endian uint32. ``deleted`` keeps keys that readers and the index
-file still have to forget. `oasis.collection.texts.postings` describes ``texts`` and ``words``.
+Format version 4. Every row has a ``crc`` of its other columns (but the counts of a class, which
+are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
+crcs: so a changed, lost or added row is found. ``items`` holds one row per item that is not
+deleted; its key only grows and is never used again. ``labels`` are numbers of classes, as text with
+commas, and ``predicted`` the same for classes that the model predicted of an item without labels.
+``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
+``deleted`` keeps keys that readers and the index file still have to forget.
+`oasis.collection.catalog.class_postings` describes ``postings``, and
+`oasis.collection.texts.postings` ``texts`` and ``words``.
 """
 
 from __future__ import annotations
@@ -14,23 +16,21 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.codes import Codes
-from oasis.collection.records import Id, Quality
-from oasis.collection.writing.intake import Intake
+from oasis.collection.records import Id
 from oasis.errors import FormatError
 
 Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -45,15 +45,16 @@ CREATE TABLE head (
 );
 CREATE TABLE items (
     key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, round INTEGER NOT NULL, code BLOB NOT NULL,
-    labels TEXT, payload TEXT, crc INTEGER NOT NULL
+    labels TEXT, predicted TEXT, payload TEXT, changed INTEGER, crc INTEGER NOT NULL
 );
+CREATE INDEX changed ON items (changed) WHERE changed IS NOT NULL;
 CREATE TABLE classes (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n INTEGER NOT NULL,
-    round INTEGER NOT NULL, crc INTEGER NOT NULL
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n INTEGER NOT NULL DEFAULT 0,
+    n_predicted INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL, crc INTEGER NOT NULL
 );
 CREATE TABLE postings (
-    class INTEGER NOT NULL, first_key INTEGER NOT NULL, offsets BLOB NOT NULL,
-    crc INTEGER NOT NULL, PRIMARY KEY (class, first_key)
+    class INTEGER NOT NULL, predicted INTEGER NOT NULL, first_key INTEGER NOT NULL,
+    offsets BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (class, predicted, first_key)
 ) WITHOUT ROWID;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, n INTEGER NOT NULL,
@@ -150,9 +151,9 @@ HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
 CHECKED_COLUMNS = {
-    "items": "key, id, round, code, labels, payload",
+    "items": "key, id, round, code, labels, predicted, payload, changed",
     "classes": "number, name, round",
-    "postings": "class, first_key, offsets",
+    "postings": "class, predicted, first_key, offsets",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
     "thumbnails": "key, picture",
     "previews": "key, picture",
@@ -192,7 +193,9 @@ class ItemRow(NamedTuple):
     round: int
     code: bytes
     labels: str | None
+    predicted: str | None
     payload: str | None
+    changed: int | None
     crc: int
 
     @property
@@ -214,11 +217,18 @@ class ItemRow(NamedTuple):
 
     def label_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names of its classes; ``names`` are those of all classes, by number."""
+        return self._named(self.labels, names)
+
+    def predicted_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the classes that were predicted of it."""
+        return self._named(self.predicted, names)
+
+    def _named(self, numbers: str | None, names: Sequence[str]) -> tuple[str, ...]:
         try:
-            return tuple(names[number] for number in label_numbers(self.labels))
+            return tuple(names[number] for number in label_numbers(numbers))
         except (IndexError, ValueError) as error:
             raise FormatError(
-                f"the item with key {self.key} is damaged: it has classes {self.labels!r}, of "
+                f"the item with key {self.key} is damaged: it has classes {numbers!r}, of "
                 f"{len(names)} that have names"
             ) from error
 
@@ -301,170 +311,3 @@ def label_numbers(text: str | None) -> list[int]:
     [3, 17]
     """
     return [int(part) for part in text.split(",")] if text else []
-
-
-@dataclass(frozen=True)
-class NewChunk:
-    """A learned chunk, ready to be committed.
-
-    Attributes
-    ----------
-    number : of the round
-    first_key : key of its first item; the others follow
-    intake : ids, payloads, thumbnails
-    labels : class names of each item
-    codes : (n, n_bits / 8)
-    """
-
-    number: int
-    first_key: int
-    intake: Intake
-    labels: list[tuple[str, ...]]
-    codes: Codes
-
-    @property
-    def keys(self) -> Keys:
-        return np.arange(self.first_key, self.first_key + len(self.labels))
-
-
-def insert_chunk(
-    connection: sqlite3.Connection, chunk: NewChunk, classes: Sequence[str]
-) -> list[str]:
-    """Insert the items of a chunk; return the classes that are new with it."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    members: dict[int, list[int]] = {}
-    labels: list[str | None] = []
-    for row, names in enumerate(chunk.labels):
-        own = [numbers.setdefault(name, len(numbers)) for name in names]
-        for number in own:
-            members.setdefault(number, []).append(row)
-        labels.append(label_text(own))
-    width = chunk.codes.shape[1]
-    packed = chunk.codes.tobytes()
-    codes = [packed[at : at + width] for at in range(0, len(packed), width)]
-    intake, keys = chunk.intake, range(chunk.first_key, chunk.first_key + len(labels))
-    insert_rows(
-        connection,
-        "items",
-        (
-            (key, item, chunk.number, code, text, payload)
-            for key, item, code, text, payload in zip(
-                keys, intake.ids, codes, labels, intake.payloads, strict=True
-            )
-        ),
-    )
-    new = list(numbers)[len(classes) :]
-    connection.executemany(
-        "INSERT INTO classes VALUES (?, ?, 0, ?, ?)",
-        (
-            (numbers[name], name, chunk.number, row_crc(numbers[name], name, chunk.number))
-            for name in new
-        ),
-    )
-    crcs = sum(row_crc(numbers[name], name, chunk.number) for name in new)
-    tally(connection, "classes", len(new), crcs)
-    connection.executemany(
-        "UPDATE classes SET n = n + ? WHERE number = ?",
-        ((len(rows), number) for number, rows in members.items()),
-    )
-    insert_rows(
-        connection,
-        "postings",
-        (
-            (number, chunk.first_key, np.array(rows, dtype="<u4").tobytes())
-            for number, rows in members.items()
-        ),
-    )
-    for table, pictures in (("thumbnails", intake.thumbnails), ("previews", intake.previews)):
-        insert_rows(
-            connection,
-            table,
-            (
-                (key, picture)
-                for key, picture in zip(keys, pictures, strict=True)
-                if picture is not None
-            ),
-        )
-    return new
-
-
-def insert_round(
-    connection: sqlite3.Connection,
-    chunk: NewChunk,
-    quality: Quality | None,
-    time: float,
-    seconds: float,
-    n_bytes: int,
-) -> None:
-    """Insert what is kept of the round itself."""
-    precision, chance = (None, None) if quality is None else quality
-    n_labelled = sum(bool(names) for names in chunk.labels)
-    row = (chunk.number, time, len(chunk.labels), n_labelled, precision, chance, seconds, n_bytes)
-    insert_rows(connection, "rounds", [row])
-
-
-def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) -> None:
-    """Delete items and their thumbnails; remember the keys for commit number ``commits``."""
-    members: dict[int, list[int]] = {}
-    for key in keys:
-        (text,) = connection.execute("SELECT labels FROM items WHERE key = ?", (key,)).fetchone()
-        for number in label_numbers(text):
-            members.setdefault(number, []).append(key)
-    remove_postings(connection, members)
-    one_each = [(key,) for key in keys]
-    delete_rows(connection, "items", "key = ?", one_each)
-    delete_rows(connection, "thumbnails", "key = ?", one_each)
-    delete_rows(connection, "previews", "key = ?", one_each)
-    insert_rows(connection, "deleted", ((key, commits) for key in keys))
-    connection.executemany(
-        "UPDATE classes SET n = n - ? WHERE number = ?",
-        ((len(lost), number) for number, lost in members.items()),
-    )
-
-
-def class_postings(connection: sqlite3.Connection, number: int, after: int = 0) -> Keys:
-    """Return the keys beyond ``after``, ascending, of the items that have a class."""
-    rows = connection.execute(
-        "SELECT first_key, offsets FROM postings WHERE class = ? AND first_key >= coalesce("
-        "(SELECT max(first_key) FROM postings WHERE class = ? AND first_key <= ?), 0) "
-        "ORDER BY first_key",
-        (number, number, after),
-    )
-    lists = [first + _offsets(offsets).astype(np.int64) for first, offsets in rows]
-    keys: Keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
-    return keys[np.searchsorted(keys, after, side="right") :]
-
-
-def remove_postings(connection: sqlite3.Connection, members: Mapping[int, Sequence[int]]) -> None:
-    """Take keys, by class, out of the postings; one that is not listed is passed over."""
-    for number, keys in members.items():
-        left = np.array(sorted(keys), dtype=np.int64)
-        while len(left):
-            row = connection.execute(
-                "SELECT first_key, offsets FROM postings WHERE class = ? AND first_key <= ? "
-                "ORDER BY first_key DESC LIMIT 1",
-                (number, int(left[-1])),
-            ).fetchone()
-            if row is None:
-                break
-            first, offsets = row
-            gone, left = left[left >= first] - first, left[left < first]
-            known = _offsets(offsets)
-            _put_posting(connection, number, first, known[~np.isin(known, gone)])
-
-
-def _put_posting(
-    connection: sqlite3.Connection, number: int, first: int, offsets: npt.NDArray[Any]
-) -> None:
-    """Replace a row of the postings, or remove it where nothing is left."""
-    delete_rows(connection, "postings", "class = ? AND first_key = ?", [(number, first)])
-    if len(offsets):
-        insert_rows(connection, "postings", [(number, first, offsets.astype("<u4").tobytes())])
-
-
-def _offsets(blob: Any) -> npt.NDArray[np.uint32]:
-    if not isinstance(blob, bytes) or len(blob) % 4:
-        raise FormatError(
-            "the postings of a class are damaged; 'oasis check --repair' makes them anew"
-        )
-    return np.frombuffer(blob, dtype="<u4")

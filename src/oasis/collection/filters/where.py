@@ -6,6 +6,7 @@
     {"year": {"gte": 2020, "lt": 2024}}       gt, gte, lt, lte: numbers, or texts
     {"kind": {"in": ["cat", "dog"]}}          equal to one of them
     {"$labels": {"has": "sky"}}               the item has this class
+    {"$labels": {"has": "sky", "predicted": true}}    it has it, or it is predicted of it
     {"$text": {"contains": "double decker"}}  these words follow each other in its kept text
 
 Several fields, and several operators on one, must all hold. A field is a key of the payload's top
@@ -16,7 +17,7 @@ character is one.
 
 An allow-list is the keys of all items that pass. It is made by one pass over the items (about a
 second for a million; classes come from their postings, in milliseconds), kept, and afterwards only
-extended by the items that are new. A value is judged once, however often it occurs.
+the items that are new or changed are judged. A value is judged once, however often it occurs.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Keys, class_postings, decoded_payload
+from oasis.collection.catalog.class_postings import class_postings
+from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, Keys, decoded_payload
 from oasis.collection.records import utf8
 from oasis.collection.texts.phrases import Phrase
-from oasis.collection.texts.postings import containing
+from oasis.collection.texts.postings import containing, texts_of
 from oasis.errors import FormatError, InputError
 
 LABELS = "$labels"
@@ -100,6 +102,13 @@ class Condition:
         )
 
 
+class LabelCondition(NamedTuple):
+    """A class that an item must have; with ``predicted``, it may be predicted of it instead."""
+
+    name: str
+    predicted: bool = False
+
+
 @dataclass(frozen=True)
 class Filter:
     """A parsed ``where``: conditions by payload field, classes and phrases that an item must have.
@@ -110,7 +119,7 @@ class Filter:
     """
 
     fields: tuple[tuple[str, Condition], ...]
-    labels: tuple[str, ...]
+    labels: tuple[LabelCondition, ...]
     phrases: tuple[Phrase, ...] = ()
 
     @classmethod
@@ -121,7 +130,7 @@ class Filter:
                 f"where must map fields to conditions, such as {{'year': 2024}}, got {where!r}"
             )
         fields: list[tuple[str, Condition]] = []
-        labels: tuple[str, ...] = ()
+        labels: tuple[LabelCondition, ...] = ()
         phrases: tuple[Phrase, ...] = ()
         for name, condition in where.items():
             if not isinstance(name, str):
@@ -146,10 +155,19 @@ class Filter:
             default=list,
         )
 
-    def matches(self, payload: Mapping[str, Any], labels: Collection[str], text: str = "") -> bool:
+    def matches(
+        self,
+        payload: Mapping[str, Any],
+        labels: Collection[str],
+        text: str = "",
+        predicted: Collection[str] = (),
+    ) -> bool:
         """Return whether an item with this payload, these labels and this text passes."""
         return (
-            all(label in labels for label in self.labels)
+            all(
+                each.name in labels or (each.predicted and each.name in predicted)
+                for each in self.labels
+            )
             and all(
                 name in payload and condition.holds(payload[name])
                 for name, condition in self.fields
@@ -195,13 +213,17 @@ def _scalar(name: str, value: Any) -> Scalar:
     return scalar
 
 
-def _label(condition: Any) -> str:
+def _label(condition: Any) -> LabelCondition:
     match condition:
+        case {"has": str(name), "predicted": bool(predicted), **rest} if not rest:
+            utf8(name, "the class of a filter")
+            return LabelCondition(name, predicted)
         case {"has": str(name), **rest} if not rest:
             utf8(name, "the class of a filter")
-            return name
+            return LabelCondition(name)
     raise InputError(
-        f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}}, got {condition!r}"
+        f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}}, and beside it "
+        f"'predicted': true or false, got {condition!r}"
     )
 
 
@@ -222,12 +244,20 @@ _FEW = 10
 """Where less than one item in so many has a class or phrase, only their payloads are read."""
 
 
+class _AllowList(NamedTuple):
+    """The keys up to ``last``, ascending, of the items that passed at commit ``commits``."""
+
+    keys: Keys
+    last: int
+    commits: int
+
+
 class AllowLists:
     """Allow-lists of the filters used last, for one catalog; any thread may ask."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._kept: OrderedDict[str, tuple[int, Keys]] = OrderedDict()
+        self._kept: OrderedDict[str, _AllowList] = OrderedDict()
         self._guard = threading.Lock()
 
     def is_kept(self, where: Filter) -> bool:
@@ -241,20 +271,44 @@ class AllowLists:
         Items that were deleted after a list was made may still be in it.
         """
         with self._guard:
-            last, known = self._kept.get(where.text, (0, np.empty(0, dtype=np.int64)))
+            known = self._kept.get(where.text)
         with self._catalog.reading() as connection:
-            top = self._catalog.head(connection).next_key - 1
-            if top > last:
-                known = np.concatenate([known, self._scan(connection, where, last, top)])
+            head = self._catalog.head(connection)
+            keys, last = np.empty(0, dtype=np.int64), 0
+            if known is not None:
+                changed = self._catalog.changed(connection, known.commits, known.last)
+                if len(changed) * _FEW < known.last:  # else all are judged anew
+                    keys, last = known.keys, known.last
+                    if len(changed):
+                        passing = self._passing_of(connection, where, changed)
+                        keys = np.union1d(np.setdiff1d(keys, changed), passing)
+            if (top := head.next_key - 1) > last:
+                keys = np.concatenate([keys, self._scan(connection, where, last, top)])
         with self._guard:
-            self._kept[where.text] = (top, known)
+            self._kept[where.text] = _AllowList(keys, top, head.commits)
             self._kept.move_to_end(where.text)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return known
+        return keys
+
+    def _passing_of(self, connection: sqlite3.Connection, where: Filter, keys: Keys) -> Keys:
+        """Return those of the keys whose items pass."""
+        names = self._catalog.class_names(connection) if where.labels else []
+        texts = dict(texts_of(connection, keys.tolist())) if where.phrases else {}
+        passing = []
+        for values in self._catalog.rows(connection, ITEM_COLUMNS, keys.tolist()):
+            row = ItemRow(*values)
+            if where.matches(
+                row.decoded_payload(),
+                row.label_names(names) if names else (),
+                texts.get(row.key, ""),
+                row.predicted_names(names) if names else (),
+            ):
+                passing.append(row.key)
+        return np.array(sorted(passing), dtype=np.int64)
 
     def _scan(self, connection: sqlite3.Connection, where: Filter, last: int, top: int) -> Keys:
-        parts = [self._having(connection, name, last) for name in where.labels]
+        parts = [self._having(connection, each, last) for each in where.labels]
         parts += [containing(connection, phrase, last) for phrase in where.phrases]
         if not where.fields:
             return reduce(_common, parts)
@@ -266,12 +320,17 @@ class AllowLists:
             return _common(having, self._passing(connection, where.fields, last))
         return self._passing(connection, where.fields, last)
 
-    def _having(self, connection: sqlite3.Connection, name: str, last: int) -> Keys:
+    def _having(self, connection: sqlite3.Connection, label: LabelCondition, last: int) -> Keys:
         """Return the keys beyond ``last`` of the items that have a class."""
-        row = connection.execute("SELECT number FROM classes WHERE name = ?", (name,)).fetchone()
+        row = connection.execute(
+            "SELECT number FROM classes WHERE name = ?", (label.name,)
+        ).fetchone()
         if row is None:
             return np.empty(0, dtype=np.int64)
-        return class_postings(connection, row[0], last)
+        given = class_postings(connection, row[0], last)
+        if not label.predicted:
+            return given
+        return np.union1d(given, class_postings(connection, row[0], last, predicted=True))
 
     def _passing(
         self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int

@@ -3,8 +3,11 @@
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
 table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. Opening also counts; where Milvus has lost something, and on every move to it, the two
-sides are compared by key and code and the difference is sent.
+on opening. A change of labels or payload is committed, then sent; where that may have failed, it is
+sent again at the same times. Searches read both from the catalog.
+
+Opening also counts; where Milvus has lost something, and on every move to it, the two sides are
+compared by key and code and the difference is sent.
 
 A request that was given up here may still be carried out there. If it waits in Milvus for longer
 than the next chunk takes, a key has the code of the chunk that failed: `findings` sees that, and a
@@ -16,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +29,8 @@ import numpy as np
 
 from oasis.codes import Codes
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Head, Keys, NewChunk, label_numbers, without_index_file
+from oasis.collection.catalog.commits import Head, Keys, label_numbers, without_index_file
+from oasis.collection.catalog.item_rows import NewChunk
 from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
@@ -70,7 +75,7 @@ class MilvusReplica:
         self._failure: EngineError | None = None  # of the last attempt to connect
         self._failed_at = 0.0
         self._closed = False
-        self._behind = False  # whether it may hold keys that are not committed, or deleted
+        self._behind = False  # whether it may differ from what is committed
 
     @property
     def index(self) -> MilvusIndex:
@@ -136,10 +141,19 @@ class MilvusReplica:
         wanted = catalog.all_keys(connection)
         extra = np.setdiff1d(np.concatenate(held), wanted)
         missing = np.setdiff1d(wanted, np.concatenate(right))
+        # labels and payload are not compared: those of a changed item may be older there
+        missing = np.union1d(missing, catalog.changed(connection, 0, sys.maxsize))
         self.index.discard(extra)
+        self._send_stored(catalog, connection, missing)
+        _LOG.info("%s: %d items sent, %d removed", self.address, len(missing), len(extra))
+
+    def _send_stored(self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys) -> None:
+        """Upsert items as the catalog has them."""
+        if not len(keys):
+            return
         names = catalog.class_names(connection)
-        for start in range(0, len(missing), _BLOCK):
-            block = missing[start : start + _BLOCK].tolist()
+        for start in range(0, len(keys), _BLOCK):
+            block = keys[start : start + _BLOCK].tolist()
             rows = list(catalog.rows(connection, "key, code, labels, payload", block))
             self._send(
                 np.frombuffer(b"".join(row[1] for row in rows), np.uint8).reshape(len(rows), -1),
@@ -147,7 +161,6 @@ class MilvusReplica:
                 [tuple(names[number] for number in label_numbers(row[2])) for row in rows],
                 [row[3] for row in rows],
             )
-        _LOG.info("%s: %d items sent, %d removed", self.address, len(missing), len(extra))
 
     def follow(
         self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
@@ -165,6 +178,15 @@ class MilvusReplica:
     def after_commit(self, chunk: NewChunk) -> None:
         """Note that all it holds is committed."""
         self._behind = False
+
+    def amend(self, catalog: Catalog, key: int) -> None:
+        """Upsert a changed item; where Milvus fails, that is done later."""
+        try:
+            with catalog.reading() as connection:
+                self._send_stored(catalog, connection, np.array([key], dtype=np.int64))
+        except EngineError as error:
+            self._behind = True
+            _LOG.warning("the change of an item is sent to Milvus later: %s", error)
 
     def forget(self, keys: Keys) -> None:
         """Remove items; where Milvus fails, the catalog knows them still and they are not found."""
@@ -253,7 +275,9 @@ class MilvusReplica:
         )
 
     def _catch_up(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
-        """Remove the keys that are not committed, and those that are deleted."""
+        """Remove keys that are not committed or deleted, and send what was changed."""
         self.index.discard_from(head.next_key)
         self.index.discard(catalog.deleted(connection, 0, head.next_key))
+        changed = catalog.changed(connection, head.index_commits, head.next_key)
+        self._send_stored(catalog, connection, changed)
         self._behind = False

@@ -22,7 +22,8 @@ import numpy as np
 
 from oasis.codes import Codes
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Head, Keys, NewChunk, delete_rows, without_index_file
+from oasis.collection.catalog.commits import Head, Keys, delete_rows, without_index_file
+from oasis.collection.catalog.item_rows import NewChunk
 from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import HammingIndex, Matches, ScoredMatches
@@ -93,6 +94,9 @@ class Replica(Protocol):
 
     def after_commit(self, chunk: NewChunk) -> None:
         """Take the items of a chunk that is committed, as far as it has not."""
+
+    def amend(self, catalog: Catalog, key: int) -> None:
+        """Take the labels and payload of an item whose change is committed."""
 
     def forget(self, keys: Keys) -> None:
         """Remove items whose deletion is committed."""
@@ -221,6 +225,9 @@ class LocalReplica:
     def after_commit(self, chunk: NewChunk) -> None:
         """Add the items of a chunk."""
         self.index.add(chunk.codes, chunk.keys)
+
+    def amend(self, catalog: Catalog, key: int) -> None:
+        """Nothing to do: memory has codes alone."""
 
     def forget(self, keys: Keys) -> None:
         """Remove items."""

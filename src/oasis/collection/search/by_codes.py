@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from oasis.codes import pack
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import ItemRow, Keys
+from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists, Filter
 from oasis.collection.records import Hit
-from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
+from oasis.collection.search.hits import FetchedRows, fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
 from oasis.errors import CollectionError
 
@@ -49,7 +49,7 @@ class _Chosen(NamedTuple):
     """
 
     found: _Found
-    rows: dict[int, ItemRow]
+    rows: FetchedRows
     lists: list[list[int]]
     beyond: list[float]
 
@@ -93,7 +93,7 @@ def answer_by_codes(
         )
         answers.append(
             [
-                made_hit(snapshot, rows[key], score, query, question.payload, tied, weak)
+                made_hit(rows, key, score, query, question.payload, tied, weak)
                 for key, score, tied in islice(hits, before, None)
             ]
         )
@@ -256,7 +256,9 @@ def _filtered(
             for key, row in rows.items()
             if row.id != question.without
             and where.matches(
-                row.decoded_payload(), row.label_names(snapshot.classes) if where.labels else ()
+                row.decoded_payload(),
+                row.label_names(rows.names) if where.labels else (),
+                predicted=row.predicted_names(rows.names) if where.labels else (),
             )
         }
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]

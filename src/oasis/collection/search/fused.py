@@ -98,7 +98,7 @@ def _answer_fused(
     scores = (1 - found.missed).tolist()
     hits = zip(found.keys[:n].tolist(), scores, ties(scores), strict=False)
     return [
-        made_hit(snapshot, fetched[key], score, query, question.payload, tied, weak)
+        made_hit(fetched, key, score, query, question.payload, tied, weak)
         for key, score, tied in islice(hits, question.offset, None)
     ]
 

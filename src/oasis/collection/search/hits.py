@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import nan
 
@@ -17,6 +17,12 @@ from oasis.collection.records import Hit
 from oasis.errors import FormatError, TooLargeError
 
 
+class FetchedRows(dict[int, ItemRow]):
+    """Rows by key, and ``names``, the class names that their numbers mean."""
+
+    names: Sequence[str] = ()
+
+
 def fetch_rows(
     snapshot: Committed,
     catalog: Catalog,
@@ -24,16 +30,18 @@ def fetch_rows(
     keys: npt.NDArray[np.int64],
     payload: bool,
     max_bytes: int | None,
-) -> dict[int, ItemRow] | None:
+) -> FetchedRows | None:
     """Return the rows of the keys that are items of the snapshot's commit, and still there.
 
     None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
     have been searched with the code of a chunk that failed, and belong to another one by now.
+    Labels and payloads are those of the connection, which may be newer.
     """
     columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
     there = keys[(keys >= 0) & (keys < snapshot.head.next_key)]
     wanted = sorted(set(there.tolist()))  # np.unique imports numpy.ma: half of a short search
-    found: dict[int, ItemRow] = {}
+    found = FetchedRows()
+    found.names = catalog.names_from(connection, snapshot.classes)
     n_bytes = 0
     for values in catalog.rows(connection, columns, wanted):
         row = found[values[0]] = ItemRow(*values)
@@ -62,8 +70,8 @@ def ties(scores: Iterable[float]) -> list[bool]:
 
 
 def made_hit(
-    snapshot: Committed,
-    row: ItemRow,
+    rows: FetchedRows,
+    key: int,
     score: float,
     query: int,
     payload: bool,
@@ -71,11 +79,19 @@ def made_hit(
     weak: bool,
 ) -> Hit:
     """Return a hit; ``query`` is the code that its distance is counted from."""
+    row = rows[key]
     if payload:
         row.check()
     elif not isinstance(row.code, bytes):  # without its payload a row cannot be compared
         raise FormatError(f"the item with key {row.key} is damaged: its code is no blob")
     distance = (int.from_bytes(row.code, "little") ^ query).bit_count()
-    labels = row.label_names(snapshot.classes)
-    shown = row.decoded_payload() if payload else {}
-    return Hit(row.id, score, distance, shown, labels, tied, weak)
+    return Hit(
+        row.id,
+        score,
+        distance,
+        row.decoded_payload() if payload else {},
+        row.label_names(rows.names),
+        tied,
+        weak,
+        row.predicted_names(rows.names),
+    )

@@ -12,7 +12,6 @@ from oasis.collection.catalog.commits import (
     ITEM_COLUMNS,
     ItemRow,
     decoded_payload,
-    label_numbers,
     row_crc,
 )
 from oasis.collection.catalog.setup import feature_widths
@@ -46,7 +45,7 @@ class Lookups(Follower):
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
-        names = self._current().classes
+        names: Sequence[str] = self._current().classes
         with self._catalog.reading() as connection:
             row = connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
@@ -55,8 +54,7 @@ class Lookups(Follower):
             if row is None:
                 raise UnknownIdError(f"no item has the id {id!r}")
             item = ItemRow(*row).check()
-            if any(number >= len(names) for number in label_numbers(item.labels)):
-                names = self._catalog.class_names(connection)
+            names = self._catalog.names_from(connection, names)
             text = text_of(connection, item.key)
         return _stored(item, names, text)
 
@@ -251,8 +249,15 @@ def _check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
 
 
 def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
-    labels = row.label_names(names)
-    return Stored(row.id, row.decoded_payload(), labels, row.round, row.code, text)
+    return Stored(
+        row.id,
+        row.decoded_payload(),
+        row.label_names(names),
+        row.round,
+        row.code,
+        text,
+        row.predicted_names(names),
+    )
 
 
 def learned(snapshot: Committed) -> AnyModel:

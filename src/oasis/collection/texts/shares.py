@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array
-from oasis.collection.catalog.commits import Keys, class_postings
+from oasis.collection.catalog.class_postings import class_postings
+from oasis.collection.catalog.commits import Keys
 from oasis.collection.texts.fusion import INEXACT, LABEL, OTHER, POWER_OF_TWO, QueryWords
 from oasis.collection.texts.phrases import line_key
 from oasis.collection.texts.postings import having, texts_of

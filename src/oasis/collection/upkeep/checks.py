@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.class_postings import add_members
 from oasis.collection.catalog.commits import (
     CHECKED_COLUMNS,
     ITEM_COLUMNS,
     Head,
     ItemRow,
-    insert_rows,
     label_numbers,
     row_crc,
 )
@@ -122,21 +122,16 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
 def _items(
     catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Committed
 ) -> Iterator[Finding]:
-    members: Counter[int] = Counter()
+    copies = _Copies()
     bad: list[int] = []
     foreign: list[int] = []
     keys, codes = [], []
-    numbers: list[int] = []
-    owners: list[int] = []
     for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
         row = ItemRow(*values)
         if not row.is_sound:
             bad.append(row.key)
             continue
-        own = label_numbers(row.labels)
-        members.update(own)
-        numbers += own
-        owners += [row.key] * len(own)
+        copies.add(row)
         if len(row.code) * 8 != snapshot.replica.n_bits or not 0 < row.key < head.next_key:
             foreign.append(row.key)
             continue
@@ -157,35 +152,62 @@ def _items(
         np.array(keys, dtype=np.int64), stored, deleted, head.next_key
     ):
         yield Finding(text, can_repair=True)
-    yield from _classes(connection, members, exact=not bad)
-    yield from _postings(connection, numbers, owners)
+    yield from _classes(connection, copies, exact=not bad)
+    yield from _postings(connection, copies)
 
 
-def _classes(
-    connection: sqlite3.Connection, members: Counter[int], *, exact: bool
-) -> Iterator[Finding]:
-    known: dict[int, int] = {}
-    for number, name, n in connection.execute("SELECT number, name, n FROM classes"):
-        known[number] = n
-        if exact and members[number] != n:
-            text = f"catalog: class {name!r} has {members[number]} items, its count says {n}"
+class _Copies:
+    """What items say of classes, and catalogs keep a copy of: members given, members predicted."""
+
+    def __init__(self) -> None:
+        self.numbers: tuple[list[int], list[int]] = ([], [])
+        self.keys: tuple[list[int], list[int]] = ([], [])
+
+    def add(self, row: ItemRow) -> None:
+        for kind, text in enumerate((row.labels, row.predicted)):
+            own = label_numbers(text)
+            self.numbers[kind].extend(own)
+            self.keys[kind].extend([row.key] * len(own))
+
+    def counts(self) -> tuple[Counter[int], Counter[int]]:
+        given, predicted = self.numbers
+        return Counter(given), Counter(predicted)
+
+
+def _classes(connection: sqlite3.Connection, copies: _Copies, *, exact: bool) -> Iterator[Finding]:
+    given, predicted = copies.counts()
+    known: set[int] = set()
+    for number, name, n, n_predicted in connection.execute(
+        "SELECT number, name, n, n_predicted FROM classes"
+    ):
+        known.add(number)
+        found = (given[number], predicted[number])
+        if exact and found != (n, n_predicted):
+            text = (
+                f"catalog: class {name!r} has {found[0]} items and is predicted of {found[1]}, its "
+                f"counts say {n} and {n_predicted}"
+            )
             yield Finding(text, can_repair=True)
-    if unknown := sorted(set(members) - set(known)):
+    if unknown := sorted((set(given) | set(predicted)) - known):
         yield Finding(f"catalog: items have classes without names: {unknown[:_SHOWN]}")
 
 
-def _postings(
-    connection: sqlite3.Connection, numbers: list[int], owners: list[int]
-) -> Iterator[Finding]:
+def _postings(connection: sqlite3.Connection, copies: _Copies) -> Iterator[Finding]:
     """Compare postings with what the items say."""
-    parts = [_pairs([], [])]
-    for number, first, offsets in connection.execute(
-        "SELECT class, first_key, offsets FROM postings"
+    parts = [_members([], 0, [])]
+    for number, predicted, first, offsets in connection.execute(
+        "SELECT class, predicted, first_key, offsets FROM postings"
     ):
         if isinstance(offsets, bytes) and len(offsets) % 4 == 0:
             rows = first + np.frombuffer(offsets, dtype="<u4").astype(np.int64)
-            parts.append(_pairs(np.full(len(rows), number), rows))
-    listed, wanted = np.concatenate(parts), _pairs(numbers, owners)
+            parts.append(_members(np.full(len(rows), number), predicted, rows))
+    listed = np.concatenate(parts)
+    wanted = np.concatenate(
+        [
+            _members(numbers, kind, keys)
+            for kind, (numbers, keys) in enumerate(zip(copies.numbers, copies.keys, strict=True))
+        ]
+    )
     if lacking := len(np.setdiff1d(wanted, listed)):
         text = f"catalog: postings lack {lacking} entries that items have"
         yield Finding(text, can_repair=True)
@@ -194,11 +216,14 @@ def _postings(
         yield Finding(text, can_repair=True)
 
 
-def _pairs(numbers: object, keys: object) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return classes and keys as one array of pairs."""
+def _members(
+    numbers: object, predicted: int, keys: object
+) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """Return classes, whether they are predicted, and keys as one array of triples."""
     classes = np.asarray(numbers, dtype=np.int64)
-    made = np.empty(len(classes), dtype=[("class", "<i8"), ("key", "<i8")])
-    made["class"], made["key"] = classes, np.asarray(keys, dtype=np.int64)
+    made = np.empty(len(classes), dtype=[("class", "<i8"), ("predicted", "<i8"), ("key", "<i8")])
+    made["class"], made["predicted"] = classes, predicted
+    made["key"] = np.asarray(keys, dtype=np.int64)
     return made
 
 
@@ -245,30 +270,21 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
     for table in ("postings", "deleted"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
         connection.execute("DELETE FROM tallies WHERE name = ?", (table,))
-    connection.execute("UPDATE classes SET n = 0")
-    counts: Counter[int] = Counter()
-    first_key, members, at = 0, dict[int, list[int]](), 0
-    chunks: list[tuple[int, dict[int, list[int]]]] = []
+    connection.execute("UPDATE classes SET n = 0, n_predicted = 0")
+    chunks: list[tuple[int, dict[int, list[int]], dict[int, list[int]]]] = []
+    at = 0
     for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
         row = ItemRow(*values).check()
         if row.round != at:
-            first_key, members, at = row.key, {}, row.round
-            chunks.append((first_key, members))
-        for number in label_numbers(row.labels):
-            members.setdefault(number, []).append(row.key - first_key)
-            counts[number] += 1
-    insert_rows(
-        connection,
-        "postings",
-        (
-            (number, first, np.array(offsets, dtype="<u4").tobytes())
-            for first, held in chunks
-            for number, offsets in held.items()
-        ),
-    )
-    connection.executemany(
-        "UPDATE classes SET n = ? WHERE number = ?", ((n, number) for number, n in counts.items())
-    )
+            at = row.round
+            chunks.append((row.key, {}, {}))
+        first_key, given, predicted = chunks[-1]
+        for text, members in ((row.labels, given), (row.predicted, predicted)):
+            for number in label_numbers(text):
+                members.setdefault(number, []).append(row.key - first_key)
+    for first_key, given, predicted in chunks:
+        add_members(connection, first_key, given)
+        add_members(connection, first_key, predicted, predicted=True)
     rebuild_words(connection)
 
 

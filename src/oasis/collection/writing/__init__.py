@@ -1,10 +1,11 @@
 """How a collection changes.
 
-=======  ==================================================================================
-changes  the changes that a user can make: ingest, delete ...
-raw      the same with raw items and tables
-writer   the order of a change: check, learn, write files, commit, publish
-intake   checks of ids, payloads and thumbnails; features of raw items
-quality  precision@10 beside chance, before a chunk is learned
-=======  ==================================================================================
+===========  ==================================================================================
+changes      the changes that a user can make: ingest, delete ...
+raw          the same with raw items and tables
+writer       the order of a change: check, learn, write files, commit, publish
+intake       checks of ids, payloads and thumbnails; features of raw items
+predictions  labels of items that come without
+quality      precision@10 beside chance, before a chunk is learned
+===========  ==================================================================================
 """

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import EllipsisType
 from typing import Any
 
 from oasis.collection.catalog.setup import label_space, with_labels
-from oasis.collection.records import Id, check_id
+from oasis.collection.records import Id, check_id, utf8
 from oasis.collection.search.queries import Queries
+from oasis.collection.writing.intake import check_payload
 from oasis.collection.writing.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
+from oasis.hashers.chunk import check_label_set, warn_of_similar_names
 from oasis.hashers.protocol import Labels
 
 
@@ -51,13 +54,87 @@ class Changes(Queries):
         A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
         smaller one is appended to the journal (see `oasis.collection.files.files`).
         """
+        self._ingest(X, y, ids, payload, thumbnails, texts)
+
+    def _ingest(
+        self,
+        X: Any,
+        y: Labels,
+        ids: Any,
+        payload: Any,
+        thumbnails: Any,
+        texts: Any,
+        *,
+        replaces: bool = False,
+    ) -> None:
         with self._writing() as writer:
             if texts is not None and not self.keep_text:
                 raise InputError(
                     "this collection was begun with keep_text=False, so it takes no texts; leave "
                     "them out"
                 )
-            self._snapshot = writer.ingest(self._snapshot, X, y, ids, payload, thumbnails, texts)
+            self._snapshot = writer.ingest(
+                self._snapshot, X, y, ids, payload, thumbnails, texts, replaces=replaces
+            )
+
+    def replace(
+        self,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Iterable[Id],
+        payload: Iterable[Mapping[str, Any] | None] | None = None,
+        thumbnails: Iterable[bytes | None] | None = None,
+        texts: Iterable[str | None] | None = None,
+    ) -> None:
+        """Delete the items with these ids and ingest others under them, in one commit.
+
+        The arguments are those of `ingest`, but every id must be there. Nothing of the old items is
+        kept: codes, labels, payloads, pictures and texts are those given. What was learned from the
+        old items stays learned.
+        """
+        if ids is None:
+            raise InputError("replace takes the ids of the items to replace, got None")
+        self._ingest(X, y, ids, payload, thumbnails, texts, replaces=True)
+
+    def update(
+        self,
+        id: Id,  # noqa: A002
+        *,
+        payload: Mapping[str, Any] | EllipsisType | None = ...,
+        labels: Iterable[str] | EllipsisType | None = ...,
+    ) -> None:
+        """Change the payload or the labels of an item; what is left out is kept.
+
+        Labels are what is shown and filtered by: the code of the item stays as it is, and the model
+        does not learn. Labels that are given, also none at all, take the place of predicted ones.
+
+        Parameters
+        ----------
+        id : str or int
+        payload : JSON object, optional
+            The whole new payload; None for an empty one.
+        labels : iterable of class names, optional
+            All labels of the item; None for none. A name that no item had makes a class, which the
+            model learns when a chunk brings it.
+
+        Raises
+        ------
+        UnknownIdError
+            No item has the id.
+        """
+        key = check_id(id)
+        if payload is ... and labels is ...:
+            raise InputError("nothing to change: give payload, labels, or both")
+        text = ... if isinstance(payload, EllipsisType) else check_payload(payload)
+        names: tuple[str, ...] | None = None
+        if not isinstance(labels, EllipsisType):
+            names = check_label_set(() if labels is None else labels)
+            for name in names:
+                utf8(name, f"the class name {name!r}")
+        with self._writing() as writer:
+            if names:
+                warn_of_similar_names([names], self._snapshot.classes, stacklevel=3)
+            self._snapshot = writer.update(self._snapshot, key, names, text)
 
     def delete(self, ids: Iterable[Id]) -> int:
         """Delete items for ever, other codes untouched; return how many. Every id must be there.

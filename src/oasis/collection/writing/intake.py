@@ -59,7 +59,8 @@ def check_intake(
     payloads: list[str | None] = [None] * n
     if payload is not None:
         payloads = [
-            _payload(row, value) for row, value in enumerate(_as_many(payload, n, "payload"))
+            check_payload(value, f"the payload of sample {row}")
+            for row, value in enumerate(_as_many(payload, n, "payload"))
         ]
     pictures: list[bytes | None] = [None] * n
     previews: list[bytes | None] = [None] * n
@@ -88,27 +89,28 @@ def _as_many(values: Any, n: int, what: str) -> list[Any]:
     return listed
 
 
-def _payload(row: int, value: Any) -> str | None:
+def check_payload(value: Any, what: str = "the payload") -> str | None:
+    """Return a payload as it is kept, JSON text or None for an empty one; or refuse it.
+
+    >>> check_payload({"year": 2024}), check_payload({})
+    ('{"year":2024}', None)
+    """
     if value is None or value == {}:
         return None
     if not isinstance(value, Mapping):
-        raise InputError(f"the payload of sample {row} must be an object, got {value!r}")
+        raise InputError(f"{what} must be an object, got {value!r}")
     try:
         text = _TO_JSON(dict(value))
         plain = all(type(key) is str and type(each) in _PLAIN for key, each in value.items())
         same = plain or json.loads(text) == value
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the payload of sample {row} is no JSON: {error}") from error
+        raise InputError(f"{what} is no JSON: {error}") from error
     if not same:
         raise InputError(
-            f"the payload of sample {row} would come back changed; use texts as keys, and lists "
-            "instead of tuples"
+            f"{what} would come back changed; use texts as keys, and lists instead of tuples"
         )
-    if (size := len(utf8(text, f"the payload of sample {row}"))) > MAX_PAYLOAD_BYTES:
-        raise InputError(
-            f"the payload of sample {row} has {size} bytes as JSON, at most {MAX_PAYLOAD_BYTES} "
-            "are kept"
-        )
+    if (size := len(utf8(text, what))) > MAX_PAYLOAD_BYTES:
+        raise InputError(f"{what} has {size} bytes as JSON, at most {MAX_PAYLOAD_BYTES} are kept")
     return text
 
 
@@ -151,13 +153,15 @@ def extract_items(
     progress: Callable[[int], object] | None,
     *,
     with_thumbnails: bool,
+    replaces: bool = False,
 ) -> tuple[Extracted, list[Rejected]]:
     """Return what can be ingested of raw items, and what cannot, by row.
 
     An item is an object with ``id``, ``labels`` and ``payload`` beside the fields of the extractor,
     or a mapping with such keys; it may have ``vectors`` by modality. ``known`` says which ids are
-    in the collection already: their items are left out before anything is extracted, and so are
-    those that have none of the fields, or a text that is too long to be kept.
+    in the collection already: their items are left out before anything is extracted, or, where
+    items are to be replaced, those of all other ids. So are items that have none of the fields, or
+    a text that is too long to be kept.
     """
     ids = [check_id(_field(item, "id")) for item in items]
     there = known(ids)
@@ -166,7 +170,9 @@ def extract_items(
     rows: list[int] = []
     texts: dict[int, str | None] = {}
     for row, each in enumerate(ids):
-        if each in there:
+        if replaces and each not in there:
+            rejected.append(Rejected(row, each, f"no item has the id {each!r}"))
+        elif each in there and not replaces:
             rejected.append(Rejected(row, each, f"id {each!r} is in the collection already"))
         elif each in seen:
             rejected.append(Rejected(row, each, f"id {each!r} is given more than once"))

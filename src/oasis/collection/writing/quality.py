@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,12 +43,17 @@ class QualityMeter:
         self._sample: list[list[int]] = []
 
     def measure(
-        self, snapshot: Committed, X: dict[str, Matrix], labels: Sequence[tuple[str, ...]]
+        self,
+        snapshot: Committed,
+        X: dict[str, Matrix],
+        labels: Sequence[tuple[str, ...]],
+        replaced: Container[int] = (),
     ) -> Quality | None:
         """Return the quality of the snapshot for up to 200 of the samples that have labels.
 
         Evenly spread over the chunk; by Hamming distance. A hit is right when it shares a label;
         one without labels cannot be judged and is passed over (of 50 hits at most), in chance too.
+        So are those of ``replaced`` keys, whose items these samples are.
         None where no sample has labels or no stored item can be judged.
         """
         labelled = np.flatnonzero([bool(names) for names in labels])
@@ -67,7 +72,7 @@ class QualityMeter:
         sets: dict[int, list[int]] = {}
         with self._catalog.reading() as connection:
             for key, text in self._catalog.rows(connection, "key, labels", found.tolist()):
-                sets[key] = label_numbers(text)
+                sets[key] = [] if key in replaced else label_numbers(text)
             self._draw(snapshot, connection)
         c = len(snapshot.classes)
         asked = indicator(wanted, c)

@@ -48,6 +48,32 @@ class RawIntake(Changes):
             or the id is there already. An ingest that was interrupted is therefore resumed by
             giving the same items again.
         """
+        return self._take_items(items, thumbnails, strict, progress, replaces=False)
+
+    def replace_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: Iterable[bytes | None] | bool = False,
+        strict: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Rejected]:
+        """Replace stored items by raw ones with the same ids, in one commit; see `replace`.
+
+        Parameters and result are those of `ingest_items`, but an item is left out whose id is not
+        there.
+        """
+        return self._take_items(items, thumbnails, strict, progress, replaces=True)
+
+    def _take_items(
+        self,
+        items: Sequence[Any],
+        thumbnails: Iterable[bytes | None] | bool,
+        strict: bool,
+        progress: Callable[[int], object] | None,
+        *,
+        replaces: bool,
+    ) -> list[Rejected]:
         self._check_writable()
         items = check_sequence(items, "items")
         pictures = None if isinstance(thumbnails, bool) else list(thumbnails)
@@ -59,6 +85,7 @@ class RawIntake(Changes):
             self.known,
             progress,
             with_thumbnails=thumbnails is True,
+            replaces=replaces,
         )
         if rejected and strict:
             raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
@@ -66,13 +93,14 @@ class RawIntake(Changes):
             kept = extracted.thumbnails
             if pictures is not None:
                 kept = [pictures[row] for row in extracted.rows]
-            self.ingest(
+            self._ingest(
                 extracted.X,
                 extracted.labels,
                 extracted.ids,
                 extracted.payloads,
                 kept,
                 extracted.texts if self.keep_text else None,
+                replaces=replaces,
             )
         return rejected
 

@@ -13,18 +13,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog, translated
-from oasis.collection.catalog.commits import (
-    Head,
+from oasis.collection.catalog.commits import ITEM_COLUMNS, Head, ItemRow, without_index_file
+from oasis.collection.catalog.item_rows import (
     NewChunk,
+    change_item,
     delete_items,
     insert_chunk,
     insert_round,
-    without_index_file,
 )
 from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with_seen
 from oasis.collection.committed import Committed
@@ -34,6 +35,7 @@ from oasis.collection.replica.replica import Replica
 from oasis.collection.texts.postings import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
 from oasis.collection.writing.intake import check_intake
+from oasis.collection.writing.predictions import predicted_labels
 from oasis.collection.writing.quality import QualityMeter
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import (
@@ -99,34 +101,44 @@ class Writer:
         payload: Any,
         thumbnails: Any,
         texts: Any = None,
+        *,
+        replaces: bool = False,
     ) -> Committed:
-        """Learn a chunk and store its items."""
+        """Learn a chunk and store its items; where it ``replaces``, those with the ids go."""
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails, texts)
         for name in {name for names in chunk.labels for name in names}:
             utf8(name, f"the class name {name!r}")
-        self._refuse_known(intake.ids)
-        quality = self._meter.measure(snapshot, chunk.X, chunk.labels)
+        replaced = self._keys_of(intake.ids, "replaced") if replaces else []
+        if not replaces:
+            self._refuse_known(intake.ids)
+        quality = self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced))
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
         model.learn(chunk)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
-        new_chunk = NewChunk(head.n_rounds + 1, head.next_key, intake, chunk.labels, codes)
+        predicted = predicted_labels(model, chunk)
+        new_chunk = NewChunk(
+            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes
+        )
         with self._changing(snapshot) as change:
             change.head = replace(
                 head,
                 commits=head.commits + 1,
                 next_key=head.next_key + n,
-                n_items=head.n_items + n,
+                n_items=head.n_items + n - len(replaced),
                 n_seen=head.n_seen + n,
                 n_rounds=head.n_rounds + 1,
             )
             self._write_files(snapshot, change, chunk, model)
             snapshot.replica.before_commit(self._catalog, head, new_chunk)
             with self._catalog.write(head) as connection:
+                if replaced:
+                    delete_texts(connection, replaced)
+                    delete_items(connection, replaced, change.head.commits)
                 new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
@@ -136,17 +148,50 @@ class Writer:
                 self._catalog.put_head(head, change.head)
             snapshot.classes.extend(new_classes)
             snapshot.replica.after_commit(new_chunk)
-            self._changed += n
+            if replaced:
+                snapshot.replica.forget(np.array(replaced, dtype=np.int64))
+            self._changed += n + len(replaced)
             return self._publish(snapshot, change.head, model)
+
+    def update(
+        self,
+        snapshot: Committed,
+        id: Id,  # noqa: A002
+        labels: Sequence[str] | None,
+        payload: str | EllipsisType | None,
+    ) -> Committed:
+        """Give an item other labels (None: keep them) and another payload (...: keep it)."""
+        head = snapshot.head
+        with self._catalog.reading() as connection:
+            row = connection.execute(
+                f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
+                (id,),
+            ).fetchone()
+        if row is None:
+            raise UnknownIdError(f"no item has the id {id!r}; nothing was changed")
+        item = ItemRow(*row).check()
+        kept = item.payload if isinstance(payload, EllipsisType) else payload
+        same = labels is None or (
+            not item.predicted and tuple(labels) == item.label_names(snapshot.classes)
+        )
+        if same and kept == item.payload:
+            return snapshot
+        with self._changing(snapshot) as change:
+            change.head = replace(head, commits=head.commits + 1)
+            with self._catalog.write(head) as connection:
+                new_classes = change_item(
+                    connection, item, labels, kept, snapshot.classes, change.head.commits
+                )
+                self._catalog.put_head(head, change.head)
+            snapshot.classes.extend(new_classes)
+            snapshot.replica.amend(self._catalog, item.key)
+            if not snapshot.replica.is_local:
+                self._changed += 1  # a checkpoint notes that it has arrived there
+            return self._publish(snapshot, change.head, snapshot.model)
 
     def delete(self, snapshot: Committed, ids: Sequence[Id]) -> Committed:
         """Delete items; every id must be there."""
-        with self._catalog.reading() as connection:
-            found = self._catalog.keys_of(connection, ids)
-        for each in ids:
-            if each not in found:
-                raise UnknownIdError(f"no item has the id {each!r}; nothing was deleted")
-        keys = sorted(found.values())
+        keys = self._keys_of(ids, "deleted")
         if not keys:
             return snapshot
         head = snapshot.head
@@ -235,6 +280,15 @@ class Writer:
                 change.head = self._files.append_entry(head, entry)
                 return
         change.head = self._files.write_model(head, model)
+
+    def _keys_of(self, ids: Sequence[Id], what: str) -> list[int]:
+        """Return the keys, ascending, of ids that must all be there; ``what`` is done with them."""
+        with self._catalog.reading() as connection:
+            found = self._catalog.keys_of(connection, ids)
+        for each in ids:
+            if each not in found:
+                raise UnknownIdError(f"no item has the id {each!r}; nothing was {what}")
+        return sorted(found.values())
 
     def _refuse_known(self, ids: Sequence[Id]) -> None:
         with self._catalog.reading() as connection:

@@ -102,7 +102,7 @@ class RawItem(RawQuery):
         }
 
 
-HitField = Literal["id", "score", "distance", "payload", "labels", "tied", "weak"]
+HitField = Literal["id", "score", "distance", "payload", "labels", "tied", "weak", "predicted"]
 HIT_FIELDS: tuple[HitField, ...] = get_args(HitField)
 
 
@@ -222,6 +222,7 @@ class HitAnswer(BaseModel):
     labels: list[str]
     tied: bool = Field(description="Whether a neighbour in the ranking has the same score.")
     weak: bool = Field(description="Whether the query is near to nothing here.")
+    predicted: list[str] = Field(description="Classes predicted of an item without labels.")
     text: str | None = Field(
         None, description="How its text begins; where snippets are asked for, and it has one."
     )
@@ -255,6 +256,7 @@ class StoredAnswer(BaseModel):
     round: int
     code: str = Field(description="The packed bits in base64, least significant bit first.")
     text: str | None = Field(description="The text that was kept of it.")
+    predicted: list[str] = Field(description="Classes predicted of an item without labels.")
 
 
 class LatestAnswer(BaseModel):
@@ -272,7 +274,8 @@ class IdsAnswer(BaseModel):
 class ClassAnswer(BaseModel):
     name: str
     n: int = Field(description="Items that have it now.")
-    round: int = Field(description="In which it came first.")
+    round: int = Field(description="In which it came first; 0 if no round brought it.")
+    n_predicted: int = Field(description="Items without labels of which it is predicted.")
 
 
 class ClassesAnswer(BaseModel):
@@ -428,4 +431,5 @@ def stored(item: Stored) -> dict[str, Any]:
         "round": item.round,
         "code": b64encode(item.code).decode(),
         "text": item.text,
+        "predicted": item.predicted,
     }

@@ -1,0 +1,186 @@
+"""The statements that insert, change and delete items; inside a transaction of the catalog."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oasis.codes import Codes
+from oasis.collection.catalog.class_postings import (
+    add_classes,
+    add_member,
+    add_members,
+    note_round,
+    remove_members,
+)
+from oasis.collection.catalog.commits import (
+    ItemRow,
+    Keys,
+    delete_rows,
+    insert_rows,
+    label_numbers,
+    label_text,
+)
+from oasis.collection.records import Quality
+from oasis.collection.writing.intake import Intake
+
+
+@dataclass(frozen=True)
+class NewChunk:
+    """A learned chunk, ready to be committed.
+
+    Attributes
+    ----------
+    number : of the round
+    first_key : key of its first item; the others follow
+    intake : ids, payloads, thumbnails
+    labels : class names of each item
+    predicted : class names that are predicted of each item without labels
+    codes : (n, n_bits / 8)
+    """
+
+    number: int
+    first_key: int
+    intake: Intake
+    labels: list[tuple[str, ...]]
+    predicted: list[tuple[str, ...]]
+    codes: Codes
+
+    @property
+    def keys(self) -> Keys:
+        return np.arange(self.first_key, self.first_key + len(self.labels))
+
+
+class _Classes:
+    """Numbers of classes by name; a name that is new gets the next one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._known = len(names)
+
+    def of(self, names: Sequence[str]) -> list[int]:
+        return [self._numbers.setdefault(name, len(self._numbers)) for name in names]
+
+    @property
+    def new(self) -> list[str]:
+        """The names that were new, in the order of their numbers."""
+        return list(self._numbers)[self._known :]
+
+    def add_new(self, connection: sqlite3.Connection) -> None:
+        """Give those that are new their rows."""
+        rows = ((number, name, 0) for number, name in enumerate(self.new, self._known))
+        add_classes(connection, rows)
+
+
+def insert_chunk(
+    connection: sqlite3.Connection, chunk: NewChunk, classes: Sequence[str]
+) -> list[str]:
+    """Insert the items of a chunk; return the classes that are new to the catalog."""
+    numbers = _Classes(classes)
+    given = [numbers.of(names) for names in chunk.labels]
+    predicted = [numbers.of(names) for names in chunk.predicted]
+    width = chunk.codes.shape[1]
+    packed = chunk.codes.tobytes()
+    codes = [packed[at : at + width] for at in range(0, len(packed), width)]
+    intake, keys = chunk.intake, range(chunk.first_key, chunk.first_key + len(given))
+    insert_rows(
+        connection,
+        "items",
+        (
+            (key, item, chunk.number, code, label_text(own), label_text(guess), payload, None)
+            for key, item, code, own, guess, payload in zip(
+                keys, intake.ids, codes, given, predicted, intake.payloads, strict=True
+            )
+        ),
+    )
+    numbers.add_new(connection)
+    members = _members(given)
+    note_round(connection, list(members), chunk.number)
+    add_members(connection, chunk.first_key, members)
+    add_members(connection, chunk.first_key, _members(predicted), predicted=True)
+    for table, pictures in (("thumbnails", intake.thumbnails), ("previews", intake.previews)):
+        insert_rows(
+            connection,
+            table,
+            (
+                (key, picture)
+                for key, picture in zip(keys, pictures, strict=True)
+                if picture is not None
+            ),
+        )
+    return numbers.new
+
+
+def _members(label_sets: list[list[int]]) -> dict[int, list[int]]:
+    """Return the positions of the sets that have a class, by class."""
+    members: dict[int, list[int]] = {}
+    for row, numbers in enumerate(label_sets):
+        for number in numbers:
+            members.setdefault(number, []).append(row)
+    return members
+
+
+def insert_round(
+    connection: sqlite3.Connection,
+    chunk: NewChunk,
+    quality: Quality | None,
+    time: float,
+    seconds: float,
+    n_bytes: int,
+) -> None:
+    """Insert what is kept of the round itself."""
+    precision, chance = (None, None) if quality is None else quality
+    n_labelled = sum(bool(names) for names in chunk.labels)
+    row = (chunk.number, time, len(chunk.labels), n_labelled, precision, chance, seconds, n_bytes)
+    insert_rows(connection, "rounds", [row])
+
+
+def change_item(
+    connection: sqlite3.Connection,
+    item: ItemRow,
+    labels: Sequence[str] | None,
+    payload: str | None,
+    classes: Sequence[str],
+    commits: int,
+) -> list[str]:
+    """Give an item other labels (None: keep them) and this payload, by commit ``commits``.
+
+    Labels that are given replace predicted ones. Returns the classes that are new to the catalog.
+    """
+    numbers = _Classes(classes)
+    old, predicted = label_numbers(item.labels), label_numbers(item.predicted)
+    own = old if labels is None else numbers.of(labels)
+    if labels is not None:
+        numbers.add_new(connection)
+        remove_members(connection, {number: [item.key] for number in set(old) - set(own)})
+        remove_members(connection, {number: [item.key] for number in predicted}, predicted=True)
+        for number in sorted(set(own) - set(old)):
+            add_member(connection, number, item.key)
+        predicted = []
+    delete_rows(connection, "items", "key = ?", [(item.key,)])
+    changed = item._replace(
+        labels=label_text(own), predicted=label_text(predicted), payload=payload, changed=commits
+    )
+    insert_rows(connection, "items", [changed[:-1]])
+    return numbers.new
+
+
+def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) -> None:
+    """Delete items and their thumbnails; remember the keys for commit number ``commits``."""
+    given: dict[int, list[int]] = {}
+    predicted: dict[int, list[int]] = {}
+    for key in keys:
+        row = connection.execute("SELECT labels, predicted FROM items WHERE key = ?", (key,))
+        for text, members in zip(row.fetchone(), (given, predicted), strict=True):
+            for number in label_numbers(text):
+                members.setdefault(number, []).append(key)
+    remove_members(connection, given)
+    remove_members(connection, predicted, predicted=True)
+    one_each = [(key,) for key in keys]
+    delete_rows(connection, "items", "key = ?", one_each)
+    delete_rows(connection, "thumbnails", "key = ?", one_each)
+    delete_rows(connection, "previews", "key = ?", one_each)
+    insert_rows(connection, "deleted", ((key, commits) for key in keys))

@@ -1,0 +1,399 @@
+"""Items that are changed in place or replaced, and labels that are predicted."""
+
+import sqlite3
+
+import collection_toy
+import numpy as np
+import pytest
+from collection_toy import fill, open_toy
+from collection_truth import Truth, assert_hits, assert_labels, assert_same_model, contents
+from toy import NAMES, chunk
+
+from oasis.collection import Collection
+from oasis.collection.catalog import class_postings as postings_of_classes
+from oasis.collection.catalog.class_postings import add_member, class_postings
+from oasis.collection.filters.where import AllowLists, Filter
+from oasis.errors import (
+    CollectionError,
+    FormatError,
+    InputError,
+    SimilarNamesWarning,
+    UnknownIdError,
+)
+from oasis.features.extractor import Extractor
+from oasis.model import OASIS
+
+filled = collection_toy.filled
+
+
+def assert_is(c, truth):
+    assert c.check() == []
+    assert contents(c) == truth.items
+    assert_labels(c, truth)
+    assert_same_model(c.model, truth.model)
+
+
+def commits(c):
+    return c.stats().commits
+
+
+# -- update ----------------------------------------------------------------------------------------
+
+
+def test_an_update_changes_labels_and_payload_and_nothing_else(filled):
+    c, truth = filled
+    ids = [item[0] for item in truth.items]
+    for number, facts in enumerate(
+        (
+            {"labels": ["horse"]},
+            {"payload": {"year": 1999}},
+            {"labels": ["sky", "never learned"], "payload": {"deep": {"list": [1, None]}}},
+            {"labels": []},
+            {"labels": None, "payload": None},
+            {"payload": {}},
+        )
+    ):
+        before = c.get(ids[number])
+        c.update(ids[number], **facts)
+        truth.update(ids[number], **facts)
+        after = c.get(ids[number])
+        assert (after.code, after.round, after.text) == (before.code, before.round, before.text)
+        assert_is(c, truth)
+    X, _ = chunk(2, seed=5)
+    projections = truth.model.project(X)
+    assert_hits(c.search(X, 200), truth.search(projections, 200, "asymmetric"))
+
+
+def test_an_update_is_there_after_a_kill_and_for_readers(folder):
+    c = open_toy(folder / "c")
+    truth = fill(c)
+    each = truth.items[4][0]
+    with Collection.open(c.path, readonly=True) as reader:
+        assert "brand new" not in [info.name for info in reader.classes()]
+        for target in (c, truth):
+            target.update(each, labels=["brand new", "sky"], payload={"year": 7})
+        (hits,) = reader.search(chunk(1)[0], 200, where={"$labels": {"has": "brand new"}})
+        assert [hit.id for hit in hits] == [each]
+        assert hits[0].labels == ("brand new", "sky")
+        assert_is(reader, truth)
+    c._catalog.close()
+    c._lock.release()
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
+
+
+def test_a_reader_that_has_not_followed_yet_shows_a_class_that_is_newer(filled, monkeypatch):
+    c, truth = filled
+    each = truth.items[4][0]
+    with Collection.open(c.path, readonly=True) as reader:
+        monkeypatch.setattr(reader, "_current", lambda: reader._snapshot)
+        c.update(each, labels=["brand new"])
+        hits = reader.search(chunk(1)[0], 200)[0]
+        assert [hit.labels for hit in hits if hit.id == each] == [("brand new",)]
+        assert reader.get(each).labels == ("brand new",)
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing(filled):
+    c, truth = filled
+    each, before = truth.items[0][0], commits(c)
+    for facts in (
+        {},
+        {"labels": "sky"},
+        {"labels": [""]},
+        {"labels": [7]},
+        {"labels": ["\ud800"]},
+        {"payload": ["list"]},
+        {"payload": {"a": float("nan")}},
+        {"payload": {1: 2}},
+        {"payload": {"long": "x" * (1 << 20)}},
+        {"labels": ["sky"], "payload": {"a": {1, 2}}},
+    ):
+        with pytest.raises(InputError):
+            c.update(each, **facts)
+    for missing in ("nobody", 10**6):
+        with pytest.raises(UnknownIdError, match="nothing was changed"):
+            c.update(missing, payload={})
+    with pytest.raises(InputError):
+        c.update(True, payload={})
+    with Collection.open(c.path, readonly=True) as reader, pytest.raises(CollectionError):
+        reader.update(each, payload={})
+    assert commits(c) == before
+    assert_is(c, truth)
+
+
+def test_an_update_to_what_is_there_already_is_no_commit(filled):
+    c, truth = filled
+    before = commits(c)
+    each, _, labels, payload = next(item for item in truth.items if item[2])
+    c.update(each, labels=labels, payload=payload)
+    assert commits(c) == before
+
+
+def test_a_class_that_differs_by_case_alone_is_warned_of(filled):
+    c, truth = filled
+    with pytest.warns(SimilarNamesWarning, match="'sky' and 'SKY'"):
+        c.update(truth.items[0][0], labels=["SKY"])
+
+
+def test_a_class_that_came_by_an_update_is_learned_when_a_chunk_brings_it(folder):
+    with open_toy(folder / "c") as c:
+        truth = Truth()
+        X, y = chunk(40, classes=NAMES[:4])
+        for target in (c, truth):
+            target.ingest(X, y, list(range(40)))
+            target.update(3, labels=["horse"])
+        assert NAMES.index("horse") >= 4
+        (info,) = [each for each in c.classes() if each.name == "horse"]
+        assert (info.n, info.round) == (1, 0)
+        assert "horse" not in c.model.classes_
+        assert c.stats().n_classes == 5
+        X, y = chunk(10, seed=1, classes=NAMES[:4])
+        y[0] = ["horse"]
+        for target in (c, truth):
+            target.ingest(X, y, list(range(40, 50)))
+        (info,) = [each for each in c.classes() if each.name == "horse"]
+        assert (info.n, info.round) == (2, 2)
+        assert "horse" in c.rounds()[1].new_classes
+        assert "horse" in c.model.classes_
+        assert_is(c, truth)
+    with Collection.open(c.path) as c:
+        assert_is(c, truth)
+
+
+def test_allow_lists_follow_changes(filled):
+    c, truth = filled
+    filters = [
+        {"year": 2020},
+        {"year": {"gte": 2018}, "$labels": {"has": "sky"}},
+        {"$labels": {"has": "cat", "predicted": True}},
+        {'a "b"': 1},
+    ]
+    rng = np.random.default_rng(0)
+    kept = [Filter.of(where) for where in filters]
+    for step in range(12):
+        for where in kept:
+            fresh = AllowLists(c._catalog).keys(where)
+            np.testing.assert_array_equal(c._allow_lists.keys(where), fresh)
+        for row in rng.integers(0, len(truth.items), size=1 + 20 * (step == 6)).tolist():
+            each = truth.items[row][0]
+            payload = {"year": 2015 + int(rng.integers(10)), 'a "b"': int(rng.integers(2))}
+            c.update(each, labels=[NAMES[int(rng.integers(5))]], payload=payload)
+
+
+def test_an_allow_list_is_not_made_anew_for_one_change(filled, monkeypatch):
+    c, truth = filled
+    where = Filter.of({"year": {"gte": 2020}})
+    c._allow_lists.keys(where)
+    monkeypatch.setattr(AllowLists, "_scan", None)
+    c.update(truth.items[0][0], payload={"year": 2030})
+    assert 1 in c._allow_lists.keys(where)
+    c.update(truth.items[0][0], payload={"year": 1030})
+    assert 1 not in c._allow_lists.keys(where)
+
+
+@pytest.mark.parametrize("row", [1, 3, 4096])
+def test_postings_of_late_members_stay_in_order(folder, monkeypatch, row):
+    monkeypatch.setattr(postings_of_classes, "_ROW", row)
+    with open_toy(folder / "c") as c:
+        for seed in range(4):
+            c.ingest(*chunk(10, seed=seed, classes=NAMES[:2]))
+        rng = np.random.default_rng(1)
+        members = set()
+        for _ in range(60):
+            key = int(rng.integers(1, 41))
+            labels = ["late"] if key not in members else []
+            members ^= {key}
+            c.update(key, labels=labels)
+            number = [each.name for each in c.classes()].index("late")
+            with c._catalog.reading() as connection:
+                for after in (0, 7, 25):
+                    found = class_postings(connection, number, after)
+                    assert found.tolist() == sorted(each for each in members if each > after)
+        assert c.check() == []
+
+
+def test_a_member_that_is_listed_already_is_listed_once(folder):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(10))
+        with c._catalog.write() as connection:
+            before = class_postings(connection, 0)
+            add_member(connection, 0, int(before[0]))
+            np.testing.assert_array_equal(class_postings(connection, 0), before)
+
+
+# -- replace ---------------------------------------------------------------------------------------
+
+
+def test_a_replaced_item_has_new_features_under_its_id(filled):
+    c, truth = filled
+    ids = [item[0] for item in truth.items[5:12]]
+    X, y = chunk(7, seed=77, bare=0.3)
+    for target in (c, truth):
+        target.replace(X, y, ids, [{"new": row} for row in range(7)])
+    assert len(c) == len(truth.items)
+    assert_is(c, truth)
+    assert c.get(ids[0]).round == c.stats().n_rounds
+    with Collection.open(c.path, readonly=True) as reader:
+        assert_is(reader, truth)
+
+
+def test_a_replacement_is_refused_whole(filled):
+    c, truth = filled
+    ids, before = [truth.items[0][0], "nobody"], commits(c)
+    X, y = chunk(2, seed=3)
+    with pytest.raises(UnknownIdError, match="'nobody'; nothing was replaced"):
+        c.replace(X, y, ids)
+    with pytest.raises(InputError, match="more than once"):
+        c.replace(X, y, [truth.items[0][0]] * 2)
+    with pytest.raises(InputError, match="got None"):
+        c.replace(X, y, None)
+    assert commits(c) == before
+    assert_is(c, truth)
+
+
+def test_pictures_and_texts_of_replaced_items_are_gone(folder):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(3), ["a", "b", "c"], None, [b"1", b"2", b"3"], ["one", "two", "three"])
+        c.replace(*chunk(2, seed=1), ["b", "a"], None, [None, b"4"], ["four", None])
+        assert [c.thumbnail(each) for each in "abc"] == [b"4", None, b"3"]
+        assert [c.get(each).text for each in "abc"] == [None, "four", "three"]
+        assert c.check() == []
+
+
+def test_a_replaced_item_is_no_hit_of_its_own_quality(folder):
+    with open_toy(folder / "c") as c:
+        X, y = chunk(40, classes=NAMES[:4])
+        c.ingest(X, y, list(range(40)))
+        c.replace(X, y, list(range(40)))
+        assert c.rounds()[1].precision is None
+
+
+def test_raw_items_are_replaced_by_their_ids(folder):
+    words = ["a red boat", "the blue sea", "a cat", "a dog"]
+    items = [{"id": n, "text": text, "labels": [text[-3:]]} for n, text in enumerate(words)]
+    with Collection.open(folder / "c", extractor=Extractor.of(text="words")) as c:
+        assert c.ingest_items(items) == []
+        rejected = c.replace_items(
+            [
+                {"id": 0, "text": "a green hill", "labels": ["hill"], "payload": {"n": 1}},
+                {"id": 9, "text": "nobody"},
+                {"id": 1},
+            ]
+        )
+        assert [(each.row, each.id) for each in rejected] == [(1, 9), (2, 1)]
+        assert "no item has the id 9" in rejected[0].reason
+        assert (c.get(0).text, c.get(0).labels) == ("a green hill", ("hill",))
+        assert c.get(1).text == "the blue sea"
+        with pytest.raises(InputError, match="no item has the id 9"):
+            c.replace_items([{"id": 9, "text": "nobody"}], strict=True)
+        assert c.check() == []
+        assert len(c) == 4
+
+
+# -- predicted labels ------------------------------------------------------------------------------
+
+
+def test_labels_of_unlabelled_items_are_predicted_and_found(filled):
+    c, truth = filled
+    assert any(truth.predicted.values())
+    assert_is(c, truth)
+    X, _ = chunk(1)
+    for hit in c.search(X, 200)[0]:
+        assert hit.predicted == truth.predicted.get(hit.id, ())
+        assert not (hit.predicted and hit.labels)
+    each, names = next((each, names) for each, names in truth.predicted.items() if names)
+    found = {
+        also: c.search(X, 200, where={"$labels": {"has": names[0], "predicted": also}})[0]
+        for also in (False, True)
+    }
+    assert each not in [hit.id for hit in found[False]]
+    assert each in [hit.id for hit in found[True]]
+
+
+def test_labels_that_are_given_take_the_place_of_predictions(filled):
+    c, truth = filled
+    guessed = [each for each, names in truth.predicted.items() if names][:3]
+    for each, labels in zip(guessed, (["dog"], [], None), strict=True):
+        for target in (c, truth):
+            target.update(each, labels=labels)
+        assert c.get(each).predicted == ()
+        assert_is(c, truth)
+
+
+def test_a_payload_leaves_predictions_alone(filled):
+    c, truth = filled
+    each = next(each for each, names in truth.predicted.items() if names)
+    for target in (c, truth):
+        target.update(each, payload={"a": 1})
+    assert c.get(each).predicted == truth.predicted[each]
+    assert_is(c, truth)
+
+
+def test_the_published_method_predicts_nothing(folder):
+    model = OASIS.paper(16, {name: np.eye(10)[row] for row, name in enumerate(NAMES[:10])})
+    with Collection.open(folder / "c", model=model) as c:
+        c.ingest(*chunk(30, bare=0.5))
+        assert not any(item.predicted for item in c.items())
+        assert all(each.n_predicted == 0 for each in c.classes())
+        assert c.check() == []
+
+
+def test_a_class_that_a_model_learned_elsewhere_can_be_predicted(folder):
+    model = collection_toy.toy_model().partial_fit(*chunk(60, seed=1, classes=NAMES[:3]))
+    with Collection.open(folder / "c", model=model) as c:
+        X, _ = chunk(20, seed=2, classes=NAMES[:3])
+        c.ingest(X, [None] * 20)
+        assert any(item.predicted for item in c.items())
+        for each in c.classes():
+            assert each.n == each.round == 0
+            assert each.n_predicted > 0
+        assert c.check() == []
+        c.delete([item.id for item in c.items()])
+        assert [each.n_predicted for each in c.classes()] == [0] * len(c.classes())
+        assert c.check() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE classes SET n_predicted = n_predicted + 1 WHERE number = 0",
+        "DELETE FROM postings WHERE predicted = 1",
+    ],
+)
+def test_copies_of_predictions_are_checked_and_made_anew(folder, statement):
+    with open_toy(folder / "c") as c:
+        truth = fill(c)
+    with sqlite3.connect(folder / "c" / "catalog.sqlite") as database:
+        database.execute(statement)
+    database.close()
+    with Collection.open(folder / "c") as c:
+        assert c.check()
+        assert c.repair() == []
+        assert_is(c, truth)
+
+
+def test_a_prediction_that_was_altered_is_noticed(folder):
+    with open_toy(folder / "c") as c:
+        truth = fill(c)
+    each = next(each for each, names in truth.predicted.items() if names)
+    with sqlite3.connect(folder / "c" / "catalog.sqlite") as database:
+        database.execute("UPDATE items SET predicted = '0' WHERE id = ?", (each,))
+    database.close()
+    with Collection.open(folder / "c") as c:
+        with pytest.raises(FormatError, match="does not match its checksum"):
+            c.get(each)
+        assert any("do not match their checksums" in found for found in c.check())
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"has": "sky", "predicted": 1},
+        {"has": "sky", "predicted": None},
+        {"predicted": True},
+        {"has": "sky", "predicted": True, "more": 1},
+    ],
+)
+def test_a_filter_that_is_none_is_refused(condition):
+    with pytest.raises(InputError, match="'predicted': true or false"):
+        Filter.of({"$labels": condition})
