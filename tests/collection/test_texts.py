@@ -8,7 +8,7 @@ import pytest
 from collection_toy import open_toy
 from collection_truth import Truth, assert_texts
 from collection_writer import apply
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy import NAMES, chunk
 
@@ -78,6 +78,8 @@ def test_a_phrase_finds_the_texts_in_which_its_words_follow_each_other(folder, p
 
 
 @settings(deadline=None)
+@example("\u0e33", 0, 1)  # decomposed into a mark and a vowel
+@example("\u0e51\u0e52", 0, 1)  # digits of a script without spaces
 @given(st.text(max_size=40), st.integers(0, 8), st.integers(1, 4))
 def test_every_text_is_found_by_the_words_of_its_phrases(text, start, n):
     if tokens := tokens_of(text)[start : start + n]:

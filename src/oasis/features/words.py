@@ -100,6 +100,7 @@ _PAIRED = (
     "\u0e01-\u0eff\u1000-\u109f\uaa60-\uaa7f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
 )
 _IS_SINGLE = re.compile(f"[{_SINGLE}]")
+_IS_PAIRED = re.compile(f"[{_PAIRED}]")
 _PARTS = re.compile(f"([{_SINGLE}{_PAIRED}]+)")
 _VOWELS = frozenset("aeiouy")
 
@@ -158,9 +159,14 @@ def always_words(tokens: list[str]) -> list[str]:
     return [
         stem(token)
         for token in tokens
-        if not (len(token) == 1 and token.isalpha() and not _IS_SINGLE.match(token))
+        if (len(token) > 1 or _IS_SINGLE.match(token) or not _needs_another(token))
         and token not in STOP_WORDS
     ]
+
+
+def _needs_another(character: str) -> bool:
+    """Return whether a character is a word in some texts only: a letter, a mark of Thai."""
+    return character.isalpha() or _IS_PAIRED.match(character) is not None
 
 
 @lru_cache(maxsize=1 << 14)
