@@ -124,6 +124,7 @@ def test_the_timeout_is_recorded_and_another_one_is_no_move(folder, remote, monk
 def test_more_hits_than_milvus_gives_are_refused_with_the_limit(folder, lite, monkeypatch):
     c, truth = make(folder, lite(), steps=6)
     monkeypatch.setattr("oasis.scale.milvus.index.MOST", 60)
+    monkeypatch.setattr(milvus.MilvusReplica, "most", 60)
     X, _ = chunk(1, seed=6)
     assert len(truth.items) > 61
     for mode in ("hamming", "asymmetric"):

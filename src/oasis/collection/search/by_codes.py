@@ -138,7 +138,7 @@ def best_by_codes(
     wanted, most = question.k + question.offset, snapshot.replica.most
     n = min(wanted + (question.without is not None), snapshot.head.n_items)
     while True:
-        found = ask(min(n + 1, most), allow)  # the last one is beyond the hits
+        found = ask(max(n, min(n + 1, most)), allow)  # the last one is beyond the hits
         keys = found.keys[:, :n]
         with catalog.reading() as connection:
             rows = fetch_rows(snapshot, catalog, connection, keys, payload, question.max_bytes)
