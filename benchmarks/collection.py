@@ -24,10 +24,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from benchmarks.search import label_set_stream
-from benchmarks.timing import Row, row_of
+from benchmarks.timing import Row, best_of, row_of
 from oasis.collection import Collection
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
+from oasis.store import folded_crc32
 
 SHAPES: dict[str, tuple[int, dict[str, int], int]] = {
     "MIRFlickr, 2,000 x (4,096 + 1,386)": (2_000, {"image": 4096, "text": 1386}, 24),
@@ -39,9 +40,11 @@ ITEMS = 1_000_000
 TEXTS = 100_000
 ROUNDS = 4
 ONE_BY_ONE = 40
+LOADS = 30
 SEED = 20261
 
 _DURABILITY = 1.3
+_CHECKSUM = 1.1
 _OPEN_SECONDS = 1.0
 _SEARCH_MS = 5.0
 _TEXT_MS = 3.0
@@ -161,6 +164,28 @@ def measure_one_by_one(folder: Path) -> Iterator[Measured]:
         "measure": f"checkpoint of {entries} items",
         "value": 1e3 * checkpoint,
         "unit": "ms",
+    }
+
+
+def measure_loading(folder: Path) -> Iterator[Measured]:
+    """Yield the time to load a model, over the same without comparing its checksum."""
+    rng = np.random.default_rng(SEED)
+    path = folder / "model.safetensors"
+    X, y = paper_chunk(1000, {"image": 1280, "text": 2048}, 40, rng)
+    OASIS(random_state=0).partial_fit(X, y).save(path)
+    content = path.read_bytes()
+    best = best_of(
+        LOADS,
+        {"load": lambda: OASIS.load(path), "checksum": lambda: folded_crc32([content])},
+    )
+    yield {
+        "shape": f"{len(content) / 1e6:.0f} MB, 1,280 + 2,048 features",
+        "measure": "load a model",
+        "value": 1e3 * best["load"],
+        "unit": "ms",
+        "peer": 1e3 * (best["load"] - best["checksum"]),
+        "ratio": best["load"] / (best["load"] - best["checksum"]),
+        "bar": _CHECKSUM,
     }
 
 
@@ -301,6 +326,7 @@ def run(n_items: int = ITEMS) -> list[Row]:
         measured = [
             *measure_rounds(folder),
             *measure_one_by_one(folder),
+            *measure_loading(folder),
             *measure_large(folder, n_items),
             *measure_texts(folder, min(n_items, TEXTS)),
         ]

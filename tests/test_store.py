@@ -12,6 +12,7 @@ from oasis.errors import FormatError, MissingFileError
 from oasis.store import (
     append,
     checksum,
+    folded_crc32,
     read_arrays,
     recorded_checksum,
     replacing,
@@ -157,3 +158,54 @@ def test_any_changed_byte_of_arrays_is_noticed(tmp_path):
         read_arrays(path, accept)
     with pytest.raises(MissingFileError):
         recorded_checksum(path)
+
+
+def literal_folded_crc32(content):
+    """The checksum by its definition, word by word."""
+    value, group = 0, 16 * 1021
+    words = [int.from_bytes(content[at : at + 8], "little") for at in range(0, len(content), 8)]
+    n = len(content) // (8 * group)
+    for start in range(0, n * group, group):
+        sums = [sum(words[start + column : start + group : 1021]) % 2**64 for column in range(1021)]
+        value = zlib.crc32(b"".join(each.to_bytes(8, "little") for each in sums), value)
+    return zlib.crc32(content[n * group * 8 :], value)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 5, 130_687, 130_688, 130_693, 700_000, 1_200_001])
+def test_checksum_is_that_of_its_definition_however_the_bytes_lie(n_bytes):
+    rng = np.random.default_rng(n_bytes)
+    content = rng.bytes(n_bytes)
+    cuts = np.sort(rng.integers(0, n_bytes + 1, 20))
+    parts = [part.tobytes() for part in np.split(np.frombuffer(content, np.uint8), cuts)]
+    expected = literal_folded_crc32(content)
+    assert folded_crc32([content]) == folded_crc32(parts) == expected
+    assert folded_crc32([content], 7) != expected
+
+
+def test_checksum_tells_flipped_bits_and_moved_cut_and_overwritten_blocks():
+    rng = np.random.default_rng(0)
+    whole = np.frombuffer(rng.random(120_000).tobytes(), np.uint8)
+    expected = folded_crc32([whole.data])
+
+    def differs(changed):
+        return folded_crc32([changed.data]) != expected
+
+    for _ in range(200):
+        at, bit = int(rng.integers(len(whole))), int(rng.integers(8))
+        changed = whole.copy()
+        changed[at] ^= 1 << bit
+        assert differs(changed)
+        changed[int(rng.integers(len(whole)))] ^= 1 << bit  # a second one
+        assert differs(changed)
+    for size in (8, 512, 4096, 65536):
+        starts = np.arange(0, len(whole) - size, size)
+        for _ in range(100):
+            one, other = rng.choice(starts, 2, replace=False)
+            swapped, zeroed, copied = whole.copy(), whole.copy(), whole.copy()
+            swapped[one : one + size] = whole[other : other + size]
+            swapped[other : other + size] = whole[one : one + size]
+            zeroed[one : one + size] = 0
+            copied[one : one + size] = whole[other : other + size]
+            assert differs(swapped) and differs(zeroed) and differs(copied)
+    for n in (1, 8, 4096, 500_000):
+        assert differs(whole[:-n]) and differs(np.concatenate([whole, np.zeros(n, np.uint8)]))

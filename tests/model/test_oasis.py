@@ -398,8 +398,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="8"))
-    with pytest.raises(NewerVersionError, match="format version 8, this oasis reads up to 7"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="9"))
+    with pytest.raises(NewerVersionError, match="format version 9, this oasis reads up to 8"):
         OASIS.load(saved)
 
 
