@@ -277,7 +277,7 @@ def folded_crc32(parts: Iterable[bytes | memoryview], value: int = 0) -> int:
         if n:
             words = block[: n * _GROUP].view("<u8").reshape(n, _ROWS, _COLUMNS)
             value = zlib.crc32(np.add.reduce(words, axis=1).astype("<u8", copy=False), value)
-        value = zlib.crc32(block[n * _GROUP :], value)
+        value = zlib.crc32(block[n * _GROUP :].data, value)
     return value
 
 
