@@ -2,6 +2,7 @@
 
 ==============  ================================================================================
 oasis           `OASIS`: its parameters and one round of it
+codeword_state  `CodewordState`: what `OASIS` remembers, and the hash functions that follow
 paper           `PublishedOASIS`, the method as published; formulas in docs/formulas.md
 base            what both share: parameters, a state, saving and loading
 round           a round over rows in memory or on a cluster

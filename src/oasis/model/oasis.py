@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Array, Single, state_of, unit_rows
+from oasis.arrays import Single, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
-from oasis.model.base import Model, ModelState, check_count, check_shape
-from oasis.model.calibration import SAMPLES, Calibration
-from oasis.model.codewords import grown_codewords, sample_codes, usual_owned
-from oasis.model.coding import LabelCoder, QueryMap
-from oasis.model.content import SAMPLE_ROWS, Content, ContentMap, OtherContent, make_content
+from oasis.model.base import Model, ModelState, check_count
+from oasis.model.calibration import Calibration
+from oasis.model.codeword_state import CodewordState
+from oasis.model.codewords import sample_codes, usual_owned
+from oasis.model.coding import QueryMap
+from oasis.model.content import SAMPLE_ROWS, make_content
 from oasis.model.file import ModelFile, Stored
-from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
+from oasis.model.hash_functions import Mask
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import ClassPairs, Codebook
+from oasis.model.readout import Codebook
 from oasis.model.ridge import Ridge
-from oasis.model.round import ChunkRows, evenly_spaced
+from oasis.model.round import ChunkRows
 
 if TYPE_CHECKING:
-    import scipy.sparse as sp
+    pass
 
 
 def usual_content(n_bits: int) -> int:
@@ -41,153 +40,6 @@ def usual_content(n_bits: int) -> int:
     [0, 0, 24, 56, 184]
     """
     return max(0, n_bits - 72)
-
-
-@dataclass(frozen=True)
-class CodewordState(ModelState):
-    """What `OASIS` remembers. A code has r_l label bits, then r_c content bits.
-
-    Attributes
-    ----------
-    codewords : (c, r_l), what each class adds to the label bits of a code
-    n_owned : the last so many label bits are owned by classes
-    codebook : sums of label bits and labels
-    content : the functions of the content bits; None before the first chunk, and without any
-    n_regressed : samples in the sums of features
-    calibration : how well samples were predicted before they were learned
-    """
-
-    codewords: Array
-    n_owned: int
-    codebook: Codebook
-    content: Content | None
-    n_regressed: int
-    calibration: Calibration
-
-    @property
-    def code_matrices(self) -> dict[str, Array]:
-        return {"codewords": self.codewords}
-
-    def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
-        """Return the state that also knows the classes of these label sets; sums grow by zeros."""
-        labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
-        n = len(labels.names)
-        ridges = {
-            name: ridge.widened(self.n_content_targets(name) + n)
-            for name, ridge in self.ridges.items()
-        }
-        return replace(self, labels=labels, ridges=ridges)
-
-    def with_calibration(
-        self, label_sets: Sequence[tuple[str, ...]], labelled: Mask, rows: ChunkRows
-    ) -> CodewordState:
-        """Return the state that knows how well some samples of a new chunk are predicted."""
-        # a label space may already have classes that the next chunk brings: they are not learned
-        n_learned = len(self.codewords)
-        known = set(self.classes[:n_learned])
-        sampled = [label_sets[row] for row in evenly_spaced(np.flatnonzero(labelled), SAMPLES)]
-        kept = [tuple(name for name in names if name in known) for names in sampled]
-        if not any(kept):
-            return self
-        predictions = self.label_map.predict(rows.sample(SAMPLES, labelled))
-        L = self.labels.indicator(kept)[:, :n_learned]
-        return replace(self, calibration=self.calibration.plus(predictions, L))
-
-    def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
-        """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
-        book = self.codebook
-        grown = grown_codewords(
-            self.codewords, book.counts, book.pairs.matrix(), L, self.n_owned, rng
-        )
-        return replace(self, codewords=grown)
-
-    def with_content(self, content: Content) -> CodewordState:
-        """Return the state with these content bits, before anything is learned."""
-        made = replace(self, content=content)
-        ridges = {
-            name: ridge.widened(made.n_content_targets(name)) for name, ridge in self.ridges.items()
-        }
-        return replace(made, ridges=ridges)
-
-    def n_content_targets(self, name: str) -> int:
-        """Return how many targets of a modality's ridge are content values of the others."""
-        return 0 if self.content is None else self.content.without(name).n_values
-
-    @property
-    def content_targets(self) -> dict[str, OtherContent]:
-        """Modality -> what gives the content values that its ridge predicts."""
-        if self.content is None:
-            return {}
-        return {name: self.content.without(name) for name in self.ridges}
-
-    @cached_property
-    def class_vectors(self) -> Array:
-        """Vectors of the classes in the label space, (c, n_features), of unit length."""
-        return self.labels.vectors()
-
-    @cached_property
-    def class_words(self) -> Array:
-        """Word vectors of the classes, (c, width), of unit length."""
-        return np.asarray(unit_rows(self.labels.word_vectors))
-
-    @cached_property
-    def label_map(self) -> LabelMap:
-        """What predicts labels.
-
-        How much of a class a modality explains is how far its mean prediction over the samples of
-        that class, which the sums tell, lies between that over all samples and 1.
-        """
-        counts = np.maximum(self.codebook.counts, 1.0)
-        shares = self.codebook.counts / max(self.codebook.n, 1)
-        explained, predictors = {}, {}
-        for name, ridge in self.ridges.items():
-            first = self.n_content_targets(name)
-            W, BX = ridge.W[first:], ridge.BX[first:]
-            means = np.vecdot(W, BX) / counts
-            R = (means - shares) / np.maximum(1 - shares, 1e-9)
-            explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
-            predictors[name] = LinearMap({name: W}, normalize=True)
-        return LabelMap(predictors, explained, shares)
-
-    @cached_property
-    def content_map(self) -> ContentMap:
-        """What maps features to content values, predicted ones for missing modalities."""
-        content = self.content or Content({})
-        predictors, explained = {}, {}
-        for name, ridge in self.ridges.items():
-            n = self.n_content_targets(name)
-            W, BX = ridge.W[:n], ridge.BX[:n]
-            # targets have mean square 1, so the explained share is that of their number
-            R = np.vecdot(W, BX) / max(self.n_regressed, 1)
-            explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
-            predictors[name] = LinearMap({name: W}, normalize=True)
-        return ContentMap(content, predictors, explained)
-
-    @cached_property
-    def query_map(self) -> QueryMap:
-        """The hash function."""
-        n_learned = self.codewords.shape[1] - self.n_owned
-        learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
-        readout = self.codebook.readout(learned)
-        return QueryMap(
-            self.label_map,
-            readout,
-            self.codebook.covariance,
-            self.content_map,
-            self.calibration.usual_hit,
-        )
-
-    def evidence(self, predictions: Single) -> Single:
-        """Return how sure the strongest of predicted labels (n, c) is, (n,); 1 without classes."""
-        if not predictions.shape[1]:
-            return np.ones(len(predictions), dtype=np.float32)
-        # the calibration is monotone: the surest is the largest
-        return self.calibration.sure(predictions.max(axis=1))
-
-    @cached_property
-    def label_coder(self) -> LabelCoder:
-        """What gives unlabelled samples that are stored their label bits."""
-        return LabelCoder(self.label_map, self.codewords, self.n_owned)
 
 
 class OASIS(Model[CodewordState]):
@@ -471,86 +323,10 @@ class OASIS(Model[CodewordState]):
             check_count("owned", self.owned, 0, self.n_label_bits)
 
     def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Stored]:
-        book = state.codebook
-        arrays: Stored = {
-            "BB": book.BB,
-            "B1": book.B1,
-            "LB": book.LB,
-            "counts": book.counts,
-            "pairs": book.pairs.data,
-            "pairs/columns": book.pairs.columns,
-            "pairs/ends": book.pairs.ends,
-            "codewords": state.codewords,
-            "calibration": np.stack([state.calibration.hits, state.calibration.misses]),
-        }
-        own = {} if state.content is None else state.content.own
-        for name, map_ in own.items():
-            arrays[f"content/{name}/P"] = map_.weights[name]
-            arrays[f"content/{name}/o"] = map_.offsets[name]
-        meta = {
-            "n_coded": book.n,
-            "n_owned": state.n_owned,
-            "n_regressed": state.n_regressed,
-            "content": None if state.content is None else list(own),
-        }
-        return meta, arrays
+        return state.to_file()
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        header, arrays = file.header, file.arrays
-        counts, r, n_owned = arrays["counts"], self.n_label_bits, int(header["n_owned"])
-        c = len(common.labels.names)
-        pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])
-        pairs.check(c)
-        book = Codebook(
-            arrays["BB"], arrays["B1"], arrays["LB"], counts, pairs, int(header["n_coded"])
-        )
-        for name, array, shape in (
-            ("BB", book.BB, (r, r)),
-            ("B1", book.B1, (r,)),
-            ("LB", book.LB, (c, r)),
-            ("counts", counts, (c,)),
-            ("codewords", arrays["codewords"], (c, r)),
-            ("calibration", arrays["calibration"], (2, 3)),
-        ):
-            check_shape(name, array, shape)
-        if not 0 <= n_owned <= r:
-            raise ValueError(f"{n_owned} owned bits of {r}")
-        content = None
-        if header["content"] is not None:
-            content = _content_from_file(header["content"], file, common.widths)
-            if sum(content.sizes.values()) != self.n_content_bits:
-                raise ValueError(
-                    f"{sum(content.sizes.values())} content bits, expected {self.n_content_bits}"
-                )
-        state = CodewordState(
-            common.parameters,
-            common.labels,
-            common.ridges,
-            common.n_seen,
-            common.generator,
-            arrays["codewords"],
-            n_owned,
-            book,
-            content,
-            int(header["n_regressed"]),
-            Calibration(*arrays["calibration"]),
-        )
-        if not (arrays["calibration"][:, 0] > 0).all():
-            raise ValueError("a calibration of no samples")
-        for name, ridge in common.ridges.items():
-            shape = (state.n_content_targets(name) + c, ridge.n_features)
-            check_shape(f"{name}/BX", ridge.BX, shape)
-        return state
-
-
-def _content_from_file(names: list[str], file: ModelFile, widths: Mapping[str, int]) -> Content:
-    own = {}
-    for name in names:
-        P, o = file.arrays[f"content/{name}/P"], file.arrays[f"content/{name}/o"]
-        check_shape(f"content/{name}/P", P, (len(o), widths[name]))
-        check_shape(f"content/{name}/o", o, (len(P),))
-        own[name] = LinearMap({name: P}, {name: o}, normalize=True)
-    return Content(own)
+        return CodewordState.from_file(common, file, self.n_label_bits, self.n_content_bits)
 
 
 def _check_weight(content: Any) -> float | None:
