@@ -167,15 +167,18 @@ class Queries(Lookups):
     def _with_words(
         self, snapshot: Committed, asked: Sequence[QueryWords], evidence: Single
     ) -> Single:
-        """Return evidence that is at least `WEAK` for a query with a word that stands here."""
-        unsure = [row for row, value in enumerate(evidence) if value < WEAK and asked[row].words]
-        if not unsure:
-            return evidence
+        """Return the evidence of queries with that of their words.
+
+        It is at least `WEAK` where a word stands in a text or label. Where texts are kept and none
+        does, it is squared: what a model makes of hashed words that nobody has is chance.
+        """
         evidence, classes = evidence.copy(), self._class_words.having(snapshot.classes)
         with self._catalog.reading() as connection:
-            for row in unsure:
-                if any(word in classes or stands(connection, word) for word in asked[row].words):
-                    evidence[row] = WEAK
+            for row, query in enumerate(asked):
+                if any(word in classes or stands(connection, word) for word in query.words):
+                    evidence[row] = max(evidence[row], WEAK)
+                elif query.words and self.keep_text:
+                    evidence[row] **= 2
         return evidence
 
     def _with_classes(self, snapshot: Committed, question: Question) -> Question:
@@ -276,7 +279,8 @@ class Queries(Lookups):
         """Return how sure it is that raw queries are near to something here, from 0 to 1.
 
         See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
-        kept text or in the name of a label gets at least 0.5. A model that cannot tell gives 1.
+        kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
+        words does, the evidence is squared. A model that cannot tell gives 1.
         """
         snapshot = self._current()
         items = check_sequence(items, "queries")
