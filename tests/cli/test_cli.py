@@ -655,6 +655,61 @@ def test_delete_removes_items_or_nothing(filled, oasis):
     assert not filled.with_name("none.oasis").exists()
 
 
+def test_update_changes_labels_and_payload(filled, oasis):
+    code, out, err = oasis("update", filled, "item-3", "--label", "cat", "--label", "[sofa]")
+    assert (code, err) == (0, "")
+    assert out.startswith("item-3: cat, [sofa]; {")
+    with Collection.open(filled, readonly=True) as opened:
+        before = opened.get("item-4")
+        assert opened.get("item-3").labels == ("cat", "[sofa]")
+    code, out, _ = oasis("update", filled, "item-4", "--payload", '{"year": 2020}', "--json")
+    expected = {"id": "item-4", "labels": list(before.labels), "payload": {"year": 2020}}
+    assert json.loads(out) == expected
+    code, out, _ = oasis("update", filled, "item-4", "--no-labels", "--json")
+    assert json.loads(out) == {**expected, "labels": []}
+    code, out, _ = oasis(
+        "search", filled, "--text", "boat", "--where", '{"$labels": {"has": "[sofa]"}}'
+    )
+    assert "cat, [sofa]" in out
+
+
+def test_update_refuses_what_cannot_be(filled, oasis):
+    for arguments, wanted, said in (
+        (["item-3"], 2, "give --label"),
+        (["item-3", "--label", "a", "--no-labels"], 2, "not both"),
+        (["item-3", "--payload", "{"], 2, "no JSON"),
+        (["item-3", "--payload", "[1]"], 2, "JSON object"),
+        (["item-3", "--label", ""], 1, "empty class name"),
+        (["nobody", "--label", "a"], 1, "no item has the id 'nobody'; nothing was changed"),
+    ):
+        code, out, err = oasis("update", filled, *arguments)
+        assert (code, out) == (wanted, "")
+        assert said in " ".join(err.split())
+    assert oasis("update", filled.with_name("none.oasis"), "a", "--no-labels")[0] == 1
+    assert not filled.with_name("none.oasis").exists()
+
+
+def test_predicted_labels_have_a_question_mark(tmp_path, oasis):
+    rows = [row(number) for number in range(60)]
+    bare = [{**row(number), "id": f"bare-{number}", "labels": []} for number in range(3)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    assert oasis("ingest", tmp_path / "c", source, *TEXT_ONLY)[0] == 0
+    source = write_jsonl(tmp_path / "bare.jsonl", bare)
+    assert oasis("ingest", tmp_path / "c", source, *TEXT_ONLY)[0] == 0
+    with Collection.open(tmp_path / "c", readonly=True) as opened:
+        (name,) = opened.get("bare-0").predicted
+    options = ["--like", "item-0", "-k", "70", "--where"]
+    where = json.dumps({"$labels": {"has": name, "predicted": True}})
+    out = oasis("search", tmp_path / "c", *options, where)[1]
+    assert f"{name}?" in out
+    found = json.loads(oasis("search", tmp_path / "c", *options, where, "--json")[1])
+    (hit,) = [hit for hit in found["results"][0]["hits"] if hit["id"] == "bare-0"]
+    assert (hit["labels"], hit["predicted"]) == ([], [name])
+    classes = json.loads(oasis("info", tmp_path / "c", "--json")[1])["classes"]
+    assert sum(each["n_predicted"] for each in classes) == 3
+    assert "predicted" in oasis("info", tmp_path / "c")[1]
+
+
 def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):
     source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(40)])
     for name, option in (("a", ()), ("b", ("--no-keep-text",))):

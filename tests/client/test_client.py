@@ -202,6 +202,18 @@ def test_changes_are_the_collections(pair):
     assert same(pair, lambda c: c.get(2**62)).code
     more = [{**item(100), "id": "raw"}, {**item(101), "id": "raw"}, {"id": 9, "image": b"no"}]
     assert [each.row for each in same(pair, lambda c: c.ingest_items(more))] == [1, 2]
+    same(pair, lambda c: c.update("raw", labels=["fresh", "cat"], payload={"year": 3}))
+    assert same(pair, lambda c: c.get("raw")).labels == ("fresh", "cat")
+    same(pair, lambda c: c.update("raw", payload=None))
+    assert same(pair, lambda c: c.get("raw")).payload == {}
+    same(pair, lambda c: c.update(2**62, labels=None))
+    assert same(pair, lambda c: c.get(2**62)).labels == ()
+    same(pair, lambda c: c.replace(sparse, [["sea"], None], ["s1", 2**62], texts=["t", None]))
+    assert same(pair, lambda c: c.get("s1")).text == "t"
+    again = [{**item(102), "id": "raw"}, {**item(103), "id": "nobody"}]
+    assert [each.row for each in same(pair, lambda c: c.replace_items(again))] == [1]
+    assert same(pair, lambda c: c.get("raw")).labels == ("sky",)
+    assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.delete(["raw", 2**62, "raw"])) == 2
     same(pair, lambda c: c.add_words({"tundra": np.arange(12.0)}))
     assert same(pair, lambda c: c.search_words(["tundra"], 2))
@@ -218,6 +230,11 @@ def test_changes_are_the_collections(pair):
         (lambda c: c.more_like(12345), UnknownIdError),
         (lambda c: c.delete(["none"]), UnknownIdError),
         (lambda c: c.delete("none"), InputError),
+        (lambda c: c.update("none", labels=["sky"]), UnknownIdError),
+        (lambda c: c.update("item/1"), InputError),
+        (lambda c: c.update("item/1", labels=[""]), InputError),
+        (lambda c: c.replace(*vectors(2), ["item/1", "none"]), UnknownIdError),
+        (lambda c: c.replace(*vectors(2), None), InputError),
         (lambda c: c.search_words(["unheard"]), UnknownWordError),
         (lambda c: c.search({"sound": np.ones((1, 3))}), InputError),
         (lambda c: c.search({"image": np.full((1, 900), np.nan)}), InputError),

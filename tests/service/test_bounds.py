@@ -45,6 +45,8 @@ def collection(tmp_path):
         (wire.IngestRequest, {"payload": [1] * MANY}),
         (wire.IngestRequest, {"thumbnails": [1] * MANY}),
         (wire.IngestRequest, {"texts": [1] * MANY}),
+        (wire.UpdateRequest, {"labels": [1] * MANY}),
+        (wire.UpdateRequest, {f"k{n}": 0 for n in range(MANY)}),
         (wire.IngestRequest, {"items": [{}] * MANY}),
         (wire.IngestRequest, {"items": [{"id": 1, "vectors": {f"k{n}": 0 for n in range(MANY)}}]}),
         (wire.IngestRequest, {"items": [{"id": 1, "labels": [1] * MANY}]}),
@@ -64,6 +66,11 @@ def test_every_route_takes_what_it_needs(collection):
     assert (status, found["type"]) == (413, "urn:oasis:problem:too-large")
     assert headers["connection"] == "close"
     assert asgi(app, "POST", "/v1/delete", three)[0] == 413
+    large = {"payload": {"big": "x" * 3_000_000}}
+    assert asgi(app, "PATCH", "/v1/item?id=3&kind=number", large)[0] == 413
+    large = {"payload": {"big": "x" * 1_500_000}}
+    status, _, found = asgi(app, "PATCH", "/v1/item?id=3&kind=number", large)
+    assert status == 422 and "at most 1048576 are kept" in found["detail"]
     assert asgi(app, "POST", "/v1/search", {"words": ["x" * 1000] * 5000})[0] == 413
     assert asgi(app, "POST", "/v1/ingest", {"payload": [{"x": "x" * 1000}] * 5000})[0] == 422
     app = create_app(collection, Settings(Limits(batch=5)))

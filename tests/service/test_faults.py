@@ -28,6 +28,8 @@ pytestmark = pytest.mark.slow  # every test asks a service in another process
 TENSORS = "application/x-safetensors"
 JSON = "application/json"
 POSTS = ("search", "ingest", "delete", "known", "words")
+ITEM = "item?id=item/1"
+"""What is patched."""
 FUZZING = settings(
     max_examples=60,
     deadline=None,
@@ -46,8 +48,12 @@ def server(tmp_path_factory):
         assert not bad
 
 
+def method_of(path):
+    return "PATCH" if path.startswith("item") else "POST"
+
+
 def refused(server, path, body, kind=JSON, allowed=range(200, 500)):
-    status, _, content = server.ask("POST", f"/v1/{path}", body, kind=kind)
+    status, _, content = server.ask(method_of(path), f"/v1/{path}", body, kind=kind)
     assert status in allowed, (status, content[:500])
     assert b"Traceback" not in content
     return status
@@ -89,11 +95,12 @@ names = st.sampled_from(
         "content",
         "fields",
         "strict",
+        "replace",
     ]
 )
 
 
-@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("path", [*POSTS, ITEM, "item?id=4&kind=number"])
 def test_requests_of_any_shape_are_answered_or_refused(server, path):
     @FUZZING
     @given(st.dictionaries(names, values, max_size=4) | values)
@@ -203,6 +210,7 @@ def test_broken_bodies_are_refused_and_memory_comes_back(server):
             for path in ("search", "ingest"):
                 refused(server, path, body, kind)
             refused(server, "delete", body, kind, range(400, 500))
+            refused(server, ITEM, body, kind, range(400, 500))
 
     # the allocator keeps up to about a large picture for each thread that has met one, and after a
     # few throws most of them have; a picture of 38 MB that stayed at each throw would be seen

@@ -281,6 +281,74 @@ def test_vectors_are_ingested_with_ids_and_payload(server):
     assert server.json("POST", "/v1/delete", {"ids": asked["ids"]})[1]["n"] == 4
 
 
+def test_an_item_is_changed_in_place(server):
+    before = server.json("GET", "/v1/item?id=item/5")[1]
+    status, found = server.json("PATCH", "/v1/item?id=item/5", {"labels": ["boat", "sea"]})
+    assert (status, found) == (200, {**before, "labels": ["boat", "sea"]})
+    hits = search(server, words=["sea"], k=N, where={"$labels": {"has": "boat"}})[0]
+    assert [(hit["id"], hit["labels"]) for hit in hits] == [("item/5", ["boat", "sea"])]
+    (info,) = [e for e in server.json("GET", "/v1/classes")[1]["classes"] if e["name"] == "boat"]
+    assert info == {"name": "boat", "n": 1, "round": 0, "n_predicted": 0}
+    status, found = server.json("PATCH", "/v1/item?id=8&kind=number", {"payload": {"year": 1}})
+    assert (status, found["payload"], found["labels"]) == (200, {"year": 1}, ["cat"])
+    for body, wanted in (
+        ({}, 422),
+        ({"labels": "sea"}, 422),
+        ({"labels": [""]}, 422),
+        ({"labels": [3]}, 422),
+        ({"payload": [1]}, 422),
+        ({"code": "x"}, 422),
+    ):
+        assert problem(server, "PATCH", "/v1/item?id=item/5", body)[0] == wanted
+    assert problem(server, "PATCH", "/v1/item?id=none", {"labels": []})[0] == 404
+    assert problem(server, "PATCH", "/v1/item?id=x&kind=number", {"labels": []})[0] == 422
+    assert server.json("GET", "/v1/item?id=item/5")[1]["labels"] == ["boat", "sea"]
+    restored = {name: before[name] for name in ("labels", "payload")}
+    assert server.json("PATCH", "/v1/item?id=item/5", restored) == (200, before)
+    assert server.json("POST", "/v1/check", {})[1] == {"findings": []}
+
+
+def test_items_are_replaced_where_it_is_asked_for(server):
+    new = {"id": "swap", "text": "paw whisker", "labels": ["cat"], "payload": {"n": 1}}
+    assert server.json("POST", "/v1/ingest", {"items": [new]})[1]["ingested"] == 1
+    other = {"id": "swap", "text": "boat anchor"}
+    missing = {"id": "nobody", "text": "boat"}
+    asked = {"items": [other, missing], "replace": True}
+    status, found = server.json("POST", "/v1/ingest", asked)
+    assert (status, found["ingested"]) == (200, 1)
+    assert found["rejected"] == [
+        {"row": 1, "id": "nobody", "reason": "no item has the id 'nobody'"}
+    ]
+    stored = server.json("GET", "/v1/item?id=swap")[1]
+    assert (stored["text"], stored["labels"], stored["payload"]) == ("boat anchor", [], {})
+    assert stored["predicted"] == ["sea"]
+    X, y = vectors(1, seed=4)
+    lists = {name: matrix.tolist() for name, matrix in X.items()}
+    asked = {"vectors": lists, "labels": y, "ids": ["swap"], "replace": True}
+    assert server.json("POST", "/v1/ingest", asked)[1]["ingested"] == 1
+    assert server.json("GET", "/v1/item?id=swap")[1]["labels"] == y[0]
+    assert problem(server, "POST", "/v1/ingest", {**asked, "ids": ["nobody"]})[0] == 404
+    del asked["ids"]
+    assert problem(server, "POST", "/v1/ingest", asked)[0] == 422
+    assert server.json("POST", "/v1/delete", {"ids": ["swap"]})[0] == 200
+
+
+def test_predicted_labels_are_told_and_filtered_by(server):
+    assert server.json("POST", "/v1/ingest", {"items": [{"id": "bare", "text": "paw whisker"}]})[0]
+    where = {"$labels": {"has": "cat", "predicted": True}}
+    hits = search(server, items=[{"text": "paw whisker"}], k=N, where=where)[0]
+    (bare,) = [hit for hit in hits if hit["id"] == "bare"]
+    assert (bare["labels"], bare["predicted"]) == ([], ["cat"])
+    where["$labels"]["predicted"] = False
+    hits = search(server, items=[{"text": "paw whisker"}], k=N, where=where)[0]
+    assert "bare" not in [hit["id"] for hit in hits]
+    (newest,) = server.json("GET", "/v1/latest?k=1")[1]["items"]
+    assert (newest["id"], newest["predicted"]) == ("bare", ["cat"])
+    found = server.json("PATCH", "/v1/item?id=bare", {"labels": ["sky"]})[1]
+    assert (found["labels"], found["predicted"]) == (["sky"], [])
+    assert server.json("POST", "/v1/delete", {"ids": ["bare"]})[0] == 200
+
+
 # -- refusals ----------------------------------------------------------------------------------
 
 
@@ -367,6 +435,8 @@ def test_hosts_and_origins_of_others_are_refused(server):
         ({"Sec-Fetch-Site": "same-origin"}, 404),
     ):
         assert problem(server, "POST", "/v1/delete", asked, headers=headers)[0] == wanted
+        status = problem(server, "PATCH", "/v1/item?id=none", {"labels": ["a"]}, headers=headers)[0]
+        assert status == wanted
 
 
 def test_answers_carry_security_headers_and_a_request_id(server):

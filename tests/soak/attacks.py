@@ -9,10 +9,18 @@ from PIL import Image
 from service_data import fill, picture, vectors
 from serving import form, serving
 
-from tests.service.test_faults import JSON, POSTS, TENSORS, broken_bodies, broken_pictures
+from tests.service.test_faults import (
+    ITEM,
+    JSON,
+    POSTS,
+    TENSORS,
+    broken_bodies,
+    broken_pictures,
+    method_of,
+)
 from tests.soak.trials import Failure
 
-PATHS = ("search", "ingest", "delete", "known", "words", "check")
+PATHS = (*POSTS, ITEM, "check")
 CHECK_EVERY = 40
 
 
@@ -44,6 +52,7 @@ def well_formed():
     yield json.dumps({"like": "item/1", "k": 5, "offset": 2, "payload": False}).encode(), JSON
     yield json.dumps({"items": [{"id": "n", "text": "fur", "labels": ["cat"]}]}).encode(), JSON
     yield json.dumps({"ids": ["item/1", "no"]}).encode(), JSON
+    yield json.dumps({"labels": ["cat", "new"], "payload": {"year": 2020}}).encode(), JSON
 
 
 def attack(trials, server, bodies):
@@ -57,7 +66,7 @@ def attack(trials, server, bodies):
             trials.number()
             body, kind, path = bodies(trials.rng)
             try:
-                status, _, content = server.ask("POST", f"/v1/{path}", body, kind=kind)
+                status, _, content = server.ask(method_of(path), f"/v1/{path}", body, kind=kind)
             except OSError as error:
                 if server.process.poll() is None:
                     raise AssertionError(f"no answer to {path} with {kind}: {error!r}") from error
@@ -95,7 +104,11 @@ def requests(trials):
     def bodies(rng):
         body, kind = rng.choice(known)
         kind = kind if rng.random() < 0.9 else rng.choice([JSON, TENSORS, "text/plain"])
-        return mutated(body, rng), kind, rng.choice(POSTS if rng.random() < 0.95 else PATHS)
+        return (
+            mutated(body, rng),
+            kind,
+            rng.choice((*POSTS, ITEM) if rng.random() < 0.95 else PATHS),
+        )
 
     with serving(fill(trials.place()), "--max-body", "16") as server:
         attack(trials, server, bodies)

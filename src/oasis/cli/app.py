@@ -28,12 +28,14 @@ from oasis.cli.scenarios_command import scenarios
 from oasis.cli.search_command import search
 from oasis.cli.serve_command import serve
 from oasis.cli.tune_command import tune
+from oasis.cli.update_command import update
 from oasis.errors import OasisError
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "ingest": ingest,
     "search": search,
+    "update": update,
     "delete": delete,
     "info": info,
     "export": export,

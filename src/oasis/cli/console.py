@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
 import typer
 
@@ -102,6 +102,24 @@ def table(
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+class _Labelled(Protocol):
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def predicted(self) -> tuple[str, ...]: ...
+
+
+def labels_line(item: _Labelled) -> str:
+    """Return the labels of a hit or an item for people; predicted ones have a question mark.
+
+    >>> from oasis.collection import Hit
+    >>> labels_line(Hit("a.jpg", 0.9, 3, {}, (), predicted=("cat", "dog")))
+    'cat?, dog?'
+    """
+    return ", ".join([*item.labels, *(f"{name}?" for name in item.predicted)])
 
 
 def file_size(n_bytes: int) -> str:

@@ -10,6 +10,7 @@ from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
 _CLASS_COLUMNS: tuple[Column, ...] = (
     ("class", "left"),
     ("items", "right"),
+    ("predicted", "right"),
     ("since round", "right"),
 )
 _ROUND_COLUMNS: tuple[Column, ...] = (
@@ -28,7 +29,8 @@ def info(
     """Show classes, rounds with their quality, sizes and the norms of the model.
 
     precision@10 is measured before a round is learned: its items are queries, and a hit is right if
-    it shares a label. Chance is the precision of hits drawn at random.
+    it shares a label. Chance is the precision of hits drawn at random. Beside the items that have a
+    class stand those without labels of which it is predicted; a class since "-" came by an update.
 
     Example: oasis info photos.oasis --json
     """
@@ -65,7 +67,10 @@ def info(
         ("norms", ", ".join(f"{name} {value:,.4g}" for name, value in norms.items())),
     ]
     console.print(table((("", "left"), ("", "left")), facts, collection))
-    rows = ((each.name, f"{each.n:,}", str(each.round)) for each in classes)
+    rows = (
+        (each.name, f"{each.n:,}", f"{each.n_predicted:,}", str(each.round or "-"))
+        for each in classes
+    )
     console.print()
     console.print(table(_CLASS_COLUMNS, rows, f"{len(classes)} classes, in order of arrival"))
     console.print()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oasis.cli.console import Column, people, print_json, remark, table
+from oasis.cli.console import Column, labels_line, people, print_json, remark, table
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
 
 _HIT_COLUMNS: tuple[Column, ...] = (
@@ -72,8 +72,9 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='year=2024, "year>=2020", or JSON such as {"$labels": {"has": "sky"}}; all must '
-            "hold. A field or class that no item has is an error.",
+            help='year=2024, "year>=2020", or JSON such as {"$labels": {"has": "sky", "predicted": '
+            "true}}, where predicted may be left out; all must hold. A field or class that no item "
+            "has is an error.",
         ),
     ] = None,
     save: Annotated[
@@ -84,8 +85,9 @@ def search(
 ) -> None:
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
-    A class need not have been seen: words that mean nearly the same lie near each other. A running
-    service is asked by its address, and pictures are sent to it.
+    A class need not have been seen: words that mean nearly the same lie near each other. Labels
+    with a question mark are predicted. A running service is asked by its address, and pictures are
+    sent to it.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -143,7 +145,7 @@ def search(
                 f"{hit.score:+.3f}{'=' if hit.tied else ' '}",
                 str(hit.distance),
                 str(hit.id),
-                ", ".join(hit.labels),
+                labels_line(hit),
                 _line(hit.payload),
             )
             for place, hit in enumerate(hits, 1)
@@ -184,7 +186,7 @@ def _save_hits(
             [
                 Picture(
                     opened.thumbnail(hit.id),
-                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {', '.join(hit.labels)}"),
+                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {labels_line(hit)}"),
                 )
                 for place, hit in enumerate(hits, 1)
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self
 
 from oasis.client import answers
@@ -268,8 +269,35 @@ class Client:
         When it returns, the chunk is on the service's disk. After an `UnreachableError` it may or
         may not be: `known` tells, once the service answers.
         """
+        self._send_chunk(X, y, ids, payload, thumbnails, texts)
+
+    def replace(
+        self,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Iterable[Id],
+        payload: Iterable[Mapping[str, Any] | None] | None = None,
+        thumbnails: Iterable[bytes | None] | None = None,
+        texts: Iterable[str | None] | None = None,
+    ) -> None:
+        """Delete the items with these ids and ingest others under them, in one commit."""
+        if ids is None:
+            raise InputError("replace takes the ids of the items to replace, got None")
+        self._send_chunk(X, y, ids, payload, thumbnails, texts, replace=True)
+
+    def _send_chunk(
+        self,
+        X: Mapping[str, Any],
+        y: Labels,
+        ids: Iterable[Id] | None,
+        payload: Any,
+        thumbnails: Any,
+        texts: Any,
+        **options: bool,
+    ) -> None:
         rest: dict[str, Any] = {
-            "labels": [None if names is None else names_of(names) for names in listed(y, "y")]
+            "labels": [None if names is None else names_of(names) for names in listed(y, "y")],
+            **options,
         }
         if ids is not None:
             rest["ids"] = [check_id(each) for each in ids]
@@ -307,6 +335,27 @@ class Client:
         list of Rejected
             The items left out, and why.
         """
+        return self._send_items(items, thumbnails, strict, progress)
+
+    def replace_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: Iterable[bytes | None] | bool = True,
+        strict: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Rejected]:
+        """Replace stored items by raw ones with the same ids, in one commit; as `ingest_items`."""
+        return self._send_items(items, thumbnails, strict, progress, replace=True)
+
+    def _send_items(
+        self,
+        items: Sequence[Any],
+        thumbnails: Iterable[bytes | None] | bool,
+        strict: bool,
+        progress: Callable[[int], object] | None,
+        **options: bool,
+    ) -> list[Rejected]:
         wanted = listed(items, "items")
         small = thumbnails if isinstance(thumbnails, bool) else pictures(thumbnails)
         if small is False:
@@ -322,7 +371,7 @@ class Client:
         if strict and rejected:
             raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
         if rows:
-            asked: dict[str, Any] = {"strict": strict}
+            asked: dict[str, Any] = {"strict": strict, **options}
             if small is not True:
                 asked["thumbnails"] = [small[row] for row in rows]
             sent = items_request(
@@ -344,6 +393,25 @@ class Client:
             What `limits` returned.
         """
         return n_fitting(items, limits)
+
+    def update(
+        self,
+        id: Id,  # noqa: A002
+        *,
+        payload: Mapping[str, Any] | EllipsisType | None = ...,
+        labels: Iterable[str] | EllipsisType | None = ...,
+    ) -> None:
+        """Change the payload or the labels of an item; what is left out is kept."""
+        asked: dict[str, Any] = {}
+        if not isinstance(payload, EllipsisType):
+            asked["payload"] = payload
+        if not isinstance(labels, EllipsisType):
+            asked["labels"] = None if labels is None else names_of(labels)
+        if not asked:
+            raise InputError("nothing to change: give payload, labels, or both")
+        self._service.ask(
+            f"item?{address_of(id)}", *plain(asked), change=True, method="PATCH", read=dict
+        )
 
     def delete(self, ids: Iterable[Id]) -> int:
         """Delete items for ever; return how many. Every id must be there."""

@@ -116,14 +116,16 @@ class Transport:
         kind: str | None = None,
         *,
         change: bool = False,
+        method: str | None = None,
         read: Callable[[dict[str, Any]], Answer],
     ) -> Answer:
         """Send a request and return what ``read`` makes of the JSON of its answer.
 
-        A service that is busy is asked again.
+        The method is GET without a body and POST with one, unless another is given. A service that
+        is busy is asked again.
         """
         headers = {} if kind is None else {"Content-Type": kind}
-        method = "GET" if body is None else "POST"
+        method = method or ("GET" if body is None else "POST")
         deadline = time.monotonic() + self.patience
         while True:
             status, content = self.exchange(method, path, body, headers, change=change)

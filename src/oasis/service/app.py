@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from oasis.collection import Collection
 from oasis.errors import OasisError
-from oasis.service.api import pages, routes, searching
+from oasis.service.api import changing, pages, routes, searching
 from oasis.service.api.direct import Direct
 from oasis.service.api.served import Service
 from oasis.service.api.wire import REQUESTS
@@ -50,6 +50,7 @@ def assemble(collection: Collection, settings: Settings) -> FastAPI:
     )
     app.state.service = service
     app.include_router(searching.router)
+    app.include_router(changing.router)
     app.include_router(routes.router)
     app.include_router(pages.router())
     # each one lies around those before it

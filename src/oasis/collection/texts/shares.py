@@ -84,7 +84,9 @@ class WordShares:
         if key := line_key(asked.words):
             lines = having(connection, key).keys
             just.append(lines[lines < next_key])
-        keys = just[0] if len(just) == 1 else np.union1d(*just)
+        keys = just[0]
+        if len(just) > 1:  # not np.union1d, which imports numpy.ma: half of a short search
+            keys = np.sort(np.concatenate([just[0], just[1][~among(just[1], just[0])]]))
         texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
         exact = [key for key, text in texts if asked.is_exactly(text)]
         return cls(words, keys, np.array(exact, dtype=np.int64))

@@ -1,17 +1,17 @@
-"""What operations have in common: who may ask, how they are described, how much they take."""
+"""What operations have in common: who may ask, how they are described, how much they take, ids."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends
+from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
 from oasis.service.api import wire
-from oasis.service.api.bodies import FORM, JSON, TENSORS
+from oasis.service.api.bodies import FORM, JSON, TENSORS, read_body
 from oasis.service.api.served import Served, Service
-from oasis.service.http.problems import MEDIA_TYPE, Problem
+from oasis.service.http.problems import MEDIA_TYPE, Problem, at_pointer
 from oasis.service.settings import Scope
 
 bearer = HTTPBearer(auto_error=False, description="A read token, or the write token.")
@@ -101,3 +101,29 @@ def check_raw(service: Service, n: int) -> None:
     limit = service.settings.limits.raw_batch
     if n > limit:
         raise Problem(413, "too-large", f"at most {limit} raw items are taken at once, got {n}")
+
+
+# -- which items ------------------------------------------------------------------------------
+
+ItemId = Annotated[str, Query(min_length=1, max_length=1024, description="The id of an item.")]
+IdKind = Annotated[
+    Literal["text", "number"], Query(description="Whether the id is a text or a whole number.")
+]
+
+
+def item_id(text: str, kind: str) -> str | int:
+    """Return the id that the query of an address names."""
+    if kind == "text":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise at_pointer("/id", f"the id {text[:100]!r} is no whole number") from None
+
+
+async def read_ids(request: Request, service: Service) -> list[str | int]:
+    """Return the ids that the body of a request lists."""
+    limits = service.settings.limits
+    body = await read_body(request, service, wire.IdsRequest, limits.ids_bytes)
+    check_batch(service, len(body.request.ids))
+    return body.request.ids

@@ -1,8 +1,7 @@
-"""The API but for the search: what can be asked, and what is answered."""
+"""What can be asked of a collection besides a search: items, pictures, classes, numbers, health."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,150 +9,26 @@ from zlib import crc32
 
 from fastapi import APIRouter, Query, Request, Response
 
-from oasis.errors import InputError
 from oasis.service.api import wire
-from oasis.service.api.bodies import (
-    FORM,
-    TENSORS,
-    Body,
-    matrices,
-    raw_fields,
-    read_body,
-    word_vectors,
-)
 from oasis.service.api.operations import (
     PROBLEMS,
     READ,
     WRITE,
-    check_batch,
-    check_raw,
+    IdKind,
+    ItemId,
     gives,
-    n_rows,
+    item_id,
+    read_ids,
     takes,
 )
 from oasis.service.api.pictures import media_type, original
 from oasis.service.api.served import Served, Service
 from oasis.service.http.counters import MEDIA_TYPE as PROMETHEUS
-from oasis.service.http.problems import Problem, at_pointer
+from oasis.service.http.problems import Problem
 
 router = APIRouter()
 
-# -- changing ----------------------------------------------------------------------------------
-
-
-@router.post(
-    "/v1/ingest",
-    dependencies=WRITE,
-    responses=gives(wire.IngestAnswer),
-    openapi_extra=takes(wire.IngestRequest, FORM, TENSORS),
-)
-async def ingest(request: Request, service: Served) -> Response:
-    """Learn from a chunk and store its items: all of it, or nothing with an error.
-
-    Raw items that cannot be used are left out and listed, unless ``strict`` is set. When the answer
-    arrives, the chunk is on disk.
-    """
-    body = await read_body(request, service, wire.IngestRequest, service.settings.limits.json_bytes)
-    if body.request.items is None:
-        X = await service.read(lambda: matrices(body))
-        check_batch(service, n_rows(X))
-        return wire.answer(await service.change(lambda: _ingest_vectors(service, body, X)))
-    check_raw(service, len(body.request.items))
-    items = await service.read(lambda: raw_fields(body))
-    for row, item in enumerate(items):
-        if item["text"] is None and item["image"] is None and not item["vectors"]:
-            raise at_pointer(
-                f"/items/{row}", f"item {row} has neither a text, a picture nor vectors"
-            )
-    return wire.answer(await service.change(lambda: _ingest_items(service, body, items)))
-
-
-def _ingest_vectors(
-    service: Service, body: Body[wire.IngestRequest], X: dict[str, Any]
-) -> dict[str, Any]:
-    asked, start = body.request, time.perf_counter()
-    labels = asked.labels
-    if labels is None:
-        raise InputError("the labels are missing; write null for a sample without")
-    service.collection.ingest(
-        X, labels, asked.ids, asked.payload, asked.thumbnails, texts=asked.texts
-    )
-    return _ingested(service, n_rows(X), [], start)
-
-
-def _ingest_items(
-    service: Service,
-    body: Body[wire.IngestRequest],
-    items: list[dict[str, Any]],
-) -> dict[str, Any]:
-    start = time.perf_counter()
-    given = body.request.thumbnails
-    rejected = service.collection.ingest_items(
-        service.untrusted(items),
-        thumbnails=True if given is None else given,
-        strict=body.request.strict,
-    )
-    return _ingested(service, len(items) - len(rejected), rejected, start)
-
-
-def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> dict[str, Any]:
-    service.counters.count("oasis_ingested_items_total", "Items ingested.", n=n)
-    service.counters.observe(
-        "oasis_ingest_seconds", "Time to learn and store a chunk.", time.perf_counter() - start
-    )
-    return {
-        "ingested": n,
-        "rejected": [wire.rejected(each) for each in rejected],
-        "n_items": len(service.collection),
-    }
-
-
-async def _ids(request: Request, service: Service) -> list[str | int]:
-    limits = service.settings.limits
-    body = await read_body(request, service, wire.IdsRequest, limits.ids_bytes)
-    check_batch(service, len(body.request.ids))
-    return body.request.ids
-
-
-@router.post(
-    "/v1/delete",
-    dependencies=WRITE,
-    responses=gives(wire.CountAnswer),
-    openapi_extra=takes(wire.IdsRequest),
-)
-async def delete(request: Request, service: Served) -> Response:
-    """Delete items for ever; every id must be there."""
-    ids = await _ids(request, service)
-    return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
-
-
-@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(wire.CountAnswer))
-async def checkpoint(service: Served) -> Response:
-    """Write the whole model and the index, and erase the journal with the features in it."""
-    await service.change(service.collection.checkpoint)
-    return wire.answer({"n": len(service.collection)})
-
-
-@router.post(
-    "/v1/words",
-    dependencies=WRITE,
-    responses=gives(wire.CountAnswer),
-    openapi_extra=takes(wire.WordsRequest),
-)
-async def add_words(request: Request, service: Served) -> Response:
-    """Add vectors of class names to a collection whose label space was made from a mapping."""
-    body = await read_body(request, service, wire.WordsRequest, service.settings.limits.json_bytes)
-    vectors = await service.read(lambda: word_vectors(body.request.vectors))
-    await service.change(lambda: service.collection.add_words(vectors))
-    return wire.answer({"n": len(vectors)})
-
-
 # -- looking -----------------------------------------------------------------------------------
-
-_Id = Annotated[str, Query(min_length=1, max_length=1024, description="The id of an item.")]
-_Kind = Annotated[
-    Literal["text", "number"], Query(description="Whether the id is a text or a whole number.")
-]
 
 _None = Annotated[
     Literal["problem", "empty"],
@@ -161,19 +36,10 @@ _None = Annotated[
 ]
 
 
-def _id(text: str, kind: str) -> str | int:
-    if kind == "text":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise at_pointer("/id", f"the id {text[:100]!r} is no whole number") from None
-
-
 @router.get("/v1/item", dependencies=READ, responses=gives(wire.StoredAnswer))
-async def get(service: Served, id: _Id, kind: _Kind = "text") -> Response:  # noqa: A002
+async def get(service: Served, id: ItemId, kind: IdKind = "text") -> Response:  # noqa: A002
     """Return an item as it is stored. The id stands in the query, as it may hold anything."""
-    key = _id(id, kind)
+    key = item_id(id, kind)
     return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
 
 
@@ -209,12 +75,12 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
 async def thumbnail_of(
     request: Request,
     service: Served,
-    id: _Id,  # noqa: A002
-    kind: _Kind = "text",
+    id: ItemId,  # noqa: A002
+    kind: IdKind = "text",
     none: _None = "problem",
 ) -> Response:
     """Return the picture that came with an item."""
-    key = _id(id, kind)
+    key = item_id(id, kind)
     picture = await service.read(lambda: service.collection.thumbnail(key))
     return _sent(request, id, picture, none)
 
@@ -223,15 +89,15 @@ async def thumbnail_of(
 async def preview_of(
     request: Request,
     service: Served,
-    id: _Id,  # noqa: A002
-    kind: _Kind = "text",
+    id: ItemId,  # noqa: A002
+    kind: IdKind = "text",
     none: _None = "problem",
 ) -> Response:
     """Return the largest picture of an item: the original, its preview, or its thumbnail.
 
     Originals are sent from the folder that the service was told about, if it was.
     """
-    key = _id(id, kind)
+    key = item_id(id, kind)
     return _sent(request, id, await service.read(lambda: _largest(service, key)), none)
 
 
@@ -265,7 +131,7 @@ def _sent(request: Request, id: str, picture: bytes | None, none: str) -> Respon
 )
 async def known_ids(request: Request, service: Served) -> Response:
     """Return those of the ids that items have."""
-    ids = await _ids(request, service)
+    ids = await read_ids(request, service)
 
     def known() -> bytes:
         found = service.collection.known(ids)

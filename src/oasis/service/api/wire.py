@@ -175,6 +175,9 @@ class IngestRequest(_Request):
     )
     items: Elements[RawItem] | None = Field(None, description="Texts, pictures, or both.")
     strict: StrictBool = Field(False, description="Refuse all of the items if one is refused.")
+    replace: StrictBool = Field(
+        False, description="The ids must be there; what has them is deleted in the same commit."
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> IngestRequest:
@@ -183,6 +186,25 @@ class IngestRequest(_Request):
                 "labels, ids, payload and texts of raw items stand in the items themselves"
             )
         _check_one(self, "vectors", "items")
+        return self
+
+
+class UpdateRequest(_Request):
+    """What an item is to have; what is left out is kept."""
+
+    labels: Elements[StrictStr] | None = Field(None, description="All its labels; null for none.")
+    payload: dict[str, Any] | None = Field(
+        None, description="Its whole payload, at most 1 MiB; null for an empty one."
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return what is to be changed, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @model_validator(mode="after")
+    def _something(self) -> UpdateRequest:
+        if not self.model_fields_set:
+            raise ValueError("expected labels, payload or both")
         return self
 
 
@@ -205,7 +227,13 @@ def _check_one(request: BaseModel, *names: str) -> None:
         raise ValueError(f"expected one of {', '.join(names)}, got {found}")
 
 
-REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, IngestRequest, IdsRequest, WordsRequest)
+REQUESTS: tuple[type[BaseModel], ...] = (
+    SearchRequest,
+    IngestRequest,
+    UpdateRequest,
+    IdsRequest,
+    WordsRequest,
+)
 """What bodies are, for ``/openapi.json``."""
 
 

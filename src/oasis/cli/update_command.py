@@ -1,0 +1,72 @@
+"""``oasis update``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from oasis.cli.console import people, print_json
+from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
+
+
+def update(
+    collection: ExistingOrServed,
+    item: Annotated[str, typer.Argument(metavar="ID", help="The item to change.")],
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A label it is to have. May be repeated."),
+    ] = None,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Leave it without labels.")
+    ] = False,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Its whole new payload, a JSON object."),
+    ] = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the labels or the payload of an item; what is not given is kept.
+
+    Labels given take the place of all that it had, predicted ones too. They are shown and filtered
+    by: the code of the item stays as it is, and nothing is learned.
+
+    Example: oasis update photos.oasis a.jpg --label cat --label dog --payload '{"year": 2020}'
+    """
+    from oasis.cli.opening import open_to_write
+    from oasis.collection.filters.conditions import stored_ids
+
+    if label and no_labels:
+        raise typer.BadParameter("give --label or --no-labels, not both")
+    facts: dict[str, Any] = {}
+    if label or no_labels:
+        facts["labels"] = label or []
+    if payload is not None:
+        facts["payload"] = _object(payload)
+    if not facts:
+        raise typer.BadParameter("give --label, --no-labels, --payload, or several of them")
+    with open_to_write(collection, token_file) as opened:
+        (found,) = stored_ids(opened, [item])
+        opened.update(found, **facts)
+        stored = opened.get(found)
+    if as_json:
+        print_json({"id": stored.id, "labels": stored.labels, "payload": stored.payload})
+    else:
+        labels = ", ".join(stored.labels) or "no labels"
+        facts_text = json.dumps(stored.payload, ensure_ascii=False)
+        people().print(f"{stored.id}: {labels}; {facts_text}", markup=False, soft_wrap=True)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter(
+            f"expected a JSON object such as '{{\"year\": 2020}}', got {text[:100]}",
+            param_hint="--payload",
+        )
+    return found
