@@ -133,6 +133,7 @@ def test_ties_are_looked_for_beyond_what_the_index_should_not_have(folder, monke
         c.ingest(same, [y[0]] * 4 + [y[1]] * 2, range(6))
         index = c._snapshot.replica
         monkeypatch.setattr(index, "forget", lambda keys: None)
+        monkeypatch.setattr(index, "is_local", False)
         c.delete([1, 2])
         one = {name: matrix[:1] for name, matrix in X.items()}
         assert [hit.tied for hit in c.search(one, 1)[0]] == [True]  # with 3, behind 1 and 2

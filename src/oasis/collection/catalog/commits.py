@@ -256,6 +256,17 @@ def tally(connection: sqlite3.Connection, table: str, n: int, crc: int) -> None:
     )
 
 
+def check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
+    """Raise `FormatError` unless n rows, as many as were found, are in a table."""
+    row = connection.execute("SELECT n FROM tallies WHERE name = ?", (table,)).fetchone()
+    expected = row[0] if row else 0
+    if n != expected:
+        raise FormatError(
+            f"the catalog is damaged: {n} rows of {table} were found, {expected} were written; "
+            "'oasis check' lists all damage"
+        )
+
+
 def insert_rows(
     connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]
 ) -> None:

@@ -38,7 +38,13 @@ import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.class_postings import class_postings
-from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow, Keys, decoded_payload
+from oasis.collection.catalog.commits import (
+    ITEM_COLUMNS,
+    ItemRow,
+    Keys,
+    check_count,
+    decoded_payload,
+)
 from oasis.collection.records import utf8
 from oasis.collection.texts.phrases import Phrase
 from oasis.collection.texts.postings import containing, texts_of
@@ -336,6 +342,10 @@ class AllowLists:
         self, connection: sqlite3.Connection, fields: tuple[tuple[str, Condition], ...], last: int
     ) -> Keys:
         """Return the keys beyond ``last`` of the items whose payload meets every condition."""
+        if not last:
+            # the table itself: an index of it may have rows that it has lost
+            (n,) = connection.execute("SELECT count(*) FROM items NOT INDEXED").fetchone()
+            check_count(connection, "items", n)
         # SQLite cuts the value out of the payload as it is written. Whether it is one of a list is
         # looked up there; anything else is judged in Python, so that numbers are compared as they
         # are everywhere else. A row that fails never leaves SQLite

@@ -35,7 +35,13 @@ def fetch_rows(
 
     None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
     have been searched with the code of a chunk that failed, and belong to another one by now.
-    Labels and payloads are those of the connection, which may be newer.
+    Labels and payloads are those of the connection, which may be newer: it must have been opened
+    after the index was asked.
+
+    Raises
+    ------
+    FormatError
+        An item of the index in memory has no row, and nothing was deleted meanwhile.
     """
     columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
     there = keys[(keys >= 0) & (keys < snapshot.head.next_key)]
@@ -48,7 +54,24 @@ def fetch_rows(
         n_bytes += len(row.payload or "")
         if max_bytes is not None and n_bytes > max_bytes:
             return None
+    if len(found) < len(wanted):
+        _check_deleted(snapshot, catalog, connection, [key for key in wanted if key not in found])
     return found
+
+
+def _check_deleted(
+    snapshot: Committed, catalog: Catalog, connection: sqlite3.Connection, gone: list[int]
+) -> None:
+    """Raise `FormatError` where rows are missing and there is no commit after the snapshot's.
+
+    An index elsewhere may hold for longer what is deleted.
+    """
+    if snapshot.replica.is_local and catalog.head(connection).commits == snapshot.head.commits:
+        raise FormatError(
+            f"the catalog is damaged: {len(gone)} of the items that the index finds are not in "
+            f"it, such as the one with key {gone[0]}; 'oasis check' lists all damage, and a backup "
+            "has what is lost"
+        )
 
 
 def too_much(max_bytes: int | None) -> TooLargeError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from oasis.collection.catalog.commits import (
     ITEM_COLUMNS,
     ItemRow,
+    check_count,
     decoded_payload,
     row_crc,
 )
@@ -115,7 +115,7 @@ class Lookups(Follower):
                 yield _stored(item, names, text)
             # a row whose key is damaged is not found, and has no checksum that could tell
             for table, n in found.items():
-                _check_count(connection, table, n)
+                check_count(connection, table, n)
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -236,16 +236,6 @@ class Lookups(Follower):
         with self._catalog.reading() as connection:
             text = self._catalog.meta(connection, "extractor")
         return None if text is None else dict(json.loads(text))
-
-
-def _check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
-    row = connection.execute("SELECT n FROM tallies WHERE name = ?", (table,)).fetchone()
-    expected = row[0] if row else 0
-    if n != expected:
-        raise FormatError(
-            f"the catalog is damaged: {n} rows of {table} were found, {expected} were written; "
-            "'oasis check' lists all damage"
-        )
 
 
 def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:

@@ -24,6 +24,7 @@ from oasis.collection.catalog.commits import (
     ITEM_COLUMNS,
     Head,
     ItemRow,
+    check_count,
     label_numbers,
     row_crc,
 )
@@ -265,16 +266,18 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
     """Make postings and counts of classes anew from the items and texts, and forget deletions.
 
     Inside a transaction that also says that there is no index file. Raises `FormatError` where a
-    row of an item is damaged itself.
+    row of an item is damaged itself, or not found: without its index file the collection could not
+    be opened any more.
     """
     for table in ("postings", "deleted"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
         connection.execute("DELETE FROM tallies WHERE name = ?", (table,))
     connection.execute("UPDATE classes SET n = 0, n_predicted = 0")
     chunks: list[tuple[int, dict[int, list[int]], dict[int, list[int]]]] = []
-    at = 0
+    at = n = 0
     for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
         row = ItemRow(*values).check()
+        n += 1
         if row.round != at:
             at = row.round
             chunks.append((row.key, {}, {}))
@@ -282,6 +285,7 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
         for text, members in ((row.labels, given), (row.predicted, predicted)):
             for number in label_numbers(text):
                 members.setdefault(number, []).append(row.key - first_key)
+    check_count(connection, "items", n)
     for first_key, given, predicted in chunks:
         add_members(connection, first_key, given)
         add_members(connection, first_key, predicted, predicted=True)
