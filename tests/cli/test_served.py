@@ -144,6 +144,15 @@ def test_ingest_and_delete_do_the_same_as_in_a_directory(both, pair, oasis, tmp_
     assert both("delete", "a")[:2] == (1, "")
 
 
+def test_update_does_the_same_as_in_a_directory(both):
+    arguments = ("--label", "sky", "--payload", '{"year": 1999, "title": "ä"}', "--json")
+    code, out, _ = both("update", "item/2", *arguments)
+    assert (code, out["labels"], out["payload"]["year"]) == (0, ["sky"], 1999)
+    assert both("update", "4", "--no-labels", "--json")[1]["labels"] == []
+    code, out, err = both("update", "none", "--label", "sky")
+    assert (code, out) == (1, "") and "none" in err
+
+
 def write_jsonl(path, rows):
     path.write_text(
         "".join(each if isinstance(each, str) else json.dumps(each) + "\n" for each in rows)
