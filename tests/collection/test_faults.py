@@ -255,6 +255,7 @@ CHANGES = {
     "delete": lambda t: t.delete(["3/1", "3/3"]),
     "update": lambda t: t.update("3/1", labels=["never learned", "sky"], payload={"a": 1}),
     "replace": lambda t: t.replace(*chunk(3, seed=502), ["3/1", "3/3", 3002], [{"b": 2}] * 3),
+    "words": lambda t: t.add_words({"tundra": np.arange(12.0)}),
     "checkpoint": lambda t: t.checkpoint() if hasattr(t, "checkpoint") else None,
     "close": lambda t: t.close() if hasattr(t, "close") else None,
 }
@@ -288,6 +289,7 @@ def prepare(folder, entries):
         ("delete", 1),
         ("update", 1),
         ("replace", 1),
+        ("words", 1),
         ("checkpoint", 1),
         ("close", 1),
     ],

@@ -252,6 +252,27 @@ def test_a_copy_without_its_wal_is_damage_and_nothing_is_removed(folder, n_more)
     assert all(after[name] == before[name] for name in after if name != "writer.lock")
 
 
+@pytest.mark.parametrize("n", [3, 40])  # an entry of the journal, a new model file
+def test_an_older_copy_of_the_catalog_is_damage_and_nothing_is_removed(folder, n):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(40))
+    catalog = c.path / "catalog.sqlite"
+    older = catalog.read_bytes()
+    for number in range(2):
+        with Collection.open(c.path) as c:
+            c.ingest(*chunk(n, seed=1 + number))
+    newer = catalog.read_bytes()
+    catalog.write_bytes(older)
+    before = files(c.path)
+    for readonly in (False, True):
+        with pytest.raises(FormatError, match="its catalog shows commit"):
+            Collection.open(c.path, readonly=readonly)
+    assert files(c.path) == before
+    catalog.write_bytes(newer)
+    with Collection.open(c.path) as c:
+        assert len(c) == 40 + 2 * n and c.check() == []
+
+
 def test_a_first_commit_in_the_wal_alone_is_not_taken_for_a_new_collection(folder):
     c = open_toy(folder / "c")
     c.ingest(*chunk(40))

@@ -9,6 +9,7 @@ import numpy as np
 from toy import class_vectors
 
 from oasis.codes import pack, unpack
+from oasis.collection.catalog.setup import label_space, with_labels
 from oasis.collection.filters.where import Filter
 from oasis.collection.texts.phrases import Phrase
 from oasis.model import OASIS
@@ -78,6 +79,9 @@ class Truth:
             old_labels if labels is ... else tuple(labels or ()),
             old_payload if payload is ... else payload or {},
         )
+
+    def add_words(self, vectors):
+        self.model = with_labels(self.model, label_space(self.model).with_words(vectors))
 
     def delete(self, ids):
         for each in ids:
