@@ -9,6 +9,7 @@ from collection_toy import fill, open_toy
 from collection_truth import Truth, assert_hits, assert_labels, assert_same_model, contents
 from toy import NAMES, chunk
 
+from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.catalog import class_postings as postings_of_classes
 from oasis.collection.catalog.class_postings import add_member, class_postings
@@ -19,6 +20,7 @@ from oasis.errors import (
     InputError,
     SimilarNamesWarning,
     UnknownIdError,
+    UnknownWordError,
 )
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
@@ -158,6 +160,26 @@ def test_a_class_that_came_by_an_update_is_learned_when_a_chunk_brings_it(folder
         assert_is(c, truth)
     with Collection.open(c.path) as c:
         assert_is(c, truth)
+
+
+def test_a_class_that_came_by_an_update_is_searched_by_the_codes_of_its_items(filled):
+    c, truth = filled
+    chosen = [item[0] for item in truth.items if "cat" in item[2]][:3]
+    for each in chosen:
+        c.update(each, labels=["tabby"])
+    codes = np.stack([np.frombuffer(c.get(each).code, np.uint8) for each in chosen])
+    mean = unpack(codes).mean(axis=0)[None].astype(np.float32)
+    names = ["cat", "tabby", "sky", "tabby"]
+    found = c.search_words(names, 20)
+    assert_hits([found[1]], truth.search(mean, 20, "asymmetric"))
+    assert found[1] == found[3]
+    assert [found[0], found[2]] == c.search_words(["cat", "sky"], 20)
+    assert not any(hit.weak for hit in found[1])
+    assert c.search_words(["tabby"], 2, where={"$labels": {"has": "tabby"}})[0]
+    for each in chosen:
+        c.update(each, labels=[])
+    with pytest.raises(UnknownWordError):
+        c.search_words(["tabby"])
 
 
 def test_allow_lists_follow_changes(filled):

@@ -393,6 +393,73 @@ def test_an_item_is_added_found_and_deleted_and_its_text_never_runs(visit, serve
     assert page.locator("#results .card").count() == 0 and page.locator("#detail").is_hidden()
 
 
+def test_labels_are_edited_in_the_open_item_and_predicted_ones_shown_as_such(visit, folder):
+    with serving(fill(folder / "c", 24)) as running:
+        bare = {"id": "bare", "text": "paw whisker", "payload": {"title": "bare"}}
+        assert running.json("POST", "/v1/ingest", {"items": [bare]})[1]["ingested"] == 1
+        page = drawn(ready(visit(url=running.url)))
+        first = page.locator("#results .card").first
+        assert first.locator("h3").inner_text() == "bare"
+        assert first.locator(".chip.predicted").all_inner_texts() == ["cat"]
+        assert "Predicted" in first.locator(".chip.predicted").get_attribute("title")
+        # a predicted label asks for given and predicted ones
+        first.locator(".chip.predicted").click()
+        page.wait_for_selector("text=the label “cat”, given or predicted, most typical first")
+        assert "bare" in titles(page) and "predicted=yes" in page.url
+        page.locator("#active-filters .chip").wait_for()
+        page.click("#filters summary")
+        assert page.is_checked("#label-predicted")
+        page.uncheck("#label-predicted")
+        page.wait_for_selector("text=the label “cat”, most typical first")
+        assert "bare" not in titles(page)
+        page.check("#label-predicted")
+        page.wait_for_selector("text=given or predicted, most typical first")
+        titles(page)
+        page.click("#results h3 >> text=bare")
+        page.wait_for_selector("#detail-labels h3 >> text=Predicted labels")
+        # what is predicted is offered; another one is added, and both are given
+        page.click("#detail >> text=Edit labels")
+        page.wait_for_selector("#edit-labels:focus")
+        assert unnamed(page) == []
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#detail[open] >> text=Edit labels")
+        page.click("#detail >> text=Edit labels")
+        page.fill("#edit-labels", f"tabby, {NASTY}")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#detail-labels h3 >> text=Labels")
+        shown = page.locator("#detail-labels .chips").first.locator(".chip").all_inner_texts()
+        assert shown == ["cat", "tabby", NASTY]
+        assert page.locator("#detail .predicted").count() == 0
+        assert page.evaluate("document.activeElement.innerText") == "Edit labels"
+        assert "run" not in page.title()
+        assert running.json("GET", "/v1/item?id=bare")[1]["labels"] == shown
+        # all are taken away, by the keyboard
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#edit-labels:focus")
+        for _ in shown:
+            page.locator(".editor .chip").first.press("Enter")
+        page.click("#detail >> text=Save")
+        page.wait_for_selector("#detail-labels >> text=none")
+        assert running.json("GET", "/v1/item?id=bare")[1]["labels"] == []
+        page.click("#detail >> text=Edit labels")
+        page.fill("#edit-labels", "tabby")
+        page.click("#detail >> text=Save")
+        page.wait_for_selector("#detail-labels .chip >> text=tabby")
+        # a label that was never learned is looked through like any other
+        page.click("#detail-labels .chip >> text=tabby")
+        page.wait_for_selector("text=the label “tabby”, most typical first")
+        sync_api.expect(page.locator("#results .card")).to_have_count(1)
+        assert titles(page) == ["bare"]
+
+
+def test_who_may_not_write_is_offered_no_change(visit, folder):
+    with serving(fill(folder / "c", 12), "--readonly") as running:
+        page = ready(visit("/?item=item%2F1", url=running.url))
+        page.wait_for_selector("#detail[open] .chips")
+        assert page.locator("#detail >> text=Edit labels").count() == 0
+        assert page.locator("#detail >> text=Delete").count() == 0
+
+
 def test_many_files_are_added_with_progress_and_what_is_refused_is_told(visit, folder):
     with serving(fill(folder / "c", 12)) as running:
         page = ready(visit("/?view=add", url=running.url, allowed=("422",)))

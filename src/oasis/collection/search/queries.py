@@ -11,6 +11,7 @@ import numpy as np
 from oasis.arrays import Single, unit_rows
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.class_postings import class_postings
 from oasis.collection.catalog.setup import Setup, label_space
 from oasis.collection.committed import Committed
 from oasis.collection.filters.where import AllowLists
@@ -24,6 +25,9 @@ from oasis.collection.writing.intake import check_sequence, extract_queries, ite
 from oasis.errors import InputError, OasisError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS, AnyModel
+
+_CLASS_ITEMS = 1000
+"""Items of a class, at most, whose codes stand for it where the model has not learned it."""
 
 
 class Queries(Lookups):
@@ -217,20 +221,51 @@ class Queries(Lookups):
         """Search with names of classes, or with any words if the label space knows words.
 
         Hits are weak where no class means nearly the same; see `OASIS.project_words_with_evidence`.
+        A class that items have by `update` alone is searched by the mean of their codes.
         """
         snapshot = self._current()
+        given: dict[int, Single] = {}
         if not isinstance(names, str) and isinstance(names, Iterable):
             names = list(names)
             for name in names:
                 if isinstance(name, str):
                     utf8(name, "a name")
-        model, evidence = learned(snapshot), None
-        if isinstance(model, OASIS):
-            projections, evidence = model.project_words_with_evidence(names)
-        else:
-            projections = model.project_words(names)
+            given = self._means_of_given(snapshot, names)
+            names = [name for row, name in enumerate(names) if row not in given]
+        projections, evidence = self._project_names(snapshot, names)
+        for row, mean in given.items():  # ascending
+            projections = np.insert(projections, row, mean, axis=0)
+            evidence = np.insert(evidence, row, 1.0)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
         return self._ask(snapshot, question._replace(evidence=evidence))
+
+    def _project_names(self, snapshot: Committed, names: Any) -> tuple[Single, Single]:
+        """Return projections of names, and how near each is to a class, 1 if that is not known."""
+        model = learned(snapshot)
+        if isinstance(names, list) and not names:
+            return np.empty((0, self.n_bits), dtype=np.float32), np.empty(0, dtype=np.float32)
+        if isinstance(model, OASIS):
+            return model.project_words_with_evidence(names)
+        projections = model.project_words(names)
+        return projections, np.ones(len(projections), dtype=np.float32)
+
+    def _means_of_given(self, snapshot: Committed, names: list[Any]) -> dict[int, Single]:
+        """Return mean codes of classes that the model has not learned, by their places in names.
+
+        Of up to 1,000 items each.
+        """
+        learned_names = learned(snapshot).classes_
+        means: dict[int, Single] = {}
+        for row, name in enumerate(names):
+            if name in learned_names or name not in snapshot.classes:
+                continue
+            number = snapshot.classes.index(name)
+            with self._catalog.reading() as connection:
+                keys = class_postings(connection, number)[:_CLASS_ITEMS]
+                _, codes = snapshot.replica.codes_of(self._catalog, connection, keys)
+            if len(codes):
+                means[row] = unpack(codes).mean(axis=0, dtype=np.float32)
+        return means
 
     def more_like(
         self,

@@ -1,6 +1,7 @@
 // What is asked stands in the address of the page, so that back, reload and a shared link find it.
 //
 //   ?q=rain+cloud&content=0.8&label=sky&where={"year":{"gte":2020}}&n=96
+//   &predicted=yes         the label may be predicted, too
 //   ?like=a.jpg            more like a stored item; ?like-number=7 where the id is a number
 //   &item=a.jpg            the item that is open; &item-number=7 likewise
 //   &picture=KEY           a picture to search with, which this browser keeps (see kept.js)
@@ -40,6 +41,7 @@ export function read(search = location.search) {
     q: (query.get("q") || "").trim(),
     content: readShare(query.get("content")),
     label: query.get("label") || "",
+    predicted: query.get("predicted") === "yes",
     where: readWhere(query.get("where")),
     picture: query.get("picture") || "",
     n: Math.min(1000, Math.max(0, Math.trunc(Number(query.get("n")) || 0))),
@@ -54,6 +56,7 @@ export function write(state) {
   if (state.q) query.set("q", state.q);
   if (state.content !== null && state.content !== undefined) query.set("content", state.content);
   if (state.label) query.set("label", state.label);
+  if (state.label && state.predicted) query.set("predicted", "yes");
   if (state.where && Object.keys(state.where).length) query.set("where", JSON.stringify(state.where));
   if (state.picture) query.set("picture", state.picture);
   if (state.n) query.set("n", state.n);

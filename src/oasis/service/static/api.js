@@ -115,6 +115,14 @@ export const latest = async (k) => (await json(`/v1/latest?k=${k}`)).items;
 
 export const item = (id) => json(`/v1/item?${addressed(id)}`);
 
+// Change the labels or the payload of an item; what is left out is kept.
+export const update = (id, facts) =>
+  json(`/v1/item?${addressed(id)}`, {
+    method: "PATCH",
+    headers: { "Content-Type": "application/json" },
+    body: toJson(facts),
+  });
+
 // A picture as a blob, or null where an item has none.
 async function picture(route, id) {
   const response = await send(`/v1/${route}?${addressed(id)}&none=empty`);

@@ -4,7 +4,7 @@ import { about, refresh } from "./about.js";
 import * as address from "./address.js";
 import * as api from "./api.js";
 import { $, el, replace, svg } from "./dom.js";
-import { deleteButton } from "./edit.js";
+import { deleteButton, labelEditor } from "./edit.js";
 import { pictureOf } from "./pictures.js";
 import { labelChips, textOf, titleOf } from "./results.js";
 import * as search from "./search.js";
@@ -92,7 +92,8 @@ function draw(found) {
   const title = titleOf(found);
   const text = textOf(found);
   const mayWrite = !about.stats.readonly;
-  const labels = labelChips(found, search.actions);
+  const chips = labelChips(found, search.actions);
+  const labels = el("div", { class: "chips" }, chips.length ? chips : el("span", { class: "hint" }, "none"));
   replace(
     $("#detail-body"),
     head(title, found.id),
@@ -104,7 +105,12 @@ function draw(found) {
         "div",
         { class: "detail-facts" },
         text && text !== title ? el("p", { class: "whole" }, text) : null,
-        el("section", {}, el("h3", {}, "Labels"), el("div", { class: "chips" }, labels.length ? labels : el("span", { class: "hint" }, "none"))),
+        el(
+          "section",
+          { id: "detail-labels" },
+          el("h3", {}, found.predicted.length ? "Predicted labels" : "Labels"),
+          mayWrite ? labelEditor(found, labels, relabelled) : labels,
+        ),
         fieldsOf(found, title, text),
         el(
           "div",
@@ -118,6 +124,15 @@ function draw(found) {
     el("p", { class: "hint code-line" }, `Id ${found.id} · round ${found.round} · code of ${about.stats.n_bits} bits`, bits(found.code)),
   );
   $("#detail-body").scrollTop = 0;
+}
+
+async function relabelled(fresh) {
+  search.changed(fresh.id, { labels: fresh.labels, predicted: fresh.predicted });
+  if (open === fresh.id) {
+    draw(fresh);
+    $("#detail-labels .quiet").focus();
+  }
+  await refresh();
 }
 
 async function gone(id) {

@@ -12,14 +12,20 @@ let tell = () => {};
 export function start(onchange) {
   tell = () => onchange(chosen());
   $("#label-filter").addEventListener("change", tell);
+  $("#label-predicted").addEventListener("change", tell);
   watch(build);
 }
 
-export const chosen = () => ({ label: $("#label-filter").value.trim(), where });
+export const chosen = () => ({
+  label: $("#label-filter").value.trim(),
+  predicted: $("#label-predicted").checked,
+  where,
+});
 
 export function set(state) {
   where = state.where || {};
   $("#label-filter").value = state.label || "";
+  $("#label-predicted").checked = Boolean(state.predicted);
   for (const [name, control] of controls) control.show(where[name]);
   active();
 }
@@ -40,6 +46,7 @@ function build({ stats, classes, fields }) {
   }
   replace($("#field-filters"), [...controls.values()].map((control) => control.element));
   for (const [name, control] of controls) control.show(where[name]);
+  $("#label-predicted").closest("label").hidden = !classes.some((each) => each.n_predicted);
   $("#filters").hidden = !names.length && !controls.size;
   active();
 }
@@ -48,7 +55,8 @@ function build({ stats, classes, fields }) {
 function active() {
   const conditions = [];
   const label = $("#label-filter").value;
-  if (label) conditions.push([`label: ${label}`, () => { $("#label-filter").value = ""; tell(); }]);
+  const also = $("#label-predicted").checked ? ", given or predicted" : "";
+  if (label) conditions.push([`label: ${label}${also}`, () => { $("#label-filter").value = ""; tell(); }]);
   for (const [name, condition] of Object.entries(where)) {
     conditions.push([inWords(name, condition), () => change(name, undefined)]);
   }
@@ -63,10 +71,6 @@ function active() {
 }
 
 function inWords(name, condition) {
-  if (name === "$labels") {
-    const kind = condition.predicted ? "predicted label" : "label";
-    return `${kind}: ${condition.has ?? JSON.stringify(condition)}`;
-  }
   if (condition === null || typeof condition !== "object") return `${name}: ${condition}`;
   if (condition.contains !== undefined) return `${name.replace("$text", "text")} contains “${condition.contains}”`;
   const signs = { gte: "≥", gt: ">", lte: "≤", lt: "<" };

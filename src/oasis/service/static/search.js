@@ -29,14 +29,13 @@ export const shownHits = () => hits;
 export const actions = {
   state: () => state ?? address.read(),
   like: (found) => {
-    address.go({ view: "search", like: found.id, content: state?.content, label: state?.label, where: state?.where });
+    address.go({ view: "search", like: found.id, content: state?.content, label: state?.label, predicted: state?.predicted, where: state?.where });
     window.scrollTo({ top: 0 });
   },
   label: (name, predicted = false) => {
     const now = address.read();
     const base = now.view === "search" && isQuestion(now) ? now : { view: "search" };
-    const where = predicted ? { ...base.where, $labels: { has: name, predicted: true } } : base.where;
-    address.go({ ...base, label: predicted ? "" : name, where, item: undefined, n: 0 });
+    address.go({ ...base, label: name, predicted, item: undefined, n: 0 });
   },
 };
 
@@ -173,7 +172,7 @@ function resubmit(changed) {
 
 function request(question, offset, k) {
   const where = { ...question.where };
-  if (question.label) where.$labels = { has: question.label };
+  if (question.label) where.$labels = { has: question.label, predicted: question.predicted };
   const asked = { k, offset, snippet: SNIPPET };
   if (Object.keys(where).length) asked.where = where;
   const weight = about.stats.n_content_bits && question.content !== null ? { content: question.content } : {};
@@ -184,11 +183,12 @@ function request(question, offset, k) {
 }
 
 function describe(question) {
-  const filter = question.label ? ` with the label “${question.label}”` : "";
+  const also = question.predicted ? ", given or predicted" : "";
+  const filter = question.label ? ` with the label “${question.label}”${also}` : "";
   const others = Object.keys(question.where || {}).length ? ", filtered" : "";
   if (question.like !== undefined) return `more like “${likeTitle}”${filter}${others}`;
   const parts = [question.q && `“${question.q}”`, question.picture && "your picture"].filter(Boolean);
-  if (!parts.length) return `the label “${question.label}”, most typical first${others}`;
+  if (!parts.length) return `the label “${question.label}”${also}, most typical first${others}`;
   return parts.join(" and ") + filter + others;
 }
 

@@ -17,7 +17,7 @@ export async function show(acts) {
     table(rounds);
     replace(
       $("#classes"),
-      classes.map((each) => labelChip(each.name, () => acts.label(each.name), `${number(each.n)} · round ${each.round}`)),
+      classes.map((each) => labelChip(each.name, () => acts.label(each.name), `${number(each.n)}${each.round ? ` · round ${each.round}` : ""}`)),
     );
   } catch (problem) {
     showError(problem);
