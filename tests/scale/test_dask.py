@@ -318,6 +318,18 @@ def test_a_worker_that_is_killed_changes_nothing(client, tmp_path, name, deaths)
     client.wait_for_workers(2, timeout=30)
 
 
+@pytest.mark.parametrize("n_iter", [1, 2, 4])
+def test_the_published_round_reads_features_once_an_iteration(client, tmp_path, n_iter):
+    X, y = toy.chunk(90, 5)
+    np.savez(tmp_path / "0.npz", **X)
+    model, alone = (MAKERS["paper"]().set_params(n_iter=n_iter) for _ in range(2))
+    for _ in range(2):
+        blocks = [dask.delayed(read_and_die)(tmp_path, 0, ())]
+        assert_same(partial_fit(model, blocks, y, sizes=[90]), alone.partial_fit(X, y))
+    # and once more at the beginning, to see how wide the modalities are
+    assert len(list(tmp_path.glob("read-*"))) == 1 + 2 * n_iter
+
+
 def read_alone(n, d, seed):
     """Make a block, or raise if this worker still holds another one."""
     worker = distributed.get_worker()

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
-from oasis.codes import Codes, pack
+from oasis.codes import Codes, pack, unpack
 from oasis.model.gram import GramSum, transposed_product
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge, RidgeFit
@@ -105,7 +105,9 @@ class ClusterRows:
         L: sp.csr_array,
         others: Mapping[str, Targets],
     ) -> dict[str, Ridge]:
-        sums = feature_sums(self._cluster, self._parts(chosen, L), ridges, self._reading, others)
+        parts = self._parts(chosen, L)
+        labels = [part.L for part in parts]
+        sums = feature_sums(self._cluster, parts, ridges, self._reading, labels, others)
         regressed = {}
         for name, each in sums.items():
             fit = each.fit(ridges[name])
@@ -171,18 +173,22 @@ def feature_sums(
     parts: Sequence[Part],
     ridges: Mapping[str, Ridge],
     reading: Reading,
+    targets: Sequence[Future],
     others: Mapping[str, Targets] | None = None,
 ) -> dict[str, FeatureSums]:
     """Return the sums of each modality over the learned rows.
 
     Parameters
     ----------
-    others : modality -> first targets; the labels follow them. None: no targets at all
+    targets : of each part, what its rows are regressed on: labels (n, c) as 0 and 1, or packed
+        codes (n, r / 8), which count as +1 and -1
+    others : modality -> targets that come before these, from all features of a row
     """
-    common = cluster.constant((reading, others))
+    common = cluster.constant((reading, others or {}))
     deltas = {name: ridge.delta for name, ridge in ridges.items()}
     sums = [
-        cluster.submit(_summed, part.sources, part.rows, part.L, deltas, common) for part in parts
+        cluster.submit(_summed, part.sources, part.rows, each, deltas, common)
+        for part, each in zip(parts, targets, strict=True)
     ]
     return dict(zip(reading.widths, cluster.large_total(sums), strict=True))
 
@@ -190,9 +196,9 @@ def feature_sums(
 def _summed(
     sources: list[Any],
     rows: list[tuple[Place, Rows | None, slice]],
-    L: sp.csr_array,
+    given: sp.csr_array | Codes,
     deltas: Mapping[str, float],
-    common: tuple[Reading, Mapping[str, Targets] | None],
+    common: tuple[Reading, Mapping[str, Targets]],
 ) -> tuple[FeatureSums, ...]:
     """Return the sums of each modality; every row of every block is checked on the way.
 
@@ -200,25 +206,30 @@ def _summed(
     leaves behind when it dies is done anew by another.
     """
     reading, others = common
-    n_labels = 0 if others is None else L.shape[1]
-    firsts = others or {}
+    n_given = given.shape[1] * (8 if isinstance(given, np.ndarray) else 1)
     sums: dict[str, FeatureSums] = {}
     for name, d in reading.widths.items():
-        n_targets = n_labels + (firsts[name].n_values if name in firsts else 0)
+        n_targets = n_given + (others[name].n_values if name in others else 0)
         sums[name] = FeatureSums(GramSum(d, deltas[name]), np.zeros((d, n_targets)))
     for where, tile in feature_tiles(sources, rows, reading):
-        values = {name: firsts[name].project(tile) for name in tile if name in firsts}
+        values = {name: others[name].project(tile) for name in tile if name in others}
+        last = signs(given[where]) if isinstance(given, np.ndarray) else given[where]
         for name in list(tile):
             matrix = tile.pop(name)
             sums[name].gram.add(matrix)
             targets = sums[name].targets
-            n_values = targets.shape[1] - n_labels
+            n_values = targets.shape[1] - n_given
             if n_values:
                 targets[:, :n_values] += transposed_product(matrix, values[name])
-            if n_labels:
-                targets[:, n_values:] += transposed_product(matrix, L[where])
+            if n_given:
+                targets[:, n_values:] += transposed_product(matrix, last)
             del matrix
     return tuple(sums.values())
+
+
+def signs(codes: Codes) -> Array:
+    """Return packed codes as +1 and -1."""
+    return unpack(codes).astype(np.float64)
 
 
 def feature_tiles(

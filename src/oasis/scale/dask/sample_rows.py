@@ -1,24 +1,29 @@
 """The published round on the workers: codes, relaxed codes and all that is as long as the chunk.
 
 Beside the block that it reads, a worker keeps for each row of its blocks the packed code and, from
-one reduction to the next, at most three float64 rows as long as a code (Z or V, the basis of the
-V step, the predictions). The semantic representation G is made from the labels where it is used.
+one reduction to the next, at most two float64 rows as long as a code (Z or V, the basis of the V
+step). The semantic representation G is made from the labels where it is used.
+
+Features are read once an iteration. The first one needs none, so its codes are there when the sums
+of features are made: X'X and X'B come from one pass. From then on W is known when V is, and one
+pass makes ``X W'``, the new codes and their X'B, from which the next W is solved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Array, Rows, generator_at, random_signs
-from oasis.codes import Codes, pack, unpack
+from oasis.codes import Codes, pack
 from oasis.labels import LabelSpace
 from oasis.model.gram import product, transposed_product
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, RidgeFit
 from oasis.model.round import Published
 from oasis.model.updates import (
     SemanticSums,
@@ -31,7 +36,7 @@ from oasis.model.updates import (
 )
 from oasis.scale.dask.blocks import Place, places
 from oasis.scale.dask.cluster import Cluster
-from oasis.scale.dask.cluster_rows import Part, Reading, feature_sums, feature_tiles
+from oasis.scale.dask.cluster_rows import Part, Reading, feature_sums, feature_tiles, signs
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -79,8 +84,9 @@ class ClusterSampleRows:
         self._common = [cluster.constant(setting)]
         self._L = [part.L for part in parts]
         self._sizes = [part.sizes for part in parts]
-        sums = feature_sums(cluster, parts, problem.ridges, reading)
-        self._fits = {name: each.fit(problem.ridges[name]) for name, each in sums.items()}
+        self._ridges, self._fits = problem.ridges, dict[str, RidgeFit]()
+        self._XB: tuple[Array, ...] = ()
+        self._solutions: Future | None = None
         starts = self._in_order(lambda n: _signs_drawn(rng, n * n_bits))
         self._codes = cluster.map(_random_codes, starts, self._sizes, common=[n_bits])
         self.U: Array = rng.standard_normal((setting.labels.n_features, n_bits))
@@ -89,7 +95,6 @@ class ClusterSampleRows:
         # each block's begin, and made again by the workers if they are needed
         self._noise_starts = self._in_order(lambda n: _normals_drawn(rng, n * self._rank))
         self._V: list[Future] = []
-        self._XW: list[Any] = [None] * len(parts)
 
     def coded(self) -> Array:
         parts = self._cluster.map(_coded, self._codes, self._L, common=self._common)
@@ -97,8 +102,8 @@ class ClusterSampleRows:
         return BG
 
     def predict(self) -> None:
-        solutions = self._solutions()
-        self._XW = self._over_features(_predicted, common=[self._cluster.constant(solutions)])
+        # the features are multiplied by W where they are read next, in `code`
+        self._solutions = self._cluster.constant(self._solved())
 
     def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
         cluster, n = self._cluster, self._setting.n
@@ -129,10 +134,20 @@ class ClusterSampleRows:
         return cluster.map(_turned, P, common=[cluster.constant(np.sqrt(n) * right)])
 
     def code(self, GV: Array) -> None:
-        sums = self._cluster.constant(GV)
-        self._codes = self._cluster.map(
-            _code, self._V, self._L, self._XW, common=[sums, *self._common]
+        cluster, sums = self._cluster, self._cluster.constant(GV)
+        if self._solutions is None:
+            self._codes = cluster.map(_code, self._V, self._L, common=[sums, *self._common])
+            return
+        both = cluster.map(
+            _code_by_features,
+            [part.sources for part in self._parts],
+            [part.rows for part in self._parts],
+            self._V,
+            self._L,
+            common=[self._solutions, sums, *self._common],
         )
+        self._codes = cluster.map(itemgetter(0), both)
+        self._XB = cluster.total(cluster.map(itemgetter(1), both))
 
     def sums(self) -> SemanticSums:
         parts = self._cluster.map(_sums, self._codes, self._V, self._L, common=self._common)
@@ -140,7 +155,7 @@ class ClusterSampleRows:
         return sums
 
     def regressions(self) -> dict[str, Ridge]:
-        self._solutions()
+        self._solved()
         return {name: fit.finish() for name, fit in self._fits.items()}
 
     def codes(self) -> Codes:
@@ -150,20 +165,15 @@ class ClusterSampleRows:
                 codes[place.rows] = each[where]
         return codes
 
-    def _solutions(self) -> dict[str, Array]:
+    def _solved(self) -> dict[str, Array]:
         """Return W' (d, r) of each modality for the codes as they stand."""
-        parts = self._over_features(_targets, self._codes)
-        targets = zip(self._fits.items(), self._cluster.total(parts), strict=True)
-        return {name: fit.solve(XB) for (name, fit), XB in targets}
-
-    def _over_features(self, function: Any, *columns: Any, common: Any = ()) -> list[Future]:
-        return self._cluster.map(
-            function,
-            [part.sources for part in self._parts],
-            [part.rows for part in self._parts],
-            *columns,
-            common=[*common, *self._common],
-        )
+        if not self._fits:
+            reading, ridges = self._setting.reading, self._ridges
+            sums = feature_sums(self._cluster, self._parts, ridges, reading, self._codes)
+            self._fits = {name: each.fit(ridges[name]) for name, each in sums.items()}
+            self._XB = tuple(each.targets for each in sums.values())
+        fits = zip(self._fits.items(), self._XB, strict=True)
+        return {name: fit.solve(XB) for (name, fit), XB in fits}
 
     def _in_order(self, draw: Callable[[int], Draws]) -> list[list[Draws]]:
         """Return what ``draw`` says of the rows of each block, asked in the order of the chunk."""
@@ -180,7 +190,7 @@ class ClusterSampleRows:
     ) -> tuple[list[Future], list[Any], Array]:
         """Return (Q, R) of each block, what turns each Q into rows of the whole Q, the whole R."""
         pairs = self._cluster.map(factor, *columns, common=common)
-        tops, R = self._cluster.qr(self._cluster.map(_triangle, pairs))
+        tops, R = self._cluster.qr(self._cluster.map(itemgetter(1), pairs))
         return pairs, tops, R
 
     def _completed(self, P: list[Future], missing: int) -> list[Future]:
@@ -227,10 +237,6 @@ def _noise(starts: list[Draws], sizes: list[int], rank: int, missing: int) -> Ar
     )
 
 
-def _signs(codes: Codes) -> Array:
-    return unpack(codes).astype(np.float64)
-
-
 def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array]]:
     """Yield a few rows at a time: where they stand, and their G."""
     for where in places(L.shape[0]):
@@ -240,7 +246,7 @@ def _semantics(L: sp.csr_array, setting: Setting) -> Iterator[tuple[slice, Array
 def _coded(codes: Codes, L: sp.csr_array, setting: Setting) -> Array:
     BG = np.zeros((setting.n_bits, setting.labels.n_features))
     for where, G in _semantics(L, setting):
-        BG += _signs(codes[where]).T @ G
+        BG += signs(codes[where]).T @ G
     return BG
 
 
@@ -248,7 +254,7 @@ def _target(codes: Codes, L: sp.csr_array, sums: tuple[Array, Array], setting: S
     BG, U = sums
     Z = np.empty((len(codes), setting.n_bits))
     for where, G in _semantics(L, setting):
-        Z[where] = z_target(BG, G, _signs(codes[where]), U, setting.weights)
+        Z[where] = z_target(BG, G, signs(codes[where]), U, setting.weights)
     return Z
 
 
@@ -259,47 +265,45 @@ def _relaxed(V: Array, L: sp.csr_array, setting: Setting) -> tuple[Array, Array]
     return GV, V.T @ V
 
 
-def _code(V: Array, L: sp.csr_array, XW: Array | None, GV: Array, setting: Setting) -> Codes:
+def _code(V: Array, L: sp.csr_array, GV: Array, setting: Setting) -> Codes:
     codes = np.empty((len(V), setting.n_bits // 8), dtype=np.uint8)
     for where, G in _semantics(L, setting):
-        predicted = np.zeros_like(V[where]) if XW is None else XW[where]
-        codes[where] = pack(b_step(G, GV, V[where], predicted, setting.weights))
+        nothing = np.zeros_like(V[where])
+        codes[where] = pack(b_step(G, GV, V[where], nothing, setting.weights))
     return codes
+
+
+def _code_by_features(
+    sources: list[Any],
+    rows: list[tuple[Place, Rows | None, slice]],
+    V: Array,
+    L: sp.csr_array,
+    solutions: Mapping[str, Array],
+    GV: Array,
+    setting: Setting,
+) -> tuple[Codes, tuple[Array, ...]]:
+    """Return the codes of the rows, and X'B of each modality for them."""
+    codes = np.empty((len(V), setting.n_bits // 8), dtype=np.uint8)
+    XB = {name: np.zeros((d, setting.n_bits)) for name, d in setting.reading.widths.items()}
+    for where, tile in feature_tiles(sources, rows, setting.reading):
+        XW = np.zeros_like(V[where])
+        for name, matrix in tile.items():
+            XW += product(matrix, solutions[name])
+        G = setting.labels.represent_rows(L[where])
+        B = b_step(G, GV, V[where], XW, setting.weights)
+        codes[where] = pack(B)
+        del matrix
+        for name in list(tile):
+            XB[name] += transposed_product(tile.pop(name), B)
+    return codes, tuple(XB.values())
 
 
 def _sums(codes: Codes, V: Array, L: sp.csr_array, setting: Setting) -> SemanticSums:
     sums = SemanticSums.zero(setting.n_bits).widened(setting.labels.n_features)
     for where, G in _semantics(L, setting):
-        B, rows = _signs(codes[where]), V[where]
+        B, rows = signs(codes[where]), V[where]
         sums = sums.joined(SemanticSums(B.T @ G, G.T @ rows, rows.T @ rows, len(B)))
     return sums
-
-
-def _targets(
-    sources: list[Any],
-    rows: list[tuple[Place, Rows | None, slice]],
-    codes: Codes,
-    setting: Setting,
-) -> tuple[Array, ...]:
-    totals = {name: np.zeros((d, setting.n_bits)) for name, d in setting.reading.widths.items()}
-    for where, tile in feature_tiles(sources, rows, setting.reading):
-        B = _signs(codes[where])
-        for name in list(tile):
-            totals[name] += transposed_product(tile.pop(name), B)
-    return tuple(totals.values())
-
-
-def _predicted(
-    sources: list[Any],
-    rows: list[tuple[Place, Rows | None, slice]],
-    solutions: Mapping[str, Array],
-    setting: Setting,
-) -> Array:
-    XW = np.zeros((rows[-1][2].stop, setting.n_bits))
-    for where, tile in feature_tiles(sources, rows, setting.reading):
-        for name in list(tile):
-            XW[where] += product(tile.pop(name), solutions[name])
-    return XW
 
 
 def _column_sums(Z: Array) -> Array:
@@ -318,10 +322,6 @@ def _centred_factor(Z: Array, mean: Array, n: int) -> tuple[Array, Array]:
 def _joint_factor(basis: Array, noise: Array) -> tuple[Array, Array]:
     Q, R = np.linalg.qr(np.hstack([basis, noise]))
     return Q, R
-
-
-def _triangle(pair: tuple[Array, Array]) -> Array:
-    return pair[1]
 
 
 def _basis_rows(pair: tuple[Array, Array], top: Array, left: Array) -> Array:
