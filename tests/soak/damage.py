@@ -48,22 +48,34 @@ def damaged(content, rng):
     return bytes(content)
 
 
-def answers(path, readonly=True):
-    """Return all that a collection answers: every item, hits of searches, words, its model."""
-    X, _ = chunk(3, seed=1234)
+QUERIES, _ = chunk(3, seed=1234)
+ALONE = (
+    lambda c: [(each.id, each.labels, each.payload, each.text) for each in c.items()],
+    lambda c: [
+        [(h.id, h.score, h.payload, h.labels) for h in hits] for hits in c.search(QUERIES, 5)
+    ],
+    lambda c: [[(h.id, h.distance) for h in hits] for hits in c.search(QUERIES, 50, "hamming")],
+    lambda c: [[h.id for h in hits] for hits in c.search_words(["sky", "sea"], 5)],
+    lambda c: c.model.encode(QUERIES).tobytes(),
+    len,
+)
+"""Questions each of which tells damage by itself."""
+TOGETHER = (
+    *ALONE,
+    lambda c: [[h.id for h in hits] for hits in c.search(QUERIES, 5, where={"step": {"gte": 4}})],
+    lambda c: [
+        [h.id for h in hits] for hits in c.search(QUERIES, 5, where={"$labels": {"has": "sky"}})
+    ],
+    lambda c: c.get("1/1").payload,
+    lambda c: list(c.model.classes_),
+)
+"""All questions: after those above, damage is told."""
+
+
+def answers(path, readonly=True, questions=TOGETHER):
+    """Return what a collection answers to some questions."""
     with Collection.open(path, readonly=readonly) as c:
-        return (
-            [(each.id, each.labels, each.payload, each.text) for each in c.items()],
-            [[(h.id, h.score, h.payload, h.labels) for h in hits] for hits in c.search(X, 5)],
-            [[(h.id, h.distance) for h in hits] for hits in c.search(X, 50, "hamming")],
-            [[h.id for h in hits] for hits in c.search(X, 5, where={"step": {"gte": 4}})],
-            [[h.id for h in hits] for hits in c.search(X, 5, where={"$labels": {"has": "sky"}})],
-            [[h.id for h in hits] for hits in c.search_words(["sky", "sea"], 5)],
-            c.get("1/1").payload,
-            c.model.encode(X).tobytes(),
-            c.model.classes_.tolist() if hasattr(c.model.classes_, "tolist") else c.model.classes_,
-            len(c),
-        )
+        return [question(c) for question in questions]
 
 
 def outcome(read, expected):
@@ -109,7 +121,9 @@ def pristine(trials):
 def of_a_collection(trials, pattern):
     """Damage the files of a collection that a pattern names, one at a time."""
     source = pristine(trials)
-    expected = answers(source)
+    # each by itself, and all of them
+    asked = [*((question,) for question in ALONE), *[TOGETHER] * len(ALONE)]
+    expected = [answers(source, questions=questions) for questions in asked]
     assert list(source.glob(pattern)), pattern
     while trials.go_on():
         with trials.judged():
@@ -117,9 +131,11 @@ def of_a_collection(trials, pattern):
             shutil.copytree(source, path)
             file = trials.rng.choice(sorted(path.glob(pattern)))
             file.write_bytes(damaged(file.read_bytes(), trials.rng))
-            readonly = trials.rng.random() < 0.5
+            readonly, number = trials.rng.random() < 0.5, trials.rng.randrange(len(asked))
             text = in_child(
-                lambda path=path, r=readonly: outcome(lambda: answers(path, r), expected)
+                lambda path=path, r=readonly, n=number: outcome(
+                    lambda: answers(path, r, asked[n]), expected[n]
+                )
             )
             trials.count()
             shutil.rmtree(path)

@@ -21,6 +21,7 @@ api/routes       the rest of the API
 api/operations   what both have in common: who may ask, how they are described, how much they take
 api/wire         the shapes of requests and answers
 api/bodies       JSON, multipart and safetensors bodies into requests
+api/forms        the parts of multipart bodies
 api/pictures     what pictures are called
 api/served       what requests share: the collection, the threads, the counters
 api/writing      the one writer and its bounded queue

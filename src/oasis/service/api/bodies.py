@@ -17,7 +17,6 @@ hundred bytes.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -29,11 +28,9 @@ import safetensors.numpy
 import scipy.sparse as sp
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
-from python_multipart.multipart import parse_options_header
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
 
 from oasis.errors import InputError
+from oasis.service.api.forms import boundary_of, parse_form
 from oasis.service.api.served import Service
 from oasis.service.http.problems import Problem, at_pointer
 
@@ -41,7 +38,6 @@ JSON = "application/json"
 FORM = "multipart/form-data"
 TENSORS = "application/x-safetensors"
 
-_FILE = re.compile(r"image\.(\d{1,6})")
 _MAX_ERRORS = 20
 _SMALL = 1 << 16
 _DTYPES = frozenset("fiu")
@@ -78,10 +74,11 @@ async def read_body(request: Request, service: Service, form: type[Form], limit:
             return _tensors(form, content, limit)
 
     elif kind == FORM:
-        text, pictures = await _form(request, service)
-        content = text
+        content = await request.body()
+        boundary = boundary_of(request.headers["content-type"])
 
         def decode() -> Body[Form]:
+            text, pictures = parse_form(content, boundary, service.settings.limits.raw_batch)
             return Body(_parse(form, text, limit), {}, pictures)
 
     else:
@@ -134,57 +131,6 @@ def _parse(form: type[Form], content: bytes, limit: int) -> Form:
 def _pointer(loc: tuple[int | str, ...]) -> str:
     """Return a place in the body as a JSON pointer."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')[:100]}" for part in loc)
-
-
-# -- forms -------------------------------------------------------------------------------------
-
-
-async def _form(request: Request, service: Service) -> tuple[bytes, dict[int, bytes]]:
-    limits = service.settings.limits
-    _, options = parse_options_header(request.headers["content-type"])
-    end = b"--" + options.get(b"boundary", b"") + b"--"
-    # the parser leaves out a part that was cut off, and says nothing
-    if not (await request.body()).rstrip(b"\r\n").endswith(end):
-        raise _bad_form("it does not end with its boundary")
-    try:
-        async with request.form(
-            max_files=limits.raw_batch, max_fields=1, max_part_size=limits.json_bytes
-        ) as parts:
-            text, pictures = b"{}", {}
-            for name, value in parts.multi_items():
-                if isinstance(value, str):
-                    if name != "request":
-                        raise _bad_form(f"the field {name[:100]!r} is not known")
-                    text = value.encode()
-                    continue
-                content = await _file(value)
-                match = _FILE.fullmatch(name)
-                if name == "request":
-                    text = content
-                elif match is None:
-                    raise _bad_form(f"the file {name[:100]!r} is not known")
-                elif (row := int(match[1])) in pictures:
-                    raise _bad_form(f"the file image.{row} is given twice")
-                else:
-                    pictures[row] = content
-    except HTTPException as error:
-        raise _bad_form(str(error.detail)) from error
-    except (ValueError, KeyError, AttributeError) as error:  # what broken forms make the parser do
-        raise _bad_form("the parts cannot be told apart") from error
-    return text, pictures
-
-
-async def _file(value: UploadFile) -> bytes:
-    return await value.read()
-
-
-def _bad_form(reason: str) -> Problem:
-    return Problem(
-        400,
-        "form",
-        f"the form cannot be read: {reason}; expected a field 'request' with JSON, and files "
-        "image.0, image.1 and so on",
-    )
 
 
 # -- tensors -----------------------------------------------------------------------------------
