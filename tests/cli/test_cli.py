@@ -417,6 +417,7 @@ def test_export_holds_every_code_under_its_id(filled, tmp_path, oasis, form):
         parquet = pytest.importorskip("pyarrow.parquet")
         rows = parquet.read_table(out).to_pylist()
         found = {each["id"]: each["code"] for each in rows}
+        assert rows[3]["predicted"] == []
         assert rows[3]["labels"] == ["sea"] and json.loads(rows[3]["payload"]) == {"year": 2003}
     assert found == truth
 

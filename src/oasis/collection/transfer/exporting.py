@@ -28,8 +28,8 @@ def export(collection: Collection, out: Path, form: str) -> dict[str, Any]:
       that are not negative; otherwise they are keys, and ``OUT.ids.jsonl`` says whose.
     - npz: ``codes`` (n, n_bits / 8) uint8, ``ids`` (int64, or text if any is text), ``keys``,
       ``n_bits`` and ``bit_order``.
-    - parquet: ``id``, ``code``, ``labels``, ``payload`` (JSON text), with ``n_bits`` and
-      ``bit_order`` in the metadata of the schema.
+    - parquet: ``id``, ``code``, ``labels``, ``predicted``, ``payload`` (JSON text), with ``n_bits``
+      and ``bit_order`` in the metadata of the schema.
 
     Keys number the items of the file from 1 on, the oldest first.
     """
@@ -99,6 +99,7 @@ def _parquet(items: list[Stored], n_bits: int, out: Path) -> None:
             "id": pa.array(_column(items)[0]),
             "code": pa.array([each.code for each in items], pa.binary(n_bits // 8)),
             "labels": pa.array([each.labels for each in items], pa.list_(pa.string())),
+            "predicted": pa.array([each.predicted for each in items], pa.list_(pa.string())),
             "payload": pa.array(
                 [json.dumps(each.payload, ensure_ascii=False) for each in items], pa.string()
             ),
