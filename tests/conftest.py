@@ -9,6 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# no test is about time: an example may take as long as a busy machine needs
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 with warnings.catch_warnings():
     # the bindings of faiss before 1.14 warn while they load, and crash where that is an error

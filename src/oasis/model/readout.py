@@ -223,11 +223,16 @@ def class_pairs(L: sp.csr_array) -> sp.csr_array:
     """
     import scipy.sparse as sp
 
-    sizes = np.diff(L.indptr)
+    n_classes, sizes = L.shape[1], np.diff(L.indptr)
     shares = np.round(2**20 / np.maximum(sizes * (sizes - 1) / 2, 1)) / 2**20
-    several = sp.triu(L.T @ sp.diags_array(shares) @ L, k=1, format="csr")
-    alone = sp.diags_array(np.asarray(L[sizes == 1].sum(axis=0), dtype=np.float64).ravel())
-    return sp.csr_array(several + alone)
+    weighed = sp.csr_array((np.repeat(shares, sizes), L.indices, L.indptr), shape=L.shape)
+    several = (L.T @ weighed).tocoo()
+    above = several.row < several.col
+    alone = np.bincount(L.indices[np.repeat(sizes == 1, sizes)], minlength=n_classes)
+    single = np.flatnonzero(alone)
+    values = np.concatenate([several.data[above], alone[single]])
+    places = [np.concatenate([each[above], single]) for each in several.coords]
+    return sp.csr_array((values, tuple(places)), shape=(n_classes, n_classes))
 
 
 def _unit_rows(directions: Array) -> Array:

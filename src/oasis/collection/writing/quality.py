@@ -41,6 +41,7 @@ class QualityMeter:
         self._catalog = catalog
         self._drawn_at = 0
         self._sample: list[list[int]] = []
+        self._sample_labels: sp.csr_array | None = None
 
     def measure(
         self,
@@ -83,7 +84,9 @@ class QualityMeter:
         if not judged.any() or not self._sample:
             return None
         precision = np.take_along_axis(right, place, axis=1)[judged].mean()
-        chance = _sharing(asked, indicator(self._sample, c)).mean()
+        if self._sample_labels is None or self._sample_labels.shape[1] != c:
+            self._sample_labels = indicator(self._sample, c)
+        chance = _sharing(asked, self._sample_labels).mean()
         return Quality(float(precision), float(chance))
 
     def _draw(self, snapshot: Committed, connection: sqlite3.Connection) -> None:
@@ -93,6 +96,7 @@ class QualityMeter:
         spread = np.unique(np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64))
         rows = self._catalog.rows(connection, "labels", spread.tolist())
         self._sample = [numbers for (text,) in rows if (numbers := label_numbers(text))]
+        self._sample_labels = None
         self._drawn_at = top
 
 
