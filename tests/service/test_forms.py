@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving import form
 
 from oasis.client.requests import form as client_form
-from oasis.service.api.forms import boundary_of, parse_form
+from oasis.service.api.forms import parse_form
 from oasis.service.http.problems import Problem
 
 FILES = st.dictionaries(st.integers(0, 999_999), st.binary(max_size=300), min_size=1, max_size=5)
@@ -18,7 +18,7 @@ FILES = st.dictionaries(st.integers(0, 999_999), st.binary(max_size=300), min_si
 @given(FILES, st.text(max_size=50))
 def test_forms_of_the_client_come_back_as_they_were(files, text):
     content, kind = client_form({"text": text}, files)
-    found, pictures = parse_form(content, boundary_of(kind), 5)
+    found, pictures = parse_form(content, kind, 5)
     assert json.loads(found) == {"text": text} and pictures == files
 
 
@@ -32,7 +32,7 @@ def test_a_broken_form_is_refused_or_whole(data):
     else:
         broken = content[:at] + data.draw(st.binary(max_size=9)) + content[at:]
     try:
-        text, pictures = parse_form(broken, boundary_of(kind), 5)
+        text, pictures = parse_form(broken, kind, 5)
     except Problem as problem:
         assert problem.status == 400 and problem.detail.startswith("the form cannot be read: ")
     else:
@@ -61,5 +61,5 @@ def part(name, content="", disposition="form-data"):
 )
 def test_why_a_form_is_refused_is_told(content, boundary, said):
     with pytest.raises(Problem) as caught:
-        parse_form(content.encode(), boundary.encode(), 3)
+        parse_form(content.encode(), f"multipart/form-data; boundary={boundary}", 3)
     assert caught.value.status == 400 and said in caught.value.detail

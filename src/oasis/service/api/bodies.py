@@ -30,7 +30,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from oasis.errors import InputError
-from oasis.service.api.forms import boundary_of, parse_form
+from oasis.service.api.forms import parse_form
 from oasis.service.api.served import Service
 from oasis.service.http.problems import Problem, at_pointer
 
@@ -75,10 +75,10 @@ async def read_body(request: Request, service: Service, form: type[Form], limit:
 
     elif kind == FORM:
         content = await request.body()
-        boundary = boundary_of(request.headers["content-type"])
+        declared, most = request.headers["content-type"], service.settings.limits.raw_batch
 
         def decode() -> Body[Form]:
-            text, pictures = parse_form(content, boundary, service.settings.limits.raw_batch)
+            text, pictures = parse_form(content, declared, most)
             return Body(_parse(form, text, limit), {}, pictures)
 
     else:

@@ -91,42 +91,46 @@ class _Parts:
         self.is_whole = True
 
 
-def boundary_of(content_type: str) -> bytes:
-    """Return the boundary that the type of a body names, empty if none."""
-    _, options = parse_options_header(content_type)
-    return options.get(b"boundary", b"")
-
-
-def parse_form(content: bytes, boundary: bytes, max_files: int) -> tuple[bytes, dict[int, bytes]]:
+def parse_form(content: bytes, content_type: str, max_files: int) -> tuple[bytes, dict[int, bytes]]:
     """Return the JSON of a form's request, and its pictures by row; or refuse it.
 
     >>> part = b'--x\\r\\nContent-Disposition: form-data; name="%s"\\r\\n\\r\\n%s\\r\\n'
     >>> form = part % (b"request", b"{}") + part % (b"image.3", b"PNG") + b"--x--\\r\\n"
-    >>> parse_form(form, b"x", 10)
+    >>> parse_form(form, "multipart/form-data; boundary=x", 10)
     (b'{}', {3: b'PNG'})
     """
     parts = _Parts(max_files + 1)
     try:
+        boundary = parse_options_header(content_type)[1].get(b"boundary")
         if not boundary:
             raise _Refused("its type names no boundary")
         MultipartParser(boundary, parts.callbacks()).write(content)
         if not parts.is_whole:
             raise _Refused("it does not end with its boundary")
-        text = parts.found.pop("request", b"{}")
-        pictures: dict[int, bytes] = {}
-        for name, picture in parts.found.items():
-            match = _FILE.fullmatch(name)
-            if match is None:
-                raise _Refused(f"the part {name[:100]!r} is not known")
-            row = int(match[1])
-            if row in pictures:  # image.1 and image.01
-                raise _Refused(f"the file image.{row} is given twice")
-            pictures[row] = picture
-    except (_Refused, FormParserError, UnicodeError) as error:
-        raise Problem(
-            400,
-            "form",
-            f"the form cannot be read: {str(error)[:300]}; expected a field 'request' with JSON, "
-            "and files image.0, image.1 and so on",
-        ) from error
-    return text, pictures
+        return parts.found.pop("request", b"{}"), _pictures(parts.found)
+    except (_Refused, FormParserError) as error:
+        raise _bad_form(str(error)) from error
+    except (ValueError, LookupError, AttributeError) as error:  # what some make the parser do
+        raise _bad_form("its parts cannot be told apart") from error
+
+
+def _pictures(parts: dict[str, bytes]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for name, picture in parts.items():
+        match = _FILE.fullmatch(name)
+        if match is None:
+            raise _Refused(f"the part {name[:100]!r} is not known")
+        row = int(match[1])
+        if row in found:  # image.1 and image.01
+            raise _Refused(f"the file image.{row} is given twice")
+        found[row] = picture
+    return found
+
+
+def _bad_form(reason: str) -> Problem:
+    return Problem(
+        400,
+        "form",
+        f"the form cannot be read: {reason[:300]}; expected a field 'request' with JSON, and files "
+        "image.0, image.1 and so on",
+    )
