@@ -1,6 +1,7 @@
 """Items that are changed in place or replaced, and labels that are predicted."""
 
 import sqlite3
+import threading
 
 import collection_toy
 import numpy as np
@@ -93,6 +94,33 @@ def test_a_reader_that_has_not_followed_yet_shows_a_class_that_is_newer(filled, 
         hits = reader.search(chunk(1)[0], 200)[0]
         assert [hit.labels for hit in hits if hit.id == each] == [("brand new",)]
         assert reader.get(each).labels == ("brand new",)
+
+
+def test_searches_beside_updates_show_labels_that_were_given(filled):
+    c, truth = filled
+    X, _ = chunk(1, seed=4)
+    seen, stop, failures = set(), threading.Event(), []
+
+    def look():
+        try:
+            while not stop.is_set():
+                for hit in c.search(X, 200)[0]:
+                    seen.update(hit.labels)
+                c.search(X, 5, where={"$labels": {"has": "new 3"}})
+        except Exception as error:  # noqa: BLE001 - told by the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(60):
+        c.update(truth.items[number][0], labels=[f"new {number % 20}", "sky"])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert seen <= {*NAMES, *(f"new {number}" for number in range(20))}
+    assert c.check() == []
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(filled):

@@ -35,7 +35,8 @@ search/     queries (the searches), lookups, following (the state), by_codes, fu
 writing/    changes and raw (what a user calls), writer (the order of a change), intake, quality
 filters/    where (which items pass a filter), conditions (filters as people type them), fields
 texts/      phrases (the words of kept texts), postings (which items have one), shares, fusion
-catalog/    catalog (SQLite: connections, transactions), commits (tables, rows), setup
+catalog/    catalog (SQLite: connections, transactions), reads, commits (tables, rows), item_rows,
+            class_postings (which items have a class), setup
 files/      files (generations beside the catalog, the journal), lock (the writer's)
 replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)
 upkeep/     checks (damage and repair), backup (a copy beside a writer, and back)

@@ -38,7 +38,8 @@ class Committed:
     model : the model after everything committed; None while nothing is learned
     replica : where the codes are searched
     classes : class names; their positions are the numbers in the catalog. Shared and only ever
-        appended to, before items that have them come into the index
+        appended to, before items that have them come into the index. The row of an item that was
+        changed meanwhile may have a newer class, see `Reads.names_from`
     """
 
     head: Head
