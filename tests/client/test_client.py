@@ -159,7 +159,6 @@ def test_looks_are_the_collections(pair):
     assert same(pair, lambda c: c.thumbnail(4)).startswith(b"\x89PNG")
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.fields())
-    assert same(pair, lambda c: c.field_names()) == {"title", "year"}
     assert set(same(pair, lambda c: c.norms())) == {"W image", "W text", "codewords"}
     assert client.limits()["raw_batch"] == 256
     both = same(pair, lambda c: c.search_items([{"text": "boat anchor"}], 5))

@@ -14,7 +14,8 @@ from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.catalog import class_postings as postings_of_classes
 from oasis.collection.catalog.class_postings import add_member, class_postings
-from oasis.collection.filters.where import AllowLists, Filter
+from oasis.collection.filters import allow_lists
+from oasis.collection.filters.where import Filter
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -222,7 +223,7 @@ def test_allow_lists_follow_changes(filled):
     kept = [Filter.of(where) for where in filters]
     for step in range(12):
         for where in kept:
-            fresh = AllowLists(c._catalog).keys(where)
+            fresh = allow_lists.AllowLists(c._catalog).keys(where)
             np.testing.assert_array_equal(c._allow_lists.keys(where), fresh)
         for row in rng.integers(0, len(truth.items), size=1 + 20 * (step == 6)).tolist():
             each = truth.items[row][0]
@@ -234,7 +235,7 @@ def test_an_allow_list_is_not_made_anew_for_one_change(filled, monkeypatch):
     c, truth = filled
     where = Filter.of({"year": {"gte": 2020}})
     c._allow_lists.keys(where)
-    monkeypatch.setattr(AllowLists, "_scan", None)
+    monkeypatch.setattr(allow_lists, "_Scan", None)
     c.update(truth.items[0][0], payload={"year": 2030})
     assert 1 in c._allow_lists.keys(where)
     c.update(truth.items[0][0], payload={"year": 1030})

@@ -72,9 +72,10 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='year=2024, "year>=2020", or JSON such as {"$labels": {"has": "sky", "predicted": '
-            "true}}, where predicted may be left out; all must hold. A field or class that no item "
-            "has is an error.",
+            help='year=2024, "year>=2020", "kind!=cat", "title~boat" (contains), or JSON such as '
+            '{"$labels": {"has": "sky", "predicted": true}}, where predicted may be left out, and '
+            '{"$any": [{"year": 2024}, {"kind": "cat"}]}; all must hold. A field or class that no '
+            "item has is an error.",
         ),
     ] = None,
     save: Annotated[
@@ -92,7 +93,7 @@ def search(
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.filters.conditions import check_names, parse_where, stored_ids
+    from oasis.collection.filters.conditions import parse_where, stored_ids
     from oasis.items import read_vector
 
     raw = text is not None or image is not None
@@ -126,8 +127,6 @@ def search(
                 lists = opened.search_items([item], fuse=fuse, **options)
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
-        if condition and not any(lists):
-            check_names(opened, condition)
         if save is not None:
             _save_hits(opened, queries, lists, save)
     if as_json:

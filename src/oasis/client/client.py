@@ -203,10 +203,6 @@ class Client(ClientChanges):
         """Return the fields of payloads with examples of their values, from a sample."""
         return self._service.ask("fields", read=answers.described_fields)
 
-    def field_names(self) -> set[str]:
-        """Return the names of all fields that payloads have at their top level."""
-        return set(self._service.ask("field-names", read=answers.list_in("names")))
-
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
         return self._service.ask("rounds", read=answers.rounds)

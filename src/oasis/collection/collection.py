@@ -12,7 +12,7 @@ from oasis.collection.catalog.setup import Setup
 from oasis.collection.committed import VanishedError
 from oasis.collection.files.files import Files
 from oasis.collection.files.lock import LOCK_NAME, WriterLock
-from oasis.collection.filters.where import AllowLists
+from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.opening import check_model, make_directory, prepare
 from oasis.collection.replica.replica import check_address
 from oasis.collection.search.following import ATTEMPTS

@@ -1,4 +1,11 @@
-"""Filters: `where` says which items pass one, `conditions` reads them from a command line.
+"""Filters: which items a search may find.
 
-`fields` tells which fields payloads have.
+===========  ====================================================================================
+where        what a filter means, and how it is read
+tree         a filter as a tree, judged item by item
+allow_lists  the keys of all items that pass
+names        names of fields and classes that no item has
+conditions   filters and ids as people write them on a command line
+fields       which fields payloads have
+===========  ====================================================================================
 """

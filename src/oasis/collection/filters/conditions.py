@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from oasis.collection.filters.where import LABELS, TEXT
-from oasis.collection.records import ClassInfo, Id
+from oasis.collection.filters.where import ALL
+from oasis.collection.records import Id
 from oasis.errors import InputError
 
 # a value that begins with the sign of an operator is a slip of the keyboard; JSON text can say it
-_CONDITION = re.compile(r"\s*([^<>=!\s][^<>=!]*?)\s*(<=|>=|==|=|<|>)\s*(?![<>=!])(.*)", re.DOTALL)
-_OPERATORS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+_CONDITION = re.compile(
+    r"\s*([^<>=!~\s][^<>=!~]*?)\s*(<=|>=|==|!=|=|<|>|~)\s*(?![<>=!~])(.*)", re.DOTALL
+)
+_OPERATORS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte", "!=": "not", "~": "contains"}
 _EXPECTED = (
-    "expected FIELD OPERATOR VALUE with one of the operators = == < <= > >=, such as year=2024 or "
-    "'year>=2020', or a JSON object"
+    "expected FIELD OPERATOR VALUE with one of the operators = == != < <= > >= ~, such as "
+    "year=2024, 'year>=2020' or 'title~boat', or a JSON object"
 )
 
 
@@ -26,63 +27,41 @@ def parse_where(conditions: list[str]) -> dict[str, Any]:
 
     >>> parse_where(["year>=2020", "year<2024", "kind=photo"])
     {'year': {'gte': 2020, 'lt': 2024}, 'kind': 'photo'}
+    >>> parse_where(["kind!=cat", "kind!=dog", "title~boat"])
+    {'kind': {'not': 'cat'}, 'title': {'contains': 'boat'}, '$all': [{'kind': {'not': 'dog'}}]}
 
-    ``==`` means the same as ``=``. A value is a JSON scalar, or the text itself. There is no
-    operator that excludes a value.
+    ``==`` means the same as ``=``, ``~`` contains. A value is a JSON scalar, or the text itself.
     """
     where: dict[str, Any] = {}
+    more: list[dict[str, Any]] = []
     for condition in conditions:
-        if condition.lstrip().startswith("{"):
-            try:
-                parts = json.loads(condition)
-            except ValueError as error:
-                raise InputError(f"--where {condition!r} is no JSON: {error}") from error
-        else:
-            match = _CONDITION.fullmatch(condition)
-            if match is None:
-                raise InputError(f"--where {condition!r} is no condition; {_EXPECTED}")
-            name, sign, value = match.groups()
-            scalar = _scalar(value)
-            parts = {name: {_OPERATORS[sign]: scalar} if sign in _OPERATORS else scalar}
-        for name, wanted in parts.items():
+        for name, wanted in _read(condition).items():
             known = where.get(name)
-            if name in where and not (isinstance(known, dict) and isinstance(wanted, dict)):
+            if name not in where:
+                where[name] = wanted
+            elif not isinstance(known, dict | list) and not isinstance(wanted, dict | list):
                 raise InputError(f"--where has two conditions on {name!r} that are not ranges")
-            where[name] = {**known, **wanted} if isinstance(known, dict) else wanted
-    return where
+            elif isinstance(known, dict) and isinstance(wanted, dict) and not known.keys() & wanted:
+                where[name] = {**known, **wanted}
+            else:
+                more.append({name: wanted})
+    return {**where, ALL: [{ALL: where[ALL]}, *more] if ALL in where else more} if more else where
 
 
-class _Searched(Protocol):
-    def field_names(self) -> set[str]: ...
-
-    def classes(self) -> Iterable[ClassInfo]: ...
-
-
-def check_names(collection: _Searched, where: Mapping[str, Any]) -> None:
-    """Refuse a filter that names a field or a class that no item has.
-
-    For a filter that found nothing: reads all payloads, about 6 seconds for a million.
-    """
-    named = set(where) - {LABELS, TEXT}
-    known = collection.field_names() if named else set()
-    for name in sorted(named - known):
-        raise InputError(f"no item has a field {name!r} in its payload; {_nearest(name, known)}")
-    match where.get(LABELS):
-        case {"has": str(wanted)}:
-            names = {each.name for each in collection.classes()}
-            if wanted not in names:
-                raise InputError(f"no class is called {wanted!r}; {_nearest(wanted, names)}")
-
-
-_SHOWN = 20
-
-
-def _nearest(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    shown = ", ".join(sorted(known)[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    return f"known are {shown}" if known else "there are none"
+def _read(condition: str) -> dict[str, Any]:
+    """Return one condition as a filter."""
+    if condition.lstrip().startswith("{"):
+        try:
+            read: dict[str, Any] = json.loads(condition)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"--where {condition[:200]!r} is no JSON: {error}") from error
+        return read
+    match = _CONDITION.fullmatch(condition)
+    if match is None:
+        raise InputError(f"--where {condition[:200]!r} is no condition; {_EXPECTED}")
+    name, sign, value = match.groups()
+    scalar = _scalar(value)
+    return {name: {_OPERATORS[sign]: scalar} if sign in _OPERATORS else scalar}
 
 
 class _Asked(Protocol):

@@ -15,7 +15,8 @@ from oasis.codes import pack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
-from oasis.collection.filters.where import AllowLists, Filter
+from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.filters.where import Filter
 from oasis.collection.records import Hit
 from oasis.collection.search.hits import FetchedRows, fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
@@ -233,8 +234,8 @@ def _filtered(
     where: Filter,
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
-    if where.phrases:
-        return None  # postings of words have the answer
+    if where.has_texts:
+        return None  # the texts of items are not read here, and postings of words have the answer
     ask = _asker(snapshot, question)
     q, wanted = len(question.projections), question.k + question.offset
     n = _OVERSAMPLE * wanted + _SPARE
@@ -246,7 +247,7 @@ def _filtered(
                 catalog,
                 connection,
                 found.keys,
-                question.payload or bool(where.fields),
+                question.payload or where.has_fields,
                 question.max_bytes,
             )
         if rows is None:
@@ -257,8 +258,8 @@ def _filtered(
             if row.id != question.without
             and where.matches(
                 row.decoded_payload(),
-                row.label_names(rows.names) if where.labels else (),
-                predicted=row.predicted_names(rows.names) if where.labels else (),
+                row.label_names(rows.names) if where.has_labels else (),
+                predicted=row.predicted_names(rows.names) if where.has_labels else (),
             )
         }
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]

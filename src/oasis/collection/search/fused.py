@@ -14,13 +14,13 @@ from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
-from oasis.collection.filters.where import AllowLists
+from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.records import Hit
 from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
 from oasis.collection.texts.fusion import ClassWords, QueryWords, least_share, missed
-from oasis.collection.texts.shares import WordShares, among
+from oasis.collection.texts.shares import WordShares, among, merged
 
 _ROUNDING = 1e-6
 """Difference at most between a cosine here and one of the index, in single precision."""
@@ -93,7 +93,7 @@ def _answer_fused(
         if not lost:
             break
         # the index has what is deleted, or not of this commit
-        gone = np.union1d(gone, lost)
+        gone = merged([gone, np.array(sorted(lost), dtype=np.int64)])
     (query,), weak = question.signs(), question.is_weak(0)
     scores = (1 - found.missed).tolist()
     hits = zip(found.keys[:n].tolist(), scores, ties(scores), strict=False)

@@ -171,17 +171,6 @@ class Lookups(Follower):
                     found[key] = payload
         return fields.described(decoded_payload(found[key]) for key in sorted(found))
 
-    def field_names(self) -> set[str]:
-        """Return the names of all fields that payloads have at their top level.
-
-        Reads every payload: about 6 seconds for a million; `fields` looks at a sample.
-        """
-        names: set[str] = set()
-        with self._catalog.reading() as connection:
-            for (payload,) in connection.execute("SELECT payload FROM items"):
-                names.update(decoded_payload(payload))
-        return names
-
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
         with self._catalog.reading() as connection:

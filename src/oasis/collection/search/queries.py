@@ -14,7 +14,8 @@ from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.class_postings import class_postings
 from oasis.collection.catalog.setup import Setup, label_space
 from oasis.collection.committed import Committed
-from oasis.collection.filters.where import AllowLists
+from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.filters.names import check_names
 from oasis.collection.records import Hit, Id, Mode, utf8
 from oasis.collection.search.fused import answer
 from oasis.collection.search.lookups import Lookups, learned
@@ -300,15 +301,24 @@ class Queries(Lookups):
     def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
         while True:
             try:
-                return answer(
+                lists = answer(
                     snapshot, self._catalog, self._allow_lists, question, self._class_words
                 )
+                break
             except OasisError:
                 newer = self._snapshot
                 if newer.replica is snapshot.replica:
                     raise
                 # the codes have moved meanwhile, and the connection to where they were is closed
                 snapshot = newer
+        if question.where is not None and snapshot.head.n_items and lists and not any(lists):
+            with self._catalog.reading() as connection:
+                classes = self._catalog.class_names(connection)
+                check_names(connection, question.where, classes, self._field_names)
+        return lists
+
+    def _field_names(self) -> list[str]:
+        return [each.name for each in self.fields()]
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
         """Return how sure it is that raw queries are near to something here, from 0 to 1.

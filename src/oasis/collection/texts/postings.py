@@ -144,7 +144,7 @@ def having(connection: sqlite3.Connection, word: str, after: int = 0) -> Having:
     keys = np.repeat(np.array([BLOCK * block for block, _ in rows], dtype=np.int64), counts)
     keys += np.frombuffer(offsets, dtype="<u2")
     found = Having(keys, np.frombuffer(sizes, dtype=np.uint8))
-    if after % BLOCK:
+    if after:
         first = int(np.searchsorted(keys, after, side="right"))
         found = Having(found.keys[first:], found.sizes[first:])
     return found

@@ -74,7 +74,7 @@ class WordShares:
             labelled = np.empty(0, dtype=np.int64)
             if numbers := classes.get(word):
                 lists = [class_postings(connection, number) for number in numbers]
-                labelled = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
+                labelled = merged(lists)
                 labelled = labelled[: np.searchsorted(labelled, next_key)]
                 labelled = labelled[~among(labelled, keys)]
                 n += len(labelled)
@@ -84,9 +84,7 @@ class WordShares:
         if key := line_key(asked.words):
             lines = having(connection, key).keys
             just.append(lines[lines < next_key])
-        keys = just[0]
-        if len(just) > 1:  # not np.union1d, which imports numpy.ma: half of a short search
-            keys = np.sort(np.concatenate([just[0], just[1][~among(just[1], just[0])]]))
+        keys = merged(just)
         texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
         exact = [key for key, text in texts if asked.is_exactly(text)]
         return cls(words, keys, np.array(exact, dtype=np.int64))
@@ -154,6 +152,17 @@ def _just(words: Sequence[_Word]) -> Keys:
             break
         keys = keys[among(keys, word.keys)]
     return keys
+
+
+def merged(lists: Sequence[Keys]) -> Keys:
+    """Return ascending keys that are in any of ascending lists, each once."""
+    some = [keys for keys in lists if len(keys)]
+    if len(some) < 2:
+        return some[0] if some else np.empty(0, dtype=np.int64)
+    # np.unique imports numpy.ma: half of a short search
+    keys = np.sort(np.concatenate(some))
+    found: Keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    return found
 
 
 def among(keys: Keys, others: Keys) -> npt.NDArray[np.bool_]:

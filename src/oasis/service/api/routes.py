@@ -160,16 +160,6 @@ async def fields(service: Served) -> Response:
     )
 
 
-@router.get("/v1/field-names", dependencies=READ, responses=gives(wire.NamesAnswer))
-async def field_names(service: Served) -> Response:
-    """Return the names of all fields that payloads have at their top level; reads all payloads."""
-    return wire.answer(
-        await service.read(
-            lambda: wire.encoded({"names": sorted(service.collection.field_names())})
-        )
-    )
-
-
 @router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""

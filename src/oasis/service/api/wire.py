@@ -324,10 +324,6 @@ class FieldsAnswer(BaseModel):
     fields: list[FieldAnswer] = Field(description="Those of most items first.")
 
 
-class NamesAnswer(BaseModel):
-    names: list[str]
-
-
 class NormsAnswer(BaseModel):
     norms: dict[str, float]
 

@@ -72,6 +72,7 @@ function active() {
 
 function inWords(name, condition) {
   if (condition === null || typeof condition !== "object") return `${name}: ${condition}`;
+  if (["$any", "$all", "$not"].includes(name)) return `${name.slice(1)} ${JSON.stringify(condition)}`;
   if (condition.contains !== undefined) return `${name.replace("$text", "text")} contains “${condition.contains}”`;
   const signs = { gte: "≥", gt: ">", lte: "≤", lt: "<" };
   const parts = Object.entries(condition).map(([operator, value]) =>
