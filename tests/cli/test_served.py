@@ -201,6 +201,25 @@ def test_ingest_keeps_to_the_limits_of_the_service_and_goes_on_where_it_was(
         assert opened.check() == [] and len(opened) == 652
 
 
+def test_vectors_begin_an_empty_collection_of_a_service(folder, oasis):
+    rows = [
+        {"id": row, "clip": [float(row % 2), 1.0, 0.5], "labels": [["sea", "sky"][row % 2]]}
+        for row in range(20)
+    ]
+    source = write_jsonl(folder / "vectors.jsonl", rows)
+    with serving(folder / "c", "--bits", 16) as server:
+        code, out, err = oasis("ingest", server.url, source, "--feature", "clip", "--json")
+        assert (code, err, json.loads(out)["ingested"]) == (0, "", 20)
+        code, out, _ = oasis("search", server.url, "--vector", "clip=[1, 1, 0.5]", "--json")
+        assert json.loads(out)["results"][0]["hits"][0]["labels"] == ["sky"]
+        code, out, err = oasis("ingest", server.url, source, "--feature", "other=clip")
+        assert (code, out) == (
+            0,
+            "0 items ingested in 0 rounds, 0.0 s (0 a second); 20 in the "
+            "collection\n20 skipped: their ids were there already\n",
+        )
+
+
 def test_strict_sends_nothing_when_an_item_is_refused(pair, oasis, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no picture")
     rows = [*text_rows(3), {"id": "bad", "image": "bad.png"}]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -165,6 +166,23 @@ class Extractor:
         if not sources:
             raise InputError("neither pictures nor texts are to be used; leave one of them in")
         return cls(sources)
+
+    @classmethod
+    def for_items(cls, items: Iterable[object]) -> Self:
+        """Return the extractor that raw items begin a collection with, if nothing else is said.
+
+        Where some bring vectors, those are their features; otherwise it is the default one.
+
+        >>> Extractor.for_items([{"vectors": {"clip": [0.1, 0.2, 0.3]}}]).name
+        'clip<-clip:given-3'
+        """
+        widths: dict[str, int] = {}
+        for item in items:
+            for modality, vector in _vectors(item).items():
+                with suppress(ValueError):  # what is no vector is refused when it is read
+                    *_, width = np.shape(vector)
+                    widths.setdefault(modality, width)
+        return cls.of(vectors=widths)
 
     @property
     def name(self) -> str:

@@ -79,8 +79,9 @@ class RawIntake(Changes):
         pictures = None if isinstance(thumbnails, bool) else list(thumbnails)
         if pictures is not None and len(pictures) != len(items):
             raise InputError(f"got {len(pictures)} thumbnails for {len(items)} items")
+        extractor = self._extractor_to_fill(items)
         extracted, rejected = extract_items(
-            self._extractor_to_fill(),
+            extractor,
             items,
             self.known,
             progress,
@@ -90,6 +91,7 @@ class RawIntake(Changes):
         if rejected and strict:
             raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
         if extracted.rows:
+            self._begin_with(extractor)
             kept = extracted.thumbnails
             if pictures is not None:
                 kept = [pictures[row] for row in extracted.rows]
@@ -205,23 +207,26 @@ class RawIntake(Changes):
     def _take_vectors(self, widths: Mapping[str, int]) -> None:
         """See that items may bring vectors of so many values, or record that they do."""
         if self._extractor is None and self._recorded_extractor() is None:
-            with self._writing():
-                self._extractor = Extractor.of(vectors=widths)
-                try:
-                    self._settle_extractor()
-                except BaseException:
-                    self._extractor = None
-                    raise
+            self._begin_with(Extractor.of(vectors=widths))
         self.extractor.check_widths(widths)
 
-    def _extractor_to_fill(self) -> Extractor:
-        """Return the extractor for raw items; a collection without anything takes the default."""
+    def _extractor_to_fill(self, items: Sequence[Any]) -> Extractor:
+        """Return the extractor for raw items; a collection without anything takes what fits."""
         if (
             self._extractor is None
             and self._snapshot.model is None
             and self._recorded_extractor() is None
         ):
-            with self._writing():
-                self._extractor = Extractor.default()
-                self._settle_extractor()
+            return Extractor.for_items(items)
         return self.extractor
+
+    def _begin_with(self, extractor: Extractor) -> None:
+        """Record the extractor of the first items; nothing to do where there is one."""
+        with self._writing():
+            if self._extractor is None:
+                self._extractor = extractor
+                try:
+                    self._settle_extractor()
+                except BaseException:
+                    self._extractor = None
+                    raise
