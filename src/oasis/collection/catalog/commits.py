@@ -172,13 +172,11 @@ def row_crc(*values: Any) -> int:
     (False, False)
     """
     blobs: list[bytes] = []
-    shown: list[Any] = []
-    for value in values:  # one pass: this is called for every row that is written or read
+    shown = list(values)
+    for at, value in enumerate(values):  # one pass: this is done for every row, written or read
         if isinstance(value, bytes):
             blobs.append(value)
-            shown.append(len(value))
-        else:
-            shown.append(value)
+            shown[at] = len(value)
     crc = zlib.crc32(repr(shown).encode(errors="surrogatepass"), len(blobs))
     for blob in blobs:
         crc = zlib.crc32(blob, crc)

@@ -62,7 +62,10 @@ class _Classes:
         self._known = len(names)
 
     def of(self, names: Sequence[str]) -> list[int]:
-        return [self._numbers.setdefault(name, len(self._numbers)) for name in names]
+        try:
+            return [self._numbers[name] for name in names]
+        except KeyError:
+            return [self._numbers.setdefault(name, len(self._numbers)) for name in names]
 
     @property
     def new(self) -> list[str]:
