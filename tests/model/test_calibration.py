@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from oasis import OASIS
-from oasis.model.calibration import MEMORY, PRIOR_SAMPLES, Calibration
+from oasis.model.calibration import MEMORY, PRIOR_SAMPLES, PRIOR_USUAL, Calibration
 
 
 def samples(rng, n, centres, noise=0.1):
@@ -30,25 +30,29 @@ def stream():
 def test_sums_are_those_of_the_largest_predictions():
     predictions = np.array([[0.9, 0.2, 0.4], [0.1, 0.6, 0.5], [0.3, 0.3, 0.3]], dtype=np.float32)
     L = sp.csr_array([[1.0, 0, 0], [1.0, 0, 1.0], [0, 0, 0]])  # the last has no known class
-    before, after = Calibration.prior(), Calibration.prior().plus(predictions, L)
-    hits, misses = np.array([0.9, 0.5]), np.array([0.4, 0.6])
-    for old, new, values in (
-        (before.hits, after.hits, hits),
-        (before.misses, after.misses, misses),
-    ):
-        expected = [2, values.sum(), np.square(values).sum()]
-        np.testing.assert_allclose(new - old, expected, rtol=1e-6)
+    found = Calibration.none().plus(predictions, L)
+    for sums, values in ((found.hits, [0.9, 0.5]), (found.misses, [0.4, 0.6])):
+        np.testing.assert_allclose(sums, [2, sum(values), np.square(values).sum()], rtol=1e-6)
 
 
 def test_a_sample_with_every_class_misses_nothing():
-    after = Calibration.prior().plus(np.ones((1, 2), np.float32), sp.csr_array([[1.0, 1.0]]))
-    assert after.hits[0] == PRIOR_SAMPLES + 1
-    assert after.misses[0] == PRIOR_SAMPLES
+    after = Calibration.none().plus(np.ones((1, 2), np.float32), sp.csr_array([[1.0, 1.0]]))
+    assert after.hits[0] == 1 and after.misses[0] == 0
+
+
+def test_the_usual_hit_goes_from_the_prior_to_what_was_seen():
+    calibration = Calibration.none()
+    assert calibration.usual_hit == PRIOR_USUAL
+    for n in (1, 50, 2000):
+        seen = np.full((n, 2), 0.9, np.float32)
+        found = calibration.plus(seen, sp.csr_array(np.tile([1.0, 0.0], (n, 1)))).usual_hit
+        share = n / (n + PRIOR_SAMPLES)
+        assert found == pytest.approx(share * 0.9 + (1 - share) * PRIOR_USUAL, rel=1e-6)
 
 
 def test_old_samples_fade():
     rng = np.random.default_rng(0)
-    calibration = Calibration.prior()
+    calibration = Calibration.none()
     for level in (0.2, 0.9):
         for _ in range(40):
             predictions = rng.normal(level, 0.01, (512, 2)).astype(np.float32)
@@ -61,7 +65,7 @@ def test_halfway_lies_between_hits_and_misses_and_order_is_kept():
     rng = np.random.default_rng(1)
     predictions = np.stack([rng.normal(0.9, 0.2, 4000), rng.normal(0.1, 0.1, 4000)], axis=1)
     L = sp.csr_array(np.tile([1.0, 0.0], (4000, 1)))
-    calibration = Calibration.prior().plus(predictions.astype(np.float32), L)
+    calibration = Calibration.none().plus(predictions.astype(np.float32), L)
     values = np.linspace(-1, 2, 301).astype(np.float32)
     sure = calibration.sure(values)
     assert (np.diff(sure) >= 0).all()
@@ -97,9 +101,8 @@ def test_chunks_of_new_classes_alone_change_nothing():
     model = OASIS(16, random_state=0)
     for name in ("sky", "sea"):
         model.partial_fit({"image": rng.random((20, 8))}, [[name]] * 20)
-    prior = Calibration.prior()
-    np.testing.assert_array_equal(model.state_.calibration.hits, prior.hits)
-    np.testing.assert_array_equal(model.state_.calibration.misses, prior.misses)
+    assert not model.state_.calibration.hits.any()
+    assert not model.state_.calibration.misses.any()
 
 
 def test_a_model_without_classes_cannot_tell():

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from oasis.codes import hamming, pack, unpack
 from oasis.errors import InputError
 from oasis.model import OASIS
-from oasis.model.content import make_content, shares
+from oasis.model.content import PRIOR_ROWS, make_content, shares
 
 N_BITS, CONTENT = 64, 32
 
@@ -88,7 +88,10 @@ def test_the_weight_of_content_scales_the_parts_and_changes_no_direction_within_
     (kind, thing), (less, more) = parts
     assert np.allclose(4 * less, kind, rtol=1e-4, atol=1e-6)
     assert np.allclose(more, 4 * thing, rtol=1e-4, atol=1e-6)
-    assert np.allclose(np.linalg.norm(more, axis=1), 0.8, rtol=1e-4)
+    bits = unpack(learned.codes_)[:, 32:].astype(float)
+    covariance = (200 * np.cov(bits.T, bias=True) + PRIOR_ROWS * np.eye(32)) / (200 + PRIOR_ROWS)
+    spread = np.sqrt(np.einsum("ij,jk,ik->i", more, covariance, more))
+    assert np.allclose(spread, 0.8, rtol=1e-4)
     assert not learned.project(X, content=0)[:, 32:].any()
     assert not learned.project(X, content=1)[:, :32].any()
     for bad in (-0.1, 1.5, "all", True, float("nan")):

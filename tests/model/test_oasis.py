@@ -213,7 +213,7 @@ def test_unlabelled_rows_are_left_out_of_every_sum_and_coded_by_predicted_labels
     assert hasher_checks.fingerprint(model.state_.ridges) == hasher_checks.fingerprint(
         alone.state_.ridges
     )
-    assert model.n_seen_ == 60 and model.state_.codebook.n == labelled.sum()
+    assert model.n_seen_ == 60 and model.state_.codebook.bits.n == labelled.sum()
 
 
 def test_paper_learns_unlabelled_rows_with_a_zero_representation():
@@ -398,8 +398,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="9"))
-    with pytest.raises(NewerVersionError, match="format version 9, this oasis reads up to 8"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="10"))
+    with pytest.raises(NewerVersionError, match="format version 10, this oasis reads up to 9"):
         OASIS.load(saved)
 
 

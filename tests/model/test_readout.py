@@ -9,6 +9,7 @@ from oasis.model.readout import (
     CODEWORD_SHARE,
     SIGN_RIDGE,
     VALUE_RIDGE,
+    BitSums,
     Codebook,
     Readout,
     class_pairs,
@@ -38,8 +39,18 @@ def test_chunks_with_arriving_classes_add_up_to_one():
     twice = (
         Codebook.zero(8).plus(B[:40], sp.csr_array(L[:40, :4])).plus(B[40:], sp.csr_array(L[40:]))
     )
-    for name in ("BB", "B1", "LB", "counts", "n"):
-        assert np.allclose(getattr(once, name), getattr(twice, name)), name
+    assert np.allclose(once.LB, twice.LB) and np.array_equal(once.counts, twice.counts)
+    assert np.array_equal(once.bits.BB, twice.bits.BB)
+    assert np.array_equal(once.bits.B1, twice.bits.B1) and once.bits.n == twice.bits.n == 90
+
+
+def test_the_covariance_of_bits_is_that_of_all_codes_and_shrinks_towards_independent_bits():
+    B, _ = draw(90, 8, 6)
+    sums = BitSums.of(B[:40]).joined(BitSums.of(B[40:]))
+    covariance = np.cov(B.T, bias=True)
+    assert np.allclose(sums.covariance, covariance)
+    assert np.allclose(sums.shrunk_covariance(10), 0.9 * covariance + 0.1 * np.eye(8))
+    assert np.array_equal(BitSums.zero(8).covariance, np.zeros((8, 8)))
 
 
 def test_pairs_are_those_of_each_sample_and_count_one_together():
@@ -75,7 +86,7 @@ def test_the_readout_tells_the_classes_of_a_code():
 
 def test_a_codebook_without_classes_reads_nothing():
     book = Codebook.zero(8).plus(np.ones((3, 8)), sp.csr_array((3, 0)))
-    assert book.readout().values.shape == (0, 8) and book.n == 3
+    assert book.readout().values.shape == (0, 8) and book.bits.n == 3
 
 
 def test_signs_and_values_come_from_readouts_of_their_own():

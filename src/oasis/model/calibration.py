@@ -31,9 +31,15 @@ MEMORY = 4096.0
 """Samples that the sums are worth at most; older ones fade."""
 
 PRIOR_SAMPLES = 20.0
+"""Samples that a prior is worth."""
+
 PRIOR_HIT = (0.8, 0.3)
 PRIOR_MISS = (0.2, 0.15)
 """Mean and standard deviation of hits and misses before anything was seen."""
+
+PRIOR_USUAL = 0.5
+"""The usual hit before anything was seen: where every chunk brings new classes alone nothing ever
+is, and a value that is too large would have content decide where labels are known."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,9 @@ class Calibration:
     misses: Array
 
     @classmethod
-    def prior(cls) -> Calibration:
-        """Return the sums before any sample."""
-        return cls(_prior(*PRIOR_HIT), _prior(*PRIOR_MISS))
+    def none(cls) -> Calibration:
+        """Return the sums over no samples."""
+        return cls(np.zeros(3), np.zeros(3))
 
     def plus(self, predictions: Single, L: sp.csr_array) -> Calibration:
         """Return the sums with samples added: predictions (n, c), labels L (n, c) as 0 and 1.
@@ -68,16 +74,18 @@ class Calibration:
     @property
     def usual_hit(self) -> float:
         """What is usually predicted of the likeliest class that a sample has, at least 0.05."""
-        return max(float(self.hits[1] / self.hits[0]), 0.05)
+        n, total, _ = self.hits
+        return max(float((total + PRIOR_SAMPLES * PRIOR_USUAL) / (n + PRIOR_SAMPLES)), 0.05)
 
     def sure(self, predictions: Single) -> Single:
         """Return how sure predictions are, from 0 to 1, of the same shape.
 
-        >>> Calibration.prior().sure(np.array([0.0, 0.4, 0.8], dtype=np.float32)).round(3)
+        >>> Calibration.none().sure(np.array([0.0, 0.4, 0.8], dtype=np.float32)).round(3)
         array([0.018, 0.5  , 0.982], dtype=float32)
         """
         z = np.zeros(predictions.shape)
-        for n, total, squares in (self.hits, self.misses):
+        for sums, prior in ((self.hits, PRIOR_HIT), (self.misses, PRIOR_MISS)):
+            n, total, squares = sums + _prior(*prior)
             mean = total / n
             z += (predictions - mean) / np.sqrt(max(squares / n - mean * mean, 1e-4))
         sure: Single = (1 / (1 + np.exp(-np.clip(z, -50, 50)))).astype(np.float32)
@@ -91,5 +99,5 @@ def _prior(mean: float, deviation: float) -> Array:
 def _added(sums: Array, values: Single) -> Array:
     values = values[np.isfinite(values)].astype(np.float64)
     grown = sums + np.array([len(values), values.sum(), np.square(values).sum()])
-    added: Array = grown * min(1.0, MEMORY / grown[0])
+    added: Array = grown * min(1.0, MEMORY / max(grown[0], 1.0))
     return added

@@ -15,10 +15,10 @@ from oasis.model.base import ModelState, check_shape
 from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codewords import grown_codewords
 from oasis.model.coding import LabelCoder, QueryMap
-from oasis.model.content import Content, ContentMap, OtherContent
+from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
-from oasis.model.readout import ClassPairs, Codebook
+from oasis.model.readout import BitSums, ClassPairs, Codebook
 from oasis.model.round import ChunkRows, evenly_spaced
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class CodewordState(ModelState):
     n_owned : the last so many label bits are owned by classes
     codebook : sums of label bits and labels
     content : the functions of the content bits; None before the first chunk, and without any
+    content_bits : sums over the content bits of the samples that were learned
     n_regressed : samples in the sums of features
     calibration : how well samples were predicted before they were learned
     """
@@ -43,6 +44,7 @@ class CodewordState(ModelState):
     n_owned: int
     codebook: Codebook
     content: Content | None
+    content_bits: BitSums
     n_regressed: int
     calibration: Calibration
 
@@ -120,7 +122,7 @@ class CodewordState(ModelState):
         that class, which the sums tell, lies between that over all samples and 1.
         """
         counts = np.maximum(self.codebook.counts, 1.0)
-        shares = self.codebook.counts / max(self.codebook.n, 1)
+        shares = self.codebook.counts / max(self.codebook.bits.n, 1)
         explained, predictors = {}, {}
         for name, ridge in self.ridges.items():
             first = self.n_content_targets(name)
@@ -154,8 +156,9 @@ class CodewordState(ModelState):
         return QueryMap(
             self.label_map,
             readout,
-            self.codebook.covariance,
+            self.codebook.bits.covariance,
             self.content_map,
+            self.content_bits.shrunk_covariance(PRIOR_ROWS),
             self.calibration.usual_hit,
         )
 
@@ -175,14 +178,16 @@ class CodewordState(ModelState):
         """Return what a file has beside what both kinds of model have: header and arrays."""
         book = self.codebook
         arrays: Stored = {
-            "BB": book.BB,
-            "B1": book.B1,
+            "BB": book.bits.BB,
+            "B1": book.bits.B1,
             "LB": book.LB,
             "counts": book.counts,
             "pairs": book.pairs.data,
             "pairs/columns": book.pairs.columns,
             "pairs/ends": book.pairs.ends,
             "codewords": self.codewords,
+            "content/BB": self.content_bits.BB,
+            "content/B1": self.content_bits.B1,
             "calibration": np.stack([self.calibration.hits, self.calibration.misses]),
         }
         own = {} if self.content is None else self.content.own
@@ -190,7 +195,8 @@ class CodewordState(ModelState):
             arrays[f"content/{name}/P"] = map_.weights[name]
             arrays[f"content/{name}/o"] = map_.offsets[name]
         meta = {
-            "n_coded": book.n,
+            "n_coded": book.bits.n,
+            "n_content_coded": self.content_bits.n,
             "n_owned": self.n_owned,
             "n_regressed": self.n_regressed,
             "content": None if self.content is None else list(own),
@@ -207,12 +213,16 @@ class CodewordState(ModelState):
         c = len(common.labels.names)
         pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])
         pairs.check(c)
-        book = Codebook(
-            arrays["BB"], arrays["B1"], arrays["LB"], counts, pairs, int(header["n_coded"])
+        bits = BitSums(arrays["BB"], arrays["B1"], int(header["n_coded"]))
+        book = Codebook(bits, arrays["LB"], counts, pairs)
+        content_bits = BitSums(
+            arrays["content/BB"], arrays["content/B1"], int(header["n_content_coded"])
         )
         for name, array, shape in (
-            ("BB", book.BB, (r, r)),
-            ("B1", book.B1, (r,)),
+            ("BB", bits.BB, (r, r)),
+            ("B1", bits.B1, (r,)),
+            ("content/BB", content_bits.BB, (n_content_bits, n_content_bits)),
+            ("content/B1", content_bits.B1, (n_content_bits,)),
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
             ("codewords", arrays["codewords"], (c, r)),
@@ -238,11 +248,12 @@ class CodewordState(ModelState):
             n_owned,
             book,
             content,
+            content_bits,
             int(header["n_regressed"]),
             Calibration(*arrays["calibration"]),
         )
-        if not (arrays["calibration"][:, 0] > 0).all():
-            raise ValueError("a calibration of no samples")
+        if not (arrays["calibration"][:, 0] >= 0).all():
+            raise ValueError("a calibration of a negative number of samples")
         for name, ridge in common.ridges.items():
             shape = (state.n_content_targets(name) + c, ridge.n_features)
             check_shape(f"{name}/BX", ridge.BX, shape)

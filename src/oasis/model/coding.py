@@ -7,9 +7,12 @@ every data set: with weight w of content
     ``[(1 - w) confidence l / sd(l),  w c / sd(c)]``
 
 where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of stored codes, and
-``sd(c) = |c|``, since content bits are about balanced and uncorrelated. The confidence is that in
-the predicted labels, the largest over what is usual for the classes that a sample has
-(`oasis.model.calibration`), squared: where nothing known fits a query, content decides.
+``sd(c)`` the same with the content bits. The confidence is that in the predicted labels, the
+largest over what is usual for the classes that a sample has (`oasis.model.calibration`), squared:
+where nothing known fits a query, content decides.
+
+Unless asked otherwise ``w = 0.012 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
+however many there are.
 """
 
 from __future__ import annotations
@@ -29,8 +32,9 @@ from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
 
-CONTENT_WEIGHT = 0.08
-"""Weight of content in a projection unless asked otherwise; label MAP loses less than a point."""
+BIT_WEIGHT = 0.012
+"""Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
+at 128 bits loses less than a point."""
 
 CAUTION = 2.0
 """Power of the largest predicted label, over that of a usual sample, in the confidence."""
@@ -49,6 +53,7 @@ class QueryMap:
     readout : where the label bits of codes with given labels are
     covariance : (r_l, r_l) of the label bits of stored codes
     content : maps features to content values
+    content_covariance : (r_c, r_c) of the content bits of stored codes
     usual : what is usually predicted of a class that a sample has
     """
 
@@ -56,6 +61,7 @@ class QueryMap:
     readout: Readout
     covariance: Array
     content: ContentMap
+    content_covariance: Array
     usual: float
 
     @property
@@ -94,7 +100,7 @@ class QueryMap:
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
         """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
         kind = self.readout.project(sharpened(labels))  # (n, r_l)
-        w = CONTENT_WEIGHT if weight is None else weight
+        w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._weighed(kind, content, w, confidence(labels, self.usual))
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
@@ -107,9 +113,9 @@ class QueryMap:
     def _weighed(self, kind: Single, content: Single, w: float, sure: Single) -> Single:
         if not content.shape[1]:
             return kind
-        spread = np.sqrt(np.maximum(np.vecdot(kind @ self.covariance, kind), 0))
-        kind = _scaled(kind, spread, (1 - w) * sure)
-        thing = _scaled(content, np.linalg.norm(content, axis=1), np.full(len(content), w))
+        kind = _scaled(kind, _deviations(kind, self.covariance), (1 - w) * sure)
+        spread = _deviations(content, self.content_covariance)
+        thing = _scaled(content, spread, np.full(len(content), w))
         return np.hstack([kind, thing])
 
     def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -124,6 +130,7 @@ class QueryMap:
         yield "values", self.readout.values
         yield "signs", self.readout.signs
         yield "covariance", self.covariance
+        yield "content covariance", self.content_covariance
         yield "usual", np.array(self.usual)
 
 
@@ -161,6 +168,12 @@ def confidence(labels: Single, usual: float) -> Single:
     strongest = labels.max(axis=1, initial=0.0) / np.float32(usual)
     sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
     return sure
+
+
+def _deviations(values: Single, covariance: Array) -> npt.NDArray[Any]:
+    """Return the standard deviation, per row (n,), of inner products with bits of stored codes."""
+    spread: npt.NDArray[Any] = np.sqrt(np.maximum(np.vecdot(values @ covariance, values), 0))
+    return spread
 
 
 def _scaled(values: Single, sizes: npt.NDArray[Any], target: npt.NDArray[Any]) -> Single:

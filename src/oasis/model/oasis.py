@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from oasis.arrays import Single, state_of, unit_rows
-from oasis.codes import Codes, check_codes, pack
+from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
@@ -23,7 +23,7 @@ from oasis.model.content import SAMPLE_ROWS, make_content
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import Codebook
+from oasis.model.readout import BitSums, Codebook
 from oasis.model.ridge import Ridge
 from oasis.model.round import ChunkRows
 
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 def usual_content(n_bits: int) -> int:
     """Return how many of the bits of a code are content bits, unless asked otherwise.
 
-    Labels take the first 72 bits: below that every content bit costs label MAP.
+    Labels take the first 72 bits: below that every content bit costs label MAP. Beyond 128 bits
+    every eighth bit is a label bit.
 
-    >>> [usual_content(n_bits) for n_bits in (16, 64, 96, 128, 256)]
-    [0, 0, 24, 56, 184]
+    >>> [usual_content(n_bits) for n_bits in (16, 64, 96, 128, 192, 256)]
+    [0, 0, 24, 56, 112, 168]
     """
-    return max(0, n_bits - 72)
+    return max(0, n_bits - 72 - 8 * max(0, (n_bits - 128) // 64))
 
 
 class OASIS(Model[CodewordState]):
@@ -256,8 +257,9 @@ class OASIS(Model[CodewordState]):
             self._n_owned,
             Codebook.zero(n_label),
             None,
+            BitSums.zero(self.n_content_bits),
             0,
-            Calibration.prior(),
+            Calibration.none(),
         )
 
     def run_round(
@@ -302,9 +304,10 @@ class OASIS(Model[CodewordState]):
             codes[~learns, : n_label // 8] = rows.codes(state.label_coder, n_label, ~learns)
         if self.n_content_bits:
             everything = np.ones(n, dtype=np.bool_)
-            codes[:, n_label // 8 :] = rows.codes(
-                state.content_map, self.n_content_bits, everything
-            )
+            content = rows.codes(state.content_map, self.n_content_bits, everything)
+            codes[:, n_label // 8 :] = content
+            learned = BitSums.of(unpack(content[learns]).astype(np.float64))
+            state = replace(state, content_bits=state.content_bits.joined(learned))
         return state, codes
 
     @property

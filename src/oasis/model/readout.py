@@ -130,49 +130,88 @@ class ClassPairs:
 
 
 @dataclass(frozen=True)
-class Codebook:
-    """Sums over all stored codes and their labels; the size depends on bits and classes alone.
+class BitSums:
+    """Sums over some bits of stored codes, as +1 and -1; exact in any order.
 
     Attributes
     ----------
     BB : (r, r), sum of B'B
     B1 : (r,), sum of B
-    LB : (c, r), sum of L'B
-    counts : (c,), samples of each class
-    pairs : (c, c), sum of `class_pairs`
-    n : samples
+    n : codes
     """
 
     BB: Array
     B1: Array
+    n: int
+
+    @classmethod
+    def zero(cls, n_bits: int) -> BitSums:
+        """Return the sums over no codes."""
+        return cls(np.zeros((n_bits, n_bits)), np.zeros(n_bits), 0)
+
+    @classmethod
+    def of(cls, B: Array) -> BitSums:
+        """Return the sums over bits B (n, r)."""
+        return cls(B.T @ B, B.sum(axis=0), len(B))
+
+    def joined(self, other: BitSums) -> BitSums:
+        """Return the sums over the codes of both."""
+        return BitSums(self.BB + other.BB, self.B1 + other.B1, self.n + other.n)
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance (r, r) of the bits; zero before the first code."""
+        if not self.n:
+            return np.zeros_like(self.BB)
+        mean = self.B1 / self.n
+        return self.BB / self.n - np.outer(mean, mean)
+
+    def shrunk_covariance(self, n_prior: int) -> Array:
+        """Return the covariance with so many codes of balanced, uncorrelated bits added.
+
+        >>> BitSums.zero(2).shrunk_covariance(10)
+        array([[1., 0.],
+               [0., 1.]])
+        """
+        share = self.n / (self.n + n_prior)
+        return share * self.covariance + (1 - share) * np.eye(len(self.B1))
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """Sums over all stored label bits and labels; the size depends on bits and classes alone.
+
+    Attributes
+    ----------
+    bits : sums over the label bits, r of them
+    LB : (c, r), sum of L'B
+    counts : (c,), samples of each class
+    pairs : (c, c), sum of `class_pairs`
+    """
+
+    bits: BitSums
     LB: Array
     counts: Array
     pairs: ClassPairs
-    n: int
 
     @classmethod
     def zero(cls, n_bits: int) -> Codebook:
         """Return the codebook of no samples and no classes."""
-        empty = np.zeros((0, n_bits))
-        square, nothing = np.zeros((n_bits, n_bits)), np.zeros(0)
-        return cls(square, np.zeros(n_bits), empty, nothing, ClassPairs.none(), 0)
+        return cls(BitSums.zero(n_bits), np.zeros((0, n_bits)), np.zeros(0), ClassPairs.none())
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
         counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
-        pairs = ClassPairs.of(class_pairs(L))
-        return self.joined(Codebook(B.T @ B, B.sum(axis=0), L.T @ B, counts, pairs, len(B)))
+        return self.joined(Codebook(BitSums.of(B), L.T @ B, counts, ClassPairs.of(class_pairs(L))))
 
     def joined(self, other: Codebook) -> Codebook:
         """Return the codebook of the samples of both; ``other`` knows all classes of this one."""
         more = len(other.counts) - len(self.counts)
         return Codebook(
-            self.BB + other.BB,
-            self.B1 + other.B1,
+            self.bits.joined(other.bits),
             np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
             np.pad(self.counts, (0, more)) + other.counts,
             self.pairs.joined(other.pairs),
-            self.n + other.n,
         )
 
     def readout(self, codewords: Array | None = None) -> Readout:
@@ -188,21 +227,13 @@ class Codebook:
             signs += CODEWORD_SHARE * _unit_rows(codewords)
         return Readout(self.directions(VALUE_RIDGE), signs)
 
-    @property
-    def covariance(self) -> Array:
-        """Covariance (r, r) of the bits of stored codes as +1 and -1; zero before the first."""
-        if not self.n:
-            return np.zeros_like(self.BB)
-        mean = self.B1 / self.n
-        return self.BB / self.n - np.outer(mean, mean)
-
     def directions(self, ridge: float) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
         if not len(self.counts):
             return np.zeros_like(self.LB)
-        mean = self.B1 / self.n
+        n, mean = self.bits.n, self.bits.B1 / self.bits.n
         joint = self.LB - np.outer(self.counts, mean)
-        A = self.n * (self.covariance + ridge * np.eye(len(mean)))
+        A = n * (self.bits.covariance + ridge * np.eye(len(mean)))
         return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
 
 
