@@ -57,12 +57,12 @@ def test_more_like_weighs_the_two_parts_of_the_stored_code(several, content):
     c, truth = several
     each, code, _, _ = truth.items[17]
     signs = unpack(np.frombuffer(code, np.uint8)[None])[0].astype(np.float64)
-    covariance = truth.model.state_.query_map.covariance
+    map_ = truth.model.state_.query_map
     kind, thing = signs[:N_LABEL], signs[N_LABEL:]
+    sizes = [np.sqrt(kind @ map_.covariance @ kind)]
+    sizes.append(np.sqrt(thing @ map_.content_covariance @ thing))
     w = 0.5 if content is None else content
-    projection = np.concatenate(
-        [(1 - w) * kind / np.sqrt(kind @ covariance @ kind), w * thing / np.sqrt(len(thing))]
-    )
+    projection = np.concatenate([(1 - w) * kind / sizes[0], w * thing / sizes[1]])
     expected = {}
     for other, stored, _, _ in truth.items:
         bits = unpack(np.frombuffer(stored, np.uint8)[None])[0].astype(np.float64)
