@@ -64,8 +64,11 @@ def test_malformed_csr_is_refused(spoil):
     [
         (taken_apart("csr", indices=lambda at: at + 1), "has column index 6, expected 0 to 5"),
         (taken_apart("csr", indices=lambda at: at - 1), "has column index -1, expected 0 to 5"),
-        (taken_apart("csr", indices=lambda at: at + 0.5), "column indices that are no vector of"),
-        (taken_apart("csr", indptr=list), "has indptr that are no vector of integers"),
+        (
+            taken_apart("csr", indices=lambda at: at + 0.5),
+            "column indices that are not a vector of",
+        ),
+        (taken_apart("csr", indptr=list), "has indptr that are not a vector of integers"),
         (taken_apart("csr", indptr=lambda ends: ends + 1), "indptr that begins with 1, expected 0"),
         (taken_apart("csr", indptr=lambda ends: ends[:-1]), "of length 10, expected 11"),
         (taken_apart("csr", indptr=lambda ends: ends * 2), "ends with .*, but .* indices"),

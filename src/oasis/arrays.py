@@ -37,7 +37,7 @@ GeneratorState: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Pieces:
-    """A one-dimensional array that lies in memory in several pieces, for whoever can use them so.
+    """A one-dimensional array stored as several pieces, which are joined only when necessary.
 
     Attributes
     ----------
@@ -79,8 +79,8 @@ def is_sparse(matrix: Matrix) -> TypeIs[sp.csr_array]:
 def checked_vector(value: Any, width: int | None = None) -> npt.NDArray[Any]:
     """Return a (d,) array of finite real numbers, or raise an `InputError` that says what is wrong.
 
-    Half, single and double precision and integers stay as they are. The message lacks its subject,
-    which the caller puts before it.
+    Half, single and double precision and integers keep their type. The message has no subject; the
+    caller prepends it.
 
     >>> checked_vector([1, 2.5]), checked_vector(np.ones(3, dtype=np.float16)).dtype
     (array([1. , 2.5]), dtype('float16'))
@@ -113,9 +113,9 @@ def checked_csr(values: Any) -> sp.csr_array:
     """Return a SciPy sparse matrix of any format as CSR, or raise an `InputError`.
 
     SciPy's routines trust the indices: one that is out of range reads or writes past the end of an
-    array. Entries may be unsorted or duplicate, as SciPy allows, and stay so. The arrays of CSR are
-    not copied, and ``values`` is left as it is. The message lacks its subject, which the caller
-    puts before it. Cost: one pass over the indices.
+    array. Entries may be unsorted or duplicate, as SciPy allows; they are not reordered or summed.
+    The arrays of CSR are not copied, and ``values`` is not modified. The message has no subject;
+    the caller prepends it. Cost: one pass over the indices.
 
     >>> import scipy.sparse as sp
     >>> matrix = sp.csr_array(([1.0, 2.0, 3.0], [2, 0, 2], [0, 3]), shape=(1, 3))
@@ -135,7 +135,7 @@ def checked_csr(values: Any) -> sp.csr_array:
         values = _to_csr(values)
     n, d = values.shape
     _check_compressed(values, n, d, ("row", "column"))
-    # made anew: flags that the matrix keeps about its order may be older than its arrays
+    # a new object: the cached flags (has_sorted_indices, ...) may not match the arrays any more
     return sp.csr_array((values.data, values.indices, values.indptr), shape=(n, d))
 
 
@@ -159,7 +159,7 @@ def _to_csr(values: Any) -> Any:
 
 
 def _check_compressed(values: Any, n_rows: int, n_columns: int, names: tuple[str, str]) -> None:
-    """Check the arrays of CSR; with rows and columns exchanged CSC, with blocks BSR."""
+    """Check the arrays of CSR; also of CSC (rows and columns swapped) and BSR (in blocks)."""
     row, column = names
     indptr, indices, data = values.indptr, values.indices, values.data
     _check_vector(indptr, "indptr")
@@ -184,7 +184,7 @@ def _check_indices(indices: Any, size: int, what: str) -> None:
     _check_vector(indices, f"{what} indices")
     if not len(indices):
         return
-    # one pass: a negative index is a large one when it is read without its sign
+    # one pass: read as unsigned, a negative index is a large one
     unsigned = indices.view(indices.dtype.str.replace("i", "u"))
     if unsigned.max() >= size:
         bad = indices[(indices < 0) | (indices >= size)][0]
@@ -193,11 +193,11 @@ def _check_indices(indices: Any, size: int, what: str) -> None:
 
 def _check_vector(values: Any, what: str) -> None:
     if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iu":
-        raise InputError(f"has {what} that are no vector of integers")
+        raise InputError(f"has {what} that are not a vector of integers")
 
 
 def unit_rows(matrix: Matrix) -> Matrix:
-    """Return a copy with every row scaled to unit length; a row of zeros stays so.
+    """Return a copy with every row scaled to unit length; rows of zeros are unchanged.
 
     >>> unit_rows(np.array([[3e-30, 4e-30], [3e30, 4e30]], dtype=np.float32)).round(3)
     array([[0.6, 0.8],
@@ -210,8 +210,8 @@ def unit_rows(matrix: Matrix) -> Matrix:
     return matrix * scale[:, None]
 
 
-# squared lengths from which a reciprocal root is right to the last digits: below the first bound
-# squares that are rounded to 0 could count, the second is the largest number
+# range of squared lengths in which 1 / sqrt is accurate: below tiny / eps, terms of the sum may
+# have underflowed; above max, the sum has overflowed
 _SQUARES = {
     np.dtype(each).char: (np.finfo(each).tiny / np.finfo(each).eps, np.finfo(each).max)
     for each in (np.float32, np.float64)
@@ -219,11 +219,11 @@ _SQUARES = {
 
 
 def in_range(matrix: Matrix) -> tuple[Matrix, FloatArray]:
-    """Return a matrix whose rows have squares in range, and one over the length of each of them.
+    """Return a matrix whose squared row lengths are in range, and 1 / length of each row.
 
     A row whose squared length under- or overflows is multiplied by a power of two, which changes
-    its length and nothing else. Where there is no such row, the matrix is returned as it is. The
-    second result has the precision of the matrix; it is 0 for a row of zeros.
+    only its length. Without such a row the matrix itself is returned. The second result has the
+    precision of the matrix; it is 0 for a row of zeros.
 
     >>> rows, scale = in_range(np.array([[3e-200, 4e-200], [0.6, 0.8]]))
     >>> np.round(rows * scale[:, None], 3)
@@ -252,9 +252,9 @@ def _squares(matrix: Matrix) -> FloatArray:
 
 
 def _exponents(matrix: Matrix, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intc]:
-    """Return e (n,) with which ``2^e`` brings the largest value of each of these rows near 1.
+    """Return e (n,) such that ``2^e`` scales the largest value of each of these rows to about 1.
 
-    0 for all other rows, for rows of zeros, and for rows that hold NaN or infinity.
+    e is 0 for all other rows, for rows of zeros, and for rows that hold NaN or infinity.
     """
     exponents = np.zeros(matrix.shape[0], dtype=np.intc)
     if not matrix.shape[1]:
@@ -263,7 +263,7 @@ def _exponents(matrix: Matrix, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.int
     if is_sparse(chosen):
         peaks = np.asarray(abs(chosen).max(axis=1).todense()).ravel()
     else:
-        # most are rows of zeros, which their bits tell in one fast pass
+        # most of these are rows of zeros; a maximum over their bits finds them in one fast pass
         filled = chosen.view(f"u{chosen.itemsize}").max(axis=1) > 0
         rows, chosen = rows[filled], chosen[filled]
         peaks = np.maximum(chosen.max(axis=1), -chosen.min(axis=1))
@@ -314,7 +314,7 @@ def indicator(sets: Sequence[Iterable[int]], n_classes: int) -> sp.csr_array:
     """
     import scipy.sparse as sp
 
-    # sorted, so that sums are rounded in the same way whatever the order of a sample's classes
+    # sorted, so that rounding of sums does not depend on the order of a sample's classes
     rows = [sorted(row) for row in sets]
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.array([number for row in rows for number in row], dtype=np.int64)
@@ -322,7 +322,7 @@ def indicator(sets: Sequence[Iterable[int]], n_classes: int) -> sp.csr_array:
 
 
 def random_signs(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
-    """Return +1 and -1 with equal chances, one draw for each, row by row.
+    """Return +1 and -1 with equal probability, one draw per entry, row by row.
 
     >>> random_signs(np.random.default_rng(0), (2, 3))
     array([[ 1., -1., -1.],
@@ -332,7 +332,7 @@ def random_signs(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 
 def generator_at(state: GeneratorState) -> np.random.Generator:
-    """Return a generator that goes on from a state.
+    """Return a generator that continues from a state.
 
     >>> state = state_of(np.random.Generator(np.random.PCG64(0)))
     >>> generator_at(state).random() == generator_at(state).random()
@@ -344,5 +344,5 @@ def generator_at(state: GeneratorState) -> np.random.Generator:
 
 
 def state_of(rng: np.random.Generator) -> GeneratorState:
-    """Return the state from which `generator_at` goes on."""
+    """Return the state from which `generator_at` continues."""
     return dict(rng.bit_generator.state)

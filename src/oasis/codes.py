@@ -20,7 +20,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 def check_n_bits(n_bits: Any) -> int:
-    """Return ``n_bits`` as an int, or refuse it: it must be a positive multiple of 8.
+    """Return ``n_bits`` as an int; raise unless it is a positive multiple of 8.
 
     >>> check_n_bits(64)
     64
@@ -36,7 +36,7 @@ def check_n_bits(n_bits: Any) -> int:
 
 
 def check_codes(codes: Any, n_bits: int | None = None) -> Codes:
-    """Return ``codes`` as a C-ordered (n, n_bits / 8) uint8 array, or say what is wrong with it."""
+    """Return ``codes`` as a C-ordered (n, n_bits / 8) uint8 array; raise if they are not."""
     array = np.asarray(codes)
     if array.dtype != np.uint8:
         raise InputError(f"codes must be uint8 (packed bits), got {array.dtype}")
@@ -89,7 +89,7 @@ def words(codes: Codes) -> npt.NDArray[np.unsignedinteger[Any]]:
 
 
 def hamming(a: Codes, b: Codes) -> npt.NDArray[np.int32]:
-    """Return the (len(a), len(b)) int32 matrix of Hamming distances, by true popcount.
+    """Return the (len(a), len(b)) int32 matrix of Hamming distances.
 
     Meant for small sets and for tests; searches go through the index, measures through
     ``oasis.metrics``, and neither builds this matrix whole.

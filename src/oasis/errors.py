@@ -13,13 +13,13 @@
     ├── FormatError (ValueError)        a file of ours is foreign, damaged or truncated
     │   ├── NewerVersionError           ... or was written by a newer oasis
     │   └── MissingFileError (FileNotFoundError)   ... or is not there
-    ├── CollectionError                 a directory is no collection, or this one cannot be used so
+    ├── CollectionError                 no collection at this path, or not usable in this way
     │   ├── LockedError                 another process (or object) is writing to it
     │   └── StorageError                the disk refused: full, read-only, failing
     ├── ServiceError                    a service answered with an error of its own
     │   ├── UnreachableError            ... or did not answer
     │   ├── RefusedError                ... or wants another token, name or kind of request
-    │   └── BusyError                   ... or has too much to do; come again later
+    │   └── BusyError                   ... or is overloaded; try again later
     ├── EngineError                     a search engine is absent, too slow, full, or failed
     ├── CheckError (AssertionError)     a hasher or an index fails a conformance check
     └── MissingExtraError (ImportError) an optional dependency is not installed
@@ -27,7 +27,7 @@
     OasisWarning (UserWarning)
     ├── SimilarNamesWarning             two class names differ by case alone
     ├── KernelWidthWarning              a kernel is far too wide or narrow for the features
-    └── CacheWarning                    something costly could not be written to the cache folder
+    └── CacheWarning                    an expensive result could not be written to the cache folder
 
 The command line prints a warning of ours as one line, ``note: ...``, on standard error.
 
@@ -82,7 +82,7 @@ class NewerVersionError(FormatError):
 
 
 class MissingFileError(FormatError, FileNotFoundError):
-    """A model, index or collection file of ours is not there; what opens one raises this."""
+    """A model, index or collection file does not exist; raised by whatever opens it."""
 
 
 class CollectionError(OasisError):
@@ -110,14 +110,14 @@ class RefusedError(ServiceError):
 
 
 class BusyError(ServiceError):
-    """A service has too much to do, or is being stopped; nothing has been changed."""
+    """A service is overloaded or shutting down; nothing has been changed."""
 
 
 class EngineError(OasisError):
     """A search engine is absent, too slow, full, or failed.
 
-    What it acknowledged before is kept; a change that failed may have been made in part, and may be
-    sent again as it was.
+    Changes that it acknowledged before are kept. A change that failed may have been applied in
+    part; it is safe to send it again unchanged.
     """
 
 
@@ -159,4 +159,4 @@ class KernelWidthWarning(OasisWarning):
 
 
 class CacheWarning(OasisWarning):
-    """Something costly could not be written to the cache folder and will be made again."""
+    """An expensive result could not be written to the cache folder; it will be computed again."""

@@ -1,10 +1,11 @@
-"""Durable bytes: files that are there whole or not at all, and tell when they are damaged.
+"""Durable files: atomic writes, and a checksum that detects damage.
 
-Knows no model. `replacing` and `append` write durably, `write_arrays` and `read_arrays` are the one
-container for named arrays: a safetensors file whose metadata holds a checksum of all of it.
+This module knows nothing about models. `replacing` and `append` write durably. `write_arrays` and
+`read_arrays` are the one container for named arrays: a safetensors file with a checksum of all
+names, types, shapes and contents in its metadata.
 
-Everything that changes a file goes through `disk`, one object with one method per operation, so
-that tests can let any single operation fail, or cut the power after it.
+Every change of a file goes through `disk`, one object with one method per operation, so that tests
+can make any single operation fail, or simulate a power failure after it.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ class Disk:
     """The operations that change what is on disk."""
 
     def write(self, path: Path, offset: int, data: bytes) -> None:
-        """Make ``data`` the end of a file, from ``offset`` on; one that is missing is created.
+        """Write ``data`` at ``offset`` as the end of a file, which is created if missing.
 
-        A file with more than that beyond ``offset`` is cut there first. Others are not: a file that
-        is cut and grows again needs new blocks, and takes twice as long to be flushed.
+        A file that is longer than ``offset + len(data)`` is truncated to ``offset`` first. A
+        shorter one is overwritten in place: a file that is truncated and grows again needs new
+        blocks, and a flush takes twice as long.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -51,7 +53,7 @@ class Disk:
             os.close(descriptor)
 
     def fill(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
-        """Make the parts, one after the other, the content of a file."""
+        """Write the concatenated parts as the content of a file."""
         with path.open("wb", buffering=_BLOCK) as file:
             for part in parts:
                 file.write(part)
@@ -65,7 +67,7 @@ class Disk:
             os.close(descriptor)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Give ``source`` the name ``target``; a file of that name is gone in the same moment."""
+        """Rename ``source`` to ``target``; an existing ``target`` is replaced atomically."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:
@@ -74,31 +76,31 @@ class Disk:
 
 
 disk = Disk()
-"""Where every change goes; tests put another one here."""
+"""Every change of a file goes through this object; tests replace it."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path; on success its file takes the place of ``path``, durably.
 
-    The temporary file is new, with a random name, so that neither two threads nor a link that
-    somebody has put there can meet. It is flushed to disk before it is renamed, and the directory
-    after it. When the block raises, it is removed and ``path`` is left as it was.
+    The temporary file is new and has a random name, so that two threads never share one and a
+    planted link is never followed. It is flushed to disk, renamed, and then the directory is
+    flushed. When the block raises, the file is removed and ``path`` is unchanged.
     """
     temporary, mode = _temporary(path)
     try:
         yield temporary
-        temporary.chmod(mode)  # some libraries write files that nobody else may read
+        temporary.chmod(mode)  # some libraries write files that only their owner may read
         disk.sync(temporary)
         disk.replace(temporary, path)
         disk.sync(path.parent)
     finally:
-        # not through `disk`: it undoes what failed, and after a success there is nothing to do
+        # not through `disk`: this cleans up after a failure and does nothing after a success
         temporary.unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """Create a file beside ``path`` that nobody else has; return it and the mode it got."""
+    """Create a new file beside ``path``; return its path and its mode."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -113,10 +115,10 @@ def _temporary(path: Path) -> tuple[Path, int]:
 
 
 def append(path: Path, offset: int, data: bytes) -> None:
-    """Make ``data`` the end of a file, from ``offset`` on, durably; what stood there is cut off.
+    """Write ``data`` at ``offset`` as the end of a file, durably; the old tail is discarded.
 
-    Whoever keeps the length of the file elsewhere, and commits it after this returns, finds either
-    the old length or all of the data.
+    A caller that keeps the length of the file elsewhere, and commits it after this call, finds
+    either the old length or all of the data after a crash.
     """
     created = not path.exists()
     disk.write(path, offset, data)
@@ -128,7 +130,7 @@ def append(path: Path, offset: int, data: bytes) -> None:
 def checksum(path: Path) -> tuple[int, int]:
     """Return the length of a file in bytes and the crc32 of its content.
 
-    It tells a damaged file, not a forged one. Cost: one pass, about 2 GB a second.
+    This detects damage, not forgery. Cost: one pass, about 2 GB a second.
     """
     length, value = 0, 0
     with path.open("rb") as file:
@@ -142,13 +144,13 @@ def write_arrays(
 ) -> None:
     """Write arrays and metadata to one safetensors file, atomically, with their checksum.
 
-    Nothing is copied, which `safetensors.numpy.save_file` does twice. Cost: a pass over the arrays
-    for the checksum, one for the file.
+    Nothing is copied (`safetensors.numpy.save_file` copies twice). Cost: one pass over the arrays
+    for the checksum, and one for the file.
 
     Raises
     ------
     StorageError
-        The disk refused.
+        The file cannot be written.
     """
     sound = {name: _little_endian(array) for name, array in arrays.items()}
     sealed = {**metadata, _SEAL: _seal(sound, metadata)}
@@ -176,15 +178,15 @@ def read_arrays(
 ) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
     """Return the metadata and the arrays of a file that `write_arrays` wrote, checksum verified.
 
-    ``accept`` is called with the metadata before anything else is read, and raises where the file
-    is of another kind or version. The arrays are copies in memory.
+    ``accept`` is called with the metadata before anything else is read, and raises if the kind or
+    version of the file is wrong. The arrays are copies in memory.
 
     Raises
     ------
     MissingFileError
         There is no such file.
     FormatError
-        It is no such file, truncated or damaged.
+        It was not written by `write_arrays`, or is truncated or damaged.
     """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -204,9 +206,9 @@ def read_arrays(
 
 
 def recorded_checksum(path: Path) -> tuple[int, int]:
-    """Return the length of a file that `write_arrays` wrote, and the checksum that stands in it.
+    """Return the length of a file that `write_arrays` wrote, and the checksum in its header.
 
-    Cost: its header. Whether the content matches is for `read_arrays` to say.
+    Only the header is read. The content is not verified; `read_arrays` does that.
     """
     try:
         n_bytes = path.stat().st_size
@@ -223,7 +225,7 @@ _SEAL = "folded-crc32"
 _TYPES = {"|b1": "BOOL", "|u1": "U8", "|i1": "I8", "<f2": "F16", "<f4": "F32", "<f8": "F64"} | {
     f"<{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iu" for size in (2, 4, 8)
 }
-"""NumPy's name of a type -> that of safetensors."""
+"""NumPy's name of a type -> its name in safetensors."""
 
 
 def _little_endian(array: npt.NDArray[Any] | Pieces) -> npt.NDArray[Any] | Pieces:
@@ -251,26 +253,26 @@ def _seal(arrays: Mapping[str, npt.NDArray[Any] | Pieces], metadata: Mapping[str
 
 _ROWS, _COLUMNS = 16, 1021
 _GROUP = _ROWS * _COLUMNS * 8  # bytes
-_GROUPS = 4  # at once: sums and words stay in the cache
+_GROUPS = 4  # groups per step, so that sums and words stay in the cache
 
 
 def folded_crc32(parts: Iterable[bytes | memoryview], value: int = 0) -> int:
-    """Return the crc32 of sums of words: it reads about 15 GB a second, crc32 alone about 4.
+    """Return the crc32 of sums of words; about 15 GB a second, where crc32 alone reads about 4.
 
-    The parts, one after the other, are 64-bit words in groups of 16 rows of 1,021. The rows of a
-    group are added modulo 2^64, and the crc32 is that of the sums, and of the bytes after the last
-    full group as they are.
+    The concatenated parts are read as 64-bit words, in groups of 16 rows of 1,021. The rows of a
+    group are added modulo 2^64. The crc32 is taken over these sums, and over the bytes after the
+    last full group.
 
-    A change within 8 kB in a row changes some sum, so it is missed as seldom as by crc32, with
-    probability 2^-32. So are exchanged sectors and pages: 1,021 is prime, and they fall on other
-    columns or other groups. Two single bits cancel if they are the same bit of one column and
-    group, one set and one cleared: 1 in 28 million pairs in a file of 27 MB.
+    A change within 8 contiguous kB changes some sum, so it is missed with probability 2^-32, as by
+    crc32 itself. The same holds for swapped sectors and pages: 1,021 is prime, so they fall on
+    other columns or other groups. Two flipped bits cancel if they are the same bit of one column
+    and group, one set and one cleared: 1 in 28 million pairs in a file of 27 MB.
 
     Parameters
     ----------
     parts : bytes, or memoryviews of bytes
     value : int
-        Of what came before.
+        Checksum of the bytes before the parts.
     """
     for block in _blocks(parts, _GROUPS * _GROUP):
         n = len(block) // _GROUP
@@ -282,9 +284,9 @@ def folded_crc32(parts: Iterable[bytes | memoryview], value: int = 0) -> int:
 
 
 def _blocks(parts: Iterable[bytes | memoryview], size: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the bytes of all parts in blocks of a size, and the rest; copies where parts are small.
+    """Yield the bytes of all parts in blocks of ``size``, the last one shorter.
 
-    A block is valid until the next one is asked for.
+    Small parts are copied into a buffer, so a block is valid only until the next one is requested.
     """
     buffer, begun = np.empty(size, np.uint8), 0
     for part in parts:

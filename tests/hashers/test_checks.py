@@ -71,7 +71,7 @@ class ChangesWhenAsked(RandomProjection):
         (Forgets, "classes_and_samples_are_counted", "n_seen_ is 20, expected 40"),
         (WritesFirst, "a_refused_chunk_changes_nothing", "refused for another width changed"),
         (SpoilsInput, "inputs_stay_as_they_were", "X or y was changed"),
-        (DependsOnOthers, "encoding_is_row_wise", "has another code alone than among others"),
+        (DependsOnOthers, "encoding_is_row_wise", "has a different code when it is encoded alone"),
         (KeepsFeatures, "memory_does_not_grow_with_samples", "memory grew from"),
         (Unpacked, "codes_have_the_promised_shape_and_type", r"encode has shape \(30, 16\)"),
         (ChangesWhenAsked, "encoding_changes_nothing", "encode changed the hasher"),

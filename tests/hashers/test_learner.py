@@ -120,8 +120,8 @@ def test_a_matrix_of_labels_has_its_columns_named():
     [
         (np.eye(2), ["a"], "y has 2 columns, got 1 class names"),
         (np.eye(2), ["a", "a "], r"got 2 class names \(1 distinct\)"),
-        (2 * np.eye(2), ["a", "b"], "holds 0 and 1 alone"),
-        (np.full((2, 2), np.nan), ["a", "b"], "holds 0 and 1 alone"),
+        (2 * np.eye(2), ["a", "b"], "must hold only 0 and 1"),
+        (np.full((2, 2), np.nan), ["a", "b"], "must hold only 0 and 1"),
         (np.ones(2), ["a", "b"], r"a 0/1 matrix of shape .*, got shape \(2,\)"),
         (np.eye(2), "ab", "classes must be an iterable of class names, got str 'ab'"),
         (np.eye(2), [1, 2], "class names are strings, classes hold 1"),

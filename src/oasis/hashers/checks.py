@@ -2,8 +2,8 @@
 
 `check_hasher` runs them all. ``make(seed)`` returns a new hasher of `N_BITS` bits whose random
 numbers follow the seed. Each check is a function of ``make`` and raises a `CheckError` that says
-what was found and what was expected. A hasher that cannot pass a check by its nature leaves it out
-by name: a batch method keeps old features, for instance, so its memory grows.
+what was found and what was expected. A hasher that cannot pass a check by design leaves it out by
+name: a batch method, for instance, keeps old features, so its memory grows.
 
 >>> from oasis.hashers.checks import CHECKS
 >>> list(CHECKS)[:2]
@@ -31,7 +31,7 @@ N_BITS = 16
 """Bits of the hashers that are checked."""
 
 CLASS_NAMES = ("sky", "sea", "cat", "dog", "tree", "car", "bread", "lamp", "river", "horse")
-"""Classes of the example chunks; the first six unless others are asked for."""
+"""Classes of the example chunks; the first six are used by default."""
 
 WIDTHS = {"image": 20, "text": 14}
 """Modalities of the example chunks, with their numbers of features."""
@@ -256,7 +256,10 @@ def check_encoding_changes_nothing(make: Make) -> None:
     hasher = _fitted(make)
     before = fingerprint(hasher)
     first = hasher.encode(_queries())
-    require(np.array_equal(first, hasher.encode(_queries())), "encode gave other codes at once")
+    require(
+        np.array_equal(first, hasher.encode(_queries())),
+        "encode gave different codes when called again",
+    )
     require(fingerprint(hasher) == before, "encode changed the hasher")
 
 
@@ -268,7 +271,7 @@ def check_encoding_is_row_wise(make: Make) -> None:
         alone = hasher.encode({name: values[row : row + 1] for name, values in X.items()})
         require(
             np.array_equal(alone[0], together[row]),
-            f"sample {row} has another code alone than among others",
+            f"sample {row} has a different code when it is encoded alone",
         )
 
 
@@ -280,7 +283,7 @@ def check_a_query_may_lack_modalities(make: Make) -> None:
         zeros = {other: values if other == name else 0 * values for other, values in X.items()}
         require(
             np.array_equal(codes, hasher.encode(zeros)),
-            f"a query of {name!r} alone has another code than with zeros for the rest",
+            f"a query of {name!r} alone has a different code than with zeros for the rest",
         )
 
 
@@ -300,7 +303,7 @@ def check_sparse_features_give_the_codes_of_dense_ones(make: Make) -> None:
 
 
 def shuffled_csr(matrix: npt.NDArray[Any]) -> sp.csr_array:
-    """Return a matrix as CSR with every entry in two halves, in descending order of columns.
+    """Return a matrix as CSR with every entry split into two halves, columns in descending order.
 
     >>> shuffled_csr(np.array([[1.0, 2.0]])).indices
     array([1, 0, 1, 0])
@@ -324,7 +327,7 @@ def check_memory_does_not_grow_with_samples(make: Make) -> None:
 
 
 def with_parts(matrix: Any, **parts: Callable[[Any], Any]) -> sp.csr_array:
-    """Return a dense matrix as CSR with some of its three arrays changed behind SciPy's back.
+    """Return a dense matrix as CSR, with some of its three arrays changed without SciPy's checks.
 
     >>> with_parts(np.eye(2), indices=lambda indices: indices + 7).indices
     array([7, 8], dtype=int32)
@@ -345,7 +348,7 @@ MALFORMED: dict[str, Callable[[Any], sp.csr_array]] = {
     "too few rows": lambda X: with_parts(X, indptr=lambda ends: ends[:-2]),
     "too few values": lambda X: with_parts(X, data=lambda values: values[:-3]),
 }
-"""By name, what turns a matrix into CSR that SciPy would read past the end of."""
+"""By name, functions that return a matrix as CSR beyond whose end SciPy would read."""
 
 
 def _spoiled_text(spoil: Callable[[Any], sp.csr_array]) -> Spoil:
@@ -375,7 +378,7 @@ BAD_CHUNKS: dict[str, Spoil] = {
     "no labels at all": lambda X, y: (X, None),
     **{f"CSR with {name}": _spoiled_text(spoil) for name, spoil in MALFORMED.items()},
 }
-"""By name, what turns an example chunk into one that every fitted hasher refuses."""
+"""By name, functions that turn an example chunk into one that every fitted hasher refuses."""
 
 
 def check_a_refused_chunk_changes_nothing(make: Make) -> None:
@@ -390,7 +393,7 @@ def check_a_refused_chunk_changes_nothing(make: Make) -> None:
     unspoiled = _fitted(make)
     require(
         np.array_equal(hasher.partial_fit(X, y).codes_, unspoiled.partial_fit(X, y).codes_),
-        "after refused chunks the next chunk got other codes",
+        "after refused chunks the next chunk got different codes",
     )
 
 
@@ -434,7 +437,7 @@ def check_classes_and_samples_are_counted(make: Make) -> None:
 
 
 def check_odd_but_valid_chunks_give_finite_codes(make: Make) -> None:
-    """One sample, one class, no labels, a modality of zeros: in any order, as the first too."""
+    """One sample, one class, no labels, a modality of zeros: in any order, also as first chunk."""
     X, y = example_chunk(30)
     cases = {
         "one sample": example_chunk(1, 60),
@@ -459,8 +462,8 @@ def check_odd_but_valid_chunks_give_finite_codes(make: Make) -> None:
 
 
 def check_clone_and_deepcopy(make: Make) -> None:
-    """A clone has the parameters and has learned nothing; a deep copy goes on exactly."""
-    # scikit-learn is needed for this check alone
+    """A clone has the parameters and has learned nothing; a deep copy continues identically."""
+    # only this check needs scikit-learn
     from sklearn.base import clone
 
     hasher = _fitted(make)
@@ -471,7 +474,7 @@ def check_clone_and_deepcopy(make: Make) -> None:
     X, y = example_chunk(30, 70)
     require(
         np.array_equal(hasher.partial_fit(X, y).codes_, twin.partial_fit(X, y).codes_),
-        "a deep copy gave other codes for the next chunk",
+        "a deep copy gave different codes for the next chunk",
     )
 
 
@@ -480,7 +483,9 @@ def check_fit_starts_anew(make: Make) -> None:
     X, y = example_chunk(40, 80)
     fresh, used = make(0).fit(X, y), _fitted(make).fit(X, y)
     require(used.n_seen_ == 40, f"n_seen_ is {used.n_seen_} after fit, expected 40")
-    require(np.array_equal(fresh.codes_, used.codes_), "fit after other chunks gave other codes")
+    require(
+        np.array_equal(fresh.codes_, used.codes_), "fit after other chunks gave different codes"
+    )
 
 
 CHECKS: dict[str, Callable[[Make], None]] = {

@@ -82,8 +82,8 @@ def check_features(X: Any, widths: Mapping[str, int] | None) -> dict[str, Matrix
     """Check names, shapes and types of a non-empty subset of the modalities.
 
     X is a mapping, `Modalities`, or one array, sparse matrix or DataFrame, which is the modality
-    "features". Values are not looked at: whether they are finite is checked by `check_finite`, or
-    on the product that is made from them. The order of the result is that of ``widths``.
+    "features". Values are not checked here: `check_finite` checks that they are finite, or the
+    caller checks the product computed from them. The result has the order of ``widths``.
     """
     X = _by_name(X, widths)
     if not X:
@@ -115,8 +115,8 @@ def check_finite(matrix: Matrix, name: str, first_row: int = 0) -> None:
     """Raise when a modality holds NaN or infinity, and say where, counting from ``first_row``."""
     values = matrix.data if is_sparse(matrix) else matrix
     with np.errstate(all="ignore"):
-        # one fast pass: the sum is finite unless a value is not, or the sum overflows; the search
-        # below tells these two apart
+        # one fast pass: the sum is finite unless a value is not finite or the sum overflows; the
+        # search below distinguishes these two cases
         if np.isfinite(values.sum()):
             return
     bad = np.argwhere(~np.isfinite(values))
@@ -181,7 +181,7 @@ def check_labels(
 def warn_of_similar_names(
     labels: Iterable[Iterable[str]], known: Collection[str], stacklevel: int = 5
 ) -> None:
-    """Give one `SimilarNamesWarning` where a new class name equals another one but for case.
+    """Give one `SimilarNamesWarning` if a new class name equals another one except for case.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
@@ -245,7 +245,7 @@ def _from_matrix(y: Any, classes: Sequence[str] | None) -> list[tuple[str, ...]]
         )
     values = matrix if isinstance(matrix, np.ndarray) else matrix.data
     if values.dtype.kind not in "biuf" or not ((values == 0) | (values == 1)).all():
-        raise InputError("a matrix of labels holds 0 and 1 alone, got other values")
+        raise InputError("a matrix of labels must hold only 0 and 1, got other values")
     labels: list[list[str]] = [[] for _ in range(matrix.shape[0])]
     for row, column in zip(*(each.tolist() for each in matrix.nonzero()), strict=True):
         labels[row].append(names[column])
@@ -265,7 +265,7 @@ def check_label_set(names: Any, whose: str = "labels", single: bool = False) -> 
             f"{whose} must be an iterable of class names, got {_kind(names)}; write ['sky'] for "
             "one class"
         )
-    # the order of a set is another in every process
+    # the iteration order of a set differs between processes
     ordered = sorted(names, key=str) if isinstance(names, (set, frozenset)) else names
     distinct: dict[str, None] = {}
     for name in ordered:

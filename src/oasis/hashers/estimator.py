@@ -1,8 +1,8 @@
 """`Estimator`: scikit-learn's conventions for parameters, without an import of scikit-learn.
 
-`sklearn.base` takes two seconds to import and a search needs none of it. An `Estimator` has what
-scikit-learn's tools ask of an object: parameters by name (`clone`, `GridSearchCV`, `Pipeline`),
-tags, and an answer to `check_is_fitted`.
+`sklearn.base` takes two seconds to import, and a search needs none of it. An `Estimator` has what
+scikit-learn's tools require: parameters by name (`clone`, `GridSearchCV`, `Pipeline`), tags, and
+support of `check_is_fitted`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _LONGEST_VALUE = 200  # characters of one value in a repr
 
 
 class Estimator:
-    """An object whose parameters are the arguments of its constructor, stored as they came.
+    """An object whose parameters are the arguments of its constructor, stored unchanged.
 
     A subclass lists every parameter in the signature of ``__init__`` and stores each under its own
-    name, unchanged. What is learned has names that end in an underscore.
+    name, unchanged. Names of learned attributes end in an underscore.
 
     Examples
     --------
@@ -118,11 +118,11 @@ class Estimator:
         return f"{name}({separator.join(', '.join(line) for line in lines)})"
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Return whether anything has been learned: an attribute ends in an underscore."""
+        """Return whether anything has been learned: whether an attribute ends in an underscore."""
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
 
     def __sklearn_tags__(self) -> Any:
-        """Return the tags by which scikit-learn's tools know an estimator; imports scikit-learn."""
+        """Return scikit-learn's tags of an estimator; imports scikit-learn."""
         from sklearn.utils import InputTags, Tags, TargetTags
 
         return Tags(

@@ -1,4 +1,4 @@
-"""`Learner`, the base of every hasher here: everything that it has learned is one state.
+"""`Learner`, the base class of every hasher here: everything learned is one state.
 
 OASIS, its rivals and the controls are each a `Learner`.
 """
@@ -45,8 +45,8 @@ class Learner(OnlineHasher, Generic[S]):
     """A hasher that keeps everything it has learned in one state of type S.
 
     A subclass defines ``_check_parameters``, ``_learn`` (a state and a chunk give the next state)
-    and `project`. None of these writes to the model: `fit` and `partial_fit` alone do, at their
-    end, so that a refused chunk leaves the model as it was.
+    and `project`. None of these writes to the model: only `fit` and `partial_fit` do, as their last
+    step, so that a refused chunk leaves the model unchanged.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Learner(OnlineHasher, Generic[S]):
         return self
 
     def _columns_of(self, y: Labels) -> tuple[str, ...] | None:
-        """Return the class names given before for the columns of a 0/1 matrix."""
+        """Return the class names that an earlier call gave for the columns of a 0/1 matrix."""
         columns: tuple[str, ...] | None = getattr(self, "columns_", None)
         return columns if is_unnamed_matrix(y) else None
 
@@ -136,8 +136,9 @@ class Learner(OnlineHasher, Generic[S]):
         """Return the mean average precision of X as queries, with the last chunk as the base.
 
         After `fit` the base is everything that was learned. Queries have the codes of `encode`,
-        base items their stored codes ``codes_``. The ranking is by Hamming distance; where items
-        tie, the mean over all their orders counts. Two samples are similar if they share a class.
+        base items their stored codes ``codes_``. The ranking is by Hamming distance; items at equal
+        distance count with the mean over all their orders. Two samples are similar if they share a
+        class.
 
         Parameters
         ----------

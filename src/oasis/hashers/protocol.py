@@ -37,7 +37,7 @@ class OnlineHasher(Estimator, ABC):
     is_batch: ClassVar[bool] = False
     """Whether it keeps old features, retrains on everything and replaces stored codes."""
     needs_classes: ClassVar[bool] = False
-    """Whether it must be told all classes beforehand."""
+    """Whether all classes must be announced before the first chunk."""
 
     n_bits: int
     codes_: Codes

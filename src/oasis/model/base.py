@@ -27,7 +27,7 @@ from oasis.model.round import ChunkRows, RowsInMemory
 
 @dataclass(frozen=True)
 class ModelState:
-    """What both kinds of model remember; its size depends on classes and features, not on samples.
+    """The state of both kinds of model; its size depends on classes and features, not on samples.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class ModelState:
 
     @property
     def code_matrices(self) -> dict[str, Array]:
-        """What codes are made with, by name; each kind of model has its own."""
+        """The matrices that codes are computed with, by name; they depend on the kind of model."""
         return {}
 
     def norms(self) -> dict[str, float]:
@@ -64,12 +64,12 @@ class ModelState:
         return {name: float(np.linalg.norm(matrix)) for name, matrix in matrices.items()}
 
     def rng(self) -> np.random.Generator:
-        """Return a generator that starts where the last round's left off."""
+        """Return a generator that continues from the end of the last round."""
         return generator_at(self.generator)
 
 
 class HashFunction(Protocol):
-    """What maps features to the values whose signs are codes."""
+    """A map from features to the values whose signs are codes."""
 
     @property
     def widths(self) -> Mapping[str, int]: ...
@@ -119,7 +119,7 @@ class Model(Learner[S]):
 
     @abstractmethod
     def hash_function(self) -> HashFunction:
-        """Return what maps features to projections, as it stands now."""
+        """Return the current map from features to projections."""
 
     @abstractmethod
     def project_words(self, names: Iterable[str]) -> Single:
@@ -128,8 +128,8 @@ class Model(Learner[S]):
     def begin(self, widths: Mapping[str, int]) -> S:
         """Return what the next round starts from: the state, or a new one for these widths.
 
-        For code that has the rows of a chunk elsewhere, such as `oasis.scale.dask`. Parameters are
-        checked and nothing is changed.
+        For code that holds the rows of a chunk elsewhere, such as `oasis.scale.dask`. Parameters
+        are checked and nothing is changed.
         """
         old: S | None = getattr(self, "state_", None)
         self._check_parameters(old)
@@ -142,7 +142,7 @@ class Model(Learner[S]):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically.
 
-        The file holds everything that the next round uses, so a loaded model goes on exactly as
+        The file holds everything that the next round uses, so a loaded model continues exactly as
         this one would. No pickle is involved.
         """
         header, arrays = self.described()
@@ -151,7 +151,7 @@ class Model(Learner[S]):
     def described(self) -> tuple[dict[str, Any], Stored]:
         """Return all that is saved: JSON-able facts, and arrays by name.
 
-        Two models with the same description go on alike, bit for bit.
+        Two models with the same description give the same results from then on, bit for bit.
         """
         state = self.learned
         meta, arrays = self._to_file(state)
@@ -174,13 +174,13 @@ class Model(Learner[S]):
 
     @classmethod
     def load(cls, path: str | PathLike[str], words: Any = None) -> Self:
-        """Read a model that `save` wrote, be it `OASIS` or the published method.
+        """Read a model that `save` wrote, either `OASIS` or the published method.
 
         Parameters
         ----------
         words : optional
-            Where the word source is now, if it was a file that has moved. It is needed only when
-            new classes arrive, and must be the same file by checksum.
+            Path of the word source, if it is a file that has moved. It is needed only when new
+            classes arrive, and must have the same checksum.
         """
         file = read_model(Path(path))
         with file.refusing_damage():
@@ -207,7 +207,7 @@ class Model(Learner[S]):
 
     @abstractmethod
     def _to_file(self, state: S) -> tuple[dict[str, Any], Stored]:
-        """Return what is special to this kind of state: JSON-able facts, and arrays by name."""
+        """Return what only this kind of state has: JSON-able facts, and arrays by name."""
 
     @abstractmethod
     def _from_file(self, common: ModelState, file: ModelFile) -> S:
@@ -239,7 +239,7 @@ class Model(Learner[S]):
     def _first_generator(self) -> GeneratorState:
         seed = self.random_state
         if isinstance(seed, np.random.Generator):
-            seed = int(seed.integers(2**63))  # a stream of our own, of the one kind that is saved
+            seed = int(seed.integers(2**63))  # a PCG64 of our own, the only kind that is saved
         return dict(np.random.PCG64(seed).state)
 
 

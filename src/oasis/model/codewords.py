@@ -1,30 +1,35 @@
 """Codewords: what a class adds to the codes of its samples, fixed when the class arrives.
 
-A bit of a sample is set where the sum of its classes' codewords is positive, ``B = sign(L C)``, so
-a code says which classes its sample has. There are two kinds of bits.
+A bit of a sample is set if the sum of its classes' codewords is positive there, ``B = sign(L C)``.
+So a code depends only on the classes of its sample. There are two kinds of bits.
 
-**Learned bits** serve plain Hamming search. The codewords of new classes minimise the similarity
-loss of the method over pairs of label sets, as a question of near or far:
+**Learned bits** serve plain Hamming search. The codewords of new classes minimise a logistic
+pairwise loss over label sets:
 
     ``sum_ij w_ij log(1 + exp(-y_ij a (u_i u_j' / r - t)))``  with  ``u_i = tanh(l_i C)``
 
-and ``y_ij`` 1 where two samples share a class, which is what a search is judged by, and -1 where
-they do not; a dissimilar pair with a negative similarity counts as one with similarity 0, so that
-no two classes are driven to opposite codes. The published loss asks for the cosine of label vectors
-as similarity, pair by pair, squared; here a pair on the right side of the threshold ``t``, `NEAR`,
-contributes almost no gradient. The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes
-has standard deviation ``1 / sqrt(r)``. Of the pairs of one sample, similar ones weigh `SIMILAR` in
-total and dissimilar ones the rest, however rare a class is. The unknowns are codewords, not the
-codes of the chunk's samples, so that the codes of later samples follow. Earlier chunks take part as
-the pairs of classes that came together and how often, which is a sum: see `oasis.model.readout`.
+- ``y_ij`` is 1 if two samples share a class, which is the relevance that a search is measured by,
+  and -1 if they do not. A dissimilar pair with a negative similarity counts as one with
+  similarity 0, so that no two classes are driven to opposite codes.
+- ``t`` is the threshold `NEAR`. A pair on the right side of it contributes almost no gradient. (The
+  published loss is the squared difference to the cosine of the label vectors, for every pair.)
+- The slope is ``a = 2 sqrt(r)``: the similarity of unrelated codes has standard deviation
+  ``1 / sqrt(r)``.
+- Among the pairs of one sample, the similar ones have the total weight `SIMILAR` and the dissimilar
+  ones the rest, however rare a class is.
 
-**Owned bits** serve asymmetric search. Each says whether a sample has one of the classes that own
-it: 1 in the codewords of its owners, 0 in all others. A class that arrives takes the owned bit with
-the fewest samples. Learned bits of a sample with many classes say little about each of them, owned
-bits do; plain Hamming distances, in which each bit counts the same, gain little from them.
+The unknowns are codewords, not the codes of the chunk's samples, so they also define the codes of
+later samples. Earlier chunks enter as counts of pairs of classes that occurred together, which is a
+sum: see `oasis.model.readout`.
 
-Codewords never change: nothing drifts, and two samples with the same labels have the same code,
-however far apart they arrived.
+**Owned bits** serve asymmetric search. Each bit states whether a sample has one of the classes that
+own it: it is 1 in the codewords of its owners and 0 in all others. A new class takes the owned bit
+with the fewest samples. In a sample with many classes, learned bits carry little information about
+each single class; owned bits do. Plain Hamming distances gain little from owned bits, because each
+bit counts the same.
+
+Codewords never change. Two samples with the same labels have the same code, in whichever rounds
+they arrived.
 """
 
 from __future__ import annotations
@@ -55,34 +60,34 @@ SIMILAR = 0.3
 N_STEPS = 400
 STEP = 0.1
 BATCH = 256
-"""Label sets that are compared with each other in one step, repeated ones counted."""
+"""Label sets per step, counting repetitions; all pairs among them are compared."""
 
 KEPT_BATCHES = 64
-"""Batches, at most, that are kept and used again; 0.8 MB each."""
+"""Maximum number of batches that are kept and reused; 0.8 MB each."""
 
 DENSE_CLASSES = 128
-"""Classes up to which label sets of a batch are dense matrices."""
+"""Up to this number of classes, the label sets of a batch are a dense matrix."""
 
 ALONE = 0.1
-"""Weight of a class alone, as a label set of its own, per sample that has it."""
+"""Weight of the label set that consists of one class alone, per sample with this class."""
 
 PAST = 3.0
-"""Weight, at most, of all that was seen before, in chunks like the one that brings classes."""
+"""Maximum weight of all earlier chunks together, as a multiple of the present chunk."""
 
 SHARED = 3
-"""Bits a class owns together with others where few learned bits tell the owners apart."""
+"""Bits that a class shares with other owners, if there are at most `FEW` learned bits; else 1."""
 
 FEW = 8
-"""Learned bits that count as few there."""
+"""See `SHARED`."""
 
 CLEAR = 0.4
-"""Weight, of a sample's strongest label, from which a predicted label sets its owned bits."""
+"""A predicted label sets its owned bits from this share of the sample's largest weight on."""
 
 _KEEP = (0.9, 0.99)
 
 
 def usual_owned(n_bits: int) -> int:
-    """Return how many bits of a code without content bits are owned, unless asked otherwise.
+    """Return the default number of owned bits of a code without content bits.
 
     ``max(0, 3 (n_bits - 48) // 5)``, which costs little Hamming MAP.
 
@@ -102,9 +107,9 @@ def grown_codewords(
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
-    Nothing is drawn where no class is new. Cost: `N_STEPS` products of `BATCH` x `BATCH` x r and as
-    many passes over the new codewords, and one pass over the labels of the chunk and the pairs of
-    known classes.
+    Without a new class, no random number is drawn. Cost: `N_STEPS` products of
+    `BATCH` x `BATCH` x r, `N_STEPS` passes over the new codewords, and one pass over the labels of
+    the chunk and the pairs of known classes.
 
     Parameters
     ----------
@@ -112,7 +117,7 @@ def grown_codewords(
     counts : (c_known,) samples that they had
     pairs : (c_known, c_known) how often two of them came together, see `oasis.model.readout`
     L : (n, c) labels of the chunk as 0 and 1, known classes first
-    n_owned : the last so many bits are owned, those before are learned
+    n_owned : the last ``n_owned`` bits are owned, the others are learned
 
     Examples
     --------
@@ -129,7 +134,7 @@ def grown_codewords(
         return C
     n_learned = n_bits - n_owned
     sets = _label_sets(counts, pairs, L)
-    with one_thread():  # thousands of small products, and the same codes on any number of cores
+    with one_thread():  # many small products; and the codes do not depend on the number of cores
         learned = _learned(C[:, :n_learned], sets, rng)
     owned = _owned(C[:, n_learned:], counts, L, SHARED if n_learned <= FEW else 1)
     return np.vstack([C, np.hstack([learned, owned])])
@@ -162,7 +167,7 @@ def likely_codes(w: npt.NDArray[Any], C: Array, n_owned: int) -> npt.NDArray[np.
 
 
 class Batch(NamedTuple):
-    """Label sets that are compared with each other.
+    """Label sets, all pairs of which are compared.
 
     With ``s_ij = u_i u_j' / r`` a pair adds ``w_ij log(1 + exp(x_ij))`` to the loss, where
     ``x_ij = a (s_ij - t)`` if the two share no class and ``x_ij = a (t - s_ij)`` if they do.
@@ -172,8 +177,8 @@ class Batch(NamedTuple):
     new : (b, c_new) the new classes of each as 0 and 1; dense where there are few classes
     pull : (b, r) sum of the codewords of its known classes
     turn : (b, b) ``-x_ij / (s_ij - t)``: -a or a
-    rest : (b, b) ``-x_ij`` from which on a pair contributes no gradient: that of s = 0 where two
-        share no class, infinity where they do
+    rest : (b, b) value of ``-x_ij`` from which on a pair contributes no gradient: its value at
+        s = 0 if the two share no class, infinity if they do
     force : (b, b) ``2 w_ij dx_ij / d(u_i u_j')``
     """
 
@@ -207,12 +212,12 @@ class Batch(NamedTuple):
 
 
 def pair_weights(apart: npt.NDArray[np.bool_], weights: Single, times: Single) -> Single:
-    """Return w, symmetric (b, b): of each label set's pairs, similar ones weigh `SIMILAR` in all.
+    """Return w, symmetric (b, b): the similar pairs of each label set weigh `SIMILAR` in total.
 
     Parameters
     ----------
     apart : (b, b) whether two label sets share no class
-    weights : (b,) samples that have each; one of them is a partner of the others, not of itself
+    weights : (b,) number of samples with each label set; a sample is not paired with itself
     times : (b,) how many samples with each are compared with their partners
     """
     themselves = np.maximum(weights - 1, 0)
@@ -237,8 +242,8 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     x -= np.float32(NEAR)
     x *= batch.turn
     np.putmask(x, x >= batch.rest, np.float32(np.inf))
-    # the slope of log(1 + exp(x)) is 1 / (1 + exp(-x))
-    with np.errstate(over="ignore"):  # then it is infinite, and the slope 0
+    # x is -x_ij here, and the derivative of log(1 + exp(x_ij)) is 1 / (1 + exp(-x_ij))
+    with np.errstate(over="ignore"):  # infinity makes the derivative 0
         np.exp(x, out=x)
     x += 1
     np.divide(batch.force, x, out=x)
@@ -247,7 +252,7 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
 
 
 def _learned(C: Array, label_sets: LabelSets, rng: np.random.Generator) -> Array:
-    """Return the learned bits of the new classes, (c_new, r), beside those known before."""
+    """Return the learned bits of the new classes, (c_new, r), given those of known classes."""
     n_known, n_bits = C.shape
     sets, weights = label_sets
     new = rng.standard_normal((sets.shape[1] - n_known, n_bits)).astype(np.float32)
@@ -259,12 +264,12 @@ def _learned(C: Array, label_sets: LabelSets, rng: np.random.Generator) -> Array
         return _descend(new, repeat(whole, N_STEPS)).astype(np.float64)
 
     def batch(drawn: Rows) -> Batch:
-        # samples with one label set are one row; how often it was drawn is its weight
+        # equal label sets are one row, weighted by the number of draws
         rows, counts = np.unique(drawn, return_counts=True)
         times = counts.astype(np.float32)
         return Batch.of(sets[rows], pull[rows], n_known, times, times)
 
-    # batches are used again and again where so many of them meet a class of one sample
+    # with few samples, this many batches include even a class of one sample, and are reused
     few = weights.sum() <= KEPT_BATCHES * BATCH
     drawn = _drawn(weights, KEPT_BATCHES if few else N_STEPS, rng)
     batches = cycle([batch(each) for each in drawn]) if few else map(batch, drawn)
@@ -274,8 +279,8 @@ def _learned(C: Array, label_sets: LabelSets, rng: np.random.Generator) -> Array
 def _drawn(weights: Array, n_batches: int, rng: np.random.Generator) -> Rows:
     """Return label sets for each batch, (n_batches, `BATCH`), drawn in proportion to weights.
 
-    The draw is stratified: a label set whose share of the weights is p comes ``p n BATCH`` times in
-    all n batches, rounded up or down, and evenly spread over them.
+    The draw is stratified: a label set whose share of the weights is p is drawn ``p n BATCH`` times
+    in all n batches, rounded up or down, evenly spread over the batches.
     """
     order = rng.permutation(len(weights))
     ends = np.cumsum(weights[order])
@@ -288,8 +293,8 @@ def _drawn(weights: Array, n_batches: int, rng: np.random.Generator) -> Rows:
 def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
     """Return the owned bits of the new classes, (c_new, r), as 0 and 1.
 
-    Frequent classes choose first. A bit that nobody owns is enough; otherwise a class joins the
-    owners of the ``n_shared`` bits with the fewest samples.
+    Frequent classes come first. A class gets one bit if there is one without an owner; otherwise it
+    joins the owners of the ``n_shared`` bits with the fewest samples.
     """
     n_known, n_bits = C.shape
     samples = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
@@ -305,10 +310,10 @@ def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
 
 
 def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
-    """Return label sets (b, c) and their weights: the chunk's, those before, every class alone.
+    """Return label sets (b, c) and weights: of the chunk, of earlier chunks, of each class alone.
 
-    What came before weighs as many samples as it had, but `PAST` times the chunk at most. Classes
-    alone keep apart even where they are hardly seen but together.
+    Earlier chunks weigh one per sample, but at most `PAST` times the chunk in total. The sets of
+    one class each separate classes that occur almost only together.
     """
     import scipy.sparse as sp
 
@@ -330,7 +335,7 @@ def _distinct(L: sp.csr_array) -> LabelSets:
 
     rows = [tuple(sorted(names)) for names in np.split(L.indices, L.indptr[1:-1])]
     times = Counter(row for row in rows if row)
-    # in the order of dense rows of 0 and 1, whatever the order of the chunk
+    # in the order of dense rows of 0 and 1, which does not depend on the order of the chunk
     found = sorted(times, key=lambda row: tuple(-number for number in row))
     ends = np.cumsum([0, *map(len, found)])
     numbers = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=ends[-1])
@@ -340,7 +345,7 @@ def _distinct(L: sp.csr_array) -> LabelSets:
 
 
 def _pair_sets(pairs: sp.csr_array, n_classes: int) -> LabelSets:
-    """Return the pairs of classes as label sets, and how often each came; the diagonal is one."""
+    """Return pairs of classes as label sets, and their counts; the diagonal is single classes."""
     import scipy.sparse as sp
 
     found = pairs.tocoo()
@@ -354,8 +359,7 @@ def _pair_sets(pairs: sp.csr_array, n_classes: int) -> LabelSets:
 def _descend(C: Single, batches: Iterable[Batch]) -> Single:
     """Return the new codewords C after one step for each of `N_STEPS` batches.
 
-    Steps are Adam's, and shrink to nothing: the sizes of gradients differ by the frequency of
-    classes.
+    Adam with a step size that decays to 0: gradients of rare and frequent classes differ in size.
     """
     first, second = np.zeros_like(C), np.zeros_like(C)
     for t, batch in enumerate(batches):

@@ -1,28 +1,28 @@
-"""Content bits: what a code says of an item beyond its labels.
+"""Content bits: the bits of a code that describe an item beyond its labels.
 
-Each modality has a share of the content bits. A bit is the sign of a linear function of the
-modality's features at unit length, ``x P - o``, and that function is made once, from a sample of
-the first chunk, before any code is stored. From then on it never changes, so content bits mean the
-same in every round, whatever classes arrive.
+Each modality has a share of the content bits. A bit is the sign of a linear function ``x P - o`` of
+the modality's features at unit length. The function is computed once, from a sample of the first
+chunk, before any code is stored, and never changes. So content bits mean the same in every round,
+whatever classes arrive.
 
-**Dense features** (`_dense_directions`). Directions along which the features vary, favouring what
-the other modalities can tell: with A the centred sample and T the whitened sample of another
-modality, both reduced to their principal components, the ridge regression
-``M = (A'A + 30 I)^-1 A'T`` gives the part of A that says something about T. The principal
-components of ``[A M, A]``, each part at unit size, are divided by the square root of their standard
-deviation and rotated so that their signs lose least (ITQ). With T whitened the leading components
-are about the canonical ones, by which a text finds a picture that has no text. On coco79, 32 bits
-of the image guided by the words of captions find classes better than the image features do.
+**Dense features** (`_dense_directions`). The directions have a large variance and predict the other
+modalities. Let A be the centred sample and T the whitened sample of another modality, both reduced
+to their principal components. The ridge regression ``M = (A'A + 30 I)^-1 A'T`` gives the part
+``A M`` of A that predicts T. The principal components of ``[A M, A]``, with both parts scaled to
+unit size, are divided by the square root of their standard deviation and rotated to minimise the
+quantisation error (ITQ). Because T is whitened, the leading components approximate those of a
+canonical correlation analysis, so that a text query finds a picture without text. On coco79, 32
+bits of the image guided by the words of captions find classes better than the image features do.
 
 **Sparse features**, such as hashed words (`_sparse_directions`). Random normal directions, which
-need no data: their signs keep inner products, and so which words an item has, where principal
-components keep only what many items share. Words that few samples have weigh more, by the square
-root of ``log(n / df)``.
+need no data. Their signs preserve inner products, and so the single words of an item; principal
+components preserve only what many items share. Rare words weigh more, by the square root of
+``log(n / df)``.
 
-A sample says little when it is small, so it is shrunk: means and document frequencies towards a
-prior worth `PRIOR_ROWS` rows, variances by random rows in all directions. A first chunk of one
-sample therefore gives random directions, one of thousands gives learned ones, and there is no step
-in between.
+A small sample is unreliable, so its statistics are shrunk: means and document frequencies towards a
+prior worth `PRIOR_ROWS` rows, variances by adding random rows in all directions. A first chunk of
+one sample therefore gives random directions and one of thousands gives learned ones, with a smooth
+transition.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from oasis.model.hash_functions import LinearMap, Mask, added_evidence
 from oasis.model.threads import one_thread
 
 SAMPLE_ROWS = 4096
-"""Rows of the first chunk, at most, from which content bits are made."""
+"""Maximum number of rows of the first chunk from which content bits are computed."""
 
 PRIOR_ROWS = 50
-"""Rows that the prior is worth when a sample is shrunk."""
+"""Weight of the prior, in rows, when a sample's statistics are shrunk."""
 
 SPARSE = 0.1
 """Share of non-zero features below which a modality counts as sparse."""
 
 SPARSE_SHARE = 1.25
-"""Content bits of a sparse modality, of those of a dense one: single words take more bits."""
+"""Content bits of a sparse modality per bit of a dense one: single words need more bits."""
 
 BITS_A_FEATURE = 4
-"""Content bits, at most, for each feature of a modality."""
+"""Maximum number of content bits per feature of a modality."""
 
 COMPONENTS = 256
-"""Principal components, at most, to which a modality is reduced first."""
+"""Maximum number of principal components to which a modality is reduced first."""
 
 OWN_SHARE = 0.1
-"""Weight of a modality's own variance beside what it tells about each other modality."""
+"""Weight of a modality's own variance; its prediction of each other modality has weight 1."""
 
 GUIDE_RIDGE = 30.0
-"""Ridge of the regression that tells which part of a modality says something about another."""
+"""Ridge of the regression of another modality on this one."""
 
 LEAST_VARIANCE = 1e-4
-"""Of the largest variance, what is added to each when a modality is whitened."""
+"""Regularisation of whitening: this share of the largest variance is added to each variance."""
 
 TURNS = 50
-"""Iterations of the rotation."""
+"""Iterations of ITQ."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Content:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Content bits of each modality, in the order in which they stand in a code."""
+        """Content bits of each modality, in their order in a code."""
         return {name: len(map_.weights[name]) for name, map_ in self.own.items()}
 
     def values(self, X: Mapping[str, Matrix]) -> Single:
-        """Return the content values (n, r_c) of rows; 0 on the bits of a modality they lack."""
+        """Return the content values (n, r_c) of rows; 0 on the bits of a missing modality."""
         n = next(iter(X.values())).shape[0]
         parts = [
             map_.project({name: X[name]}) if name in X else np.zeros((n, r), np.float32)
@@ -94,7 +94,7 @@ class Content:
         return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
     def place_without(self, other: str, name: str) -> slice:
-        """Return where the values of a modality stand among those of all but ``other``."""
+        """Return the columns of a modality among the values of all modalities but ``other``."""
         start = 0
         for each, size in self.sizes.items():
             if each == name:
@@ -124,7 +124,7 @@ class OtherContent:
 
 @dataclass(frozen=True)
 class ContentMap:
-    """Map features to content values; those of a missing modality are predicted from the others.
+    """Map features to content values; values of a missing modality are predicted from the others.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class ContentMap:
     explained: Mapping[str, Array]
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
-        """Return (n, r_c) float32; the sign is the bit, the size says how sure it is."""
+        """Return (n, r_c) float32; the sign is the bit, the magnitude its confidence."""
         own = {
             name: map_.project({name: X[name]})
             for name, map_ in self.content.own.items()
@@ -169,7 +169,7 @@ class ContentMap:
         return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
     def _predicted(self, name: str, X: Mapping[str, Matrix]) -> Single:
-        """Return the content values of a modality that rows lack, from those that they have."""
+        """Return the content values of a missing modality, predicted from the present ones."""
         parts = []
         for other, matrix in X.items():
             if other == name:
@@ -225,8 +225,8 @@ def make_content(X: Mapping[str, Matrix], n_bits: int, rng: np.random.Generator)
 def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -> dict[str, int]:
     """Return how many content bits each modality has: in proportion to weights, up to a cap.
 
-    What modalities cannot use beyond their caps goes to the others; where all caps together are
-    too small they do not count.
+    Bits above the cap of one modality go to the others. If the caps together are below ``n_bits``,
+    they are ignored.
 
     >>> shares(48, {"image": 1, "words": 2}, {"image": 5120, "words": 8192})
     {'image': 16, 'words': 32}
@@ -236,7 +236,7 @@ def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -
     if sum(caps.values()) < n_bits:
         caps = dict.fromkeys(caps, n_bits)
     sizes = dict.fromkeys(weights, 0)
-    for _ in range(n_bits):  # one bit at a time, to the modality that has least of what it is due
+    for _ in range(n_bits):  # one bit at a time, to the modality with the fewest bits per weight
         name = min(
             (name for name in sizes if sizes[name] < caps[name]),
             key=lambda name: (sizes[name] + 1) / weights[name],
@@ -247,12 +247,12 @@ def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -
 
 @dataclass(frozen=True)
 class _Scores:
-    """A modality's sample by its principal components.
+    """A modality's sample, projected on its principal components.
 
     Attributes
     ----------
     components : (d, q) orthonormal
-    scores : (n + v, q), the centred rows, and v random rows, along the components
+    scores : (n + v, q), projections of the centred rows and of v random rows
     """
 
     components: Single
@@ -287,7 +287,7 @@ def _dense_directions(
     W = np.hstack(parts)  # (q, k)
     _, U = np.linalg.eigh(W.T @ gram @ W)
     W = W @ U[:, ::-1][:, :n_bits]  # (q, min(k, n_bits))
-    if W.shape[1] < n_bits:  # more bits than features: further directions among the same ones
+    if W.shape[1] < n_bits:  # more bits than features: further directions in the same space
         W = W @ rng.standard_normal((W.shape[1], n_bits)) / np.sqrt(n_bits)
     deviation = np.sqrt(np.square(S @ W).mean(axis=0))
     W = W / np.sqrt(np.maximum(deviation, 1e-6 * max(deviation.max(), 1e-12)))
@@ -296,7 +296,7 @@ def _dense_directions(
 
 
 def _whitened(T: Single) -> Array:
-    """Return scores T (n, q) along their principal components with about equal variances."""
+    """Return scores T (n, q), whitened: along their principal components, variances about equal."""
     variances, U = np.linalg.eigh(T.T.astype(np.float64) @ T)
     floor = LEAST_VARIANCE * variances.max()
     if floor <= 0:
@@ -318,7 +318,7 @@ def _sparse_directions(X: Matrix, n_bits: int, rng: np.random.Generator) -> Arra
 
 
 def _standardised(name: str, X: Matrix, P: Array) -> LinearMap:
-    """Return the map whose values have about mean 0 and mean square 1 over the sample."""
+    """Return the map whose values have mean about 0 and mean square about 1 over the sample."""
     mean = _shrunk_mean(X).astype(np.float64)
     rows = X[np.flatnonzero(has_row(X))]
     values = np.asarray(rows @ P) - mean @ P
@@ -337,9 +337,9 @@ def _shrunk_mean(X: Matrix) -> Single:
 
 
 def _principal_components(A: Single, q: int, rng: np.random.Generator) -> Single:
-    """Return about the q leading principal directions of rows A (n, d), orthonormal (d, q).
+    """Return approximately the q leading principal directions of rows A (n, d), orthonormal (d, q).
 
-    By a random range and two power iterations (Halko, Martinsson and Tropp 2011).
+    Randomised range finder with two power iterations (Halko, Martinsson and Tropp 2011).
     """
     n, d = A.shape
     q = min(q, n, d)
@@ -353,7 +353,7 @@ def _principal_components(A: Single, q: int, rng: np.random.Generator) -> Single
 
 @one_thread()
 def _rotation(V: Array, rng: np.random.Generator) -> Array:
-    """Return the rotation R (r, r) for which ``|sign(V R) - V R|`` is about least (ITQ)."""
+    """Return the rotation R (r, r) that approximately minimises ``|sign(V R) - V R|`` (ITQ)."""
     r = V.shape[1]
     V = V / max(np.sqrt(np.square(V).mean()), 1e-12)
     R = np.linalg.qr(rng.standard_normal((r, r)))[0]

@@ -1,7 +1,7 @@
-"""The sum of X'X over rows that come in pieces: what a ridge regression keeps of its features.
+"""The sum of X'X over rows that come in pieces: the Gram matrix of a ridge regression.
 
-Only the lower triangle is made, in Fortran order and float64. Where a piece is float32 and its
-rounding is far below the ridge, its own product is computed in float32 and added in float64.
+Only the lower triangle is computed, in Fortran order and float64. If a piece is float32 and its
+rounding error is far below the ridge, its product is computed in float32 and added in float64.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 EPS32 = float(np.finfo(np.float32).eps)
-# float32 is used while its rounding error, bounded by eps times the trace, stays this far below
-# delta; the errors of pieces add up, as those of rounds do
+# float32 is used if its rounding error, at most eps times the trace, is below _MARGIN * delta;
+# the errors of pieces add up, as those of rounds do
 _MARGIN = 1e-3
 _LEAST_ROWS = 1024
 _COLUMNS = 256
@@ -31,18 +31,18 @@ class GramSum:
 
     Attributes
     ----------
-    lower : (d, d) float64, Fortran order; what is above the diagonal has no meaning
+    lower : (d, d) float64, Fortran order; entries above the diagonal have no meaning
     single : whether all rows so far were float32
 
     Parameters
     ----------
     n_features : d
-    delta : the ridge that rounding is measured by
-    start : (d, d) lower triangle to begin with, which is left as it is; None for zero
+    delta : the ridge, to which rounding errors are compared
+    start : (d, d) lower triangle to start from, not modified; None for zero
 
     Notes
     -----
-    Memory: one (d, d) float64 matrix; of a product in float32 a few columns at a time.
+    Memory: one (d, d) float64 matrix, and a few columns at a time of a product in float32.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class GramSum:
                     self._own[block] = 0
             else:
                 copy_lower(self._start, self._own)
-            self._start = None  # what is not needed any more is neither held nor sent
+            self._start = None  # not needed any more: free it, and do not pickle it
         return self._own
 
     def add(self, X: Matrix) -> None:
@@ -90,13 +90,13 @@ class GramSum:
         return X.dtype == np.float32 and sum_of_squares(X) * EPS32 <= _MARGIN * self._delta
 
     def _pieces(self, X: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return float32 rows in as few pieces as can be worked on in float32, or in one.
+        """Return float32 rows in the fewest pieces whose products can be computed in float32.
 
-        A sum over many rows is too large for that, its parts are not; but each of them takes a
-        pass over the (d, d) matrix, which pays only where it has enough rows.
+        All rows together may exceed the error bound while smaller pieces do not. Each piece costs
+        one pass over the (d, d) matrix, so if pieces would be too small, all rows are one piece.
         """
         parts = sum_of_squares(X) * EPS32 / (_MARGIN * self._delta)
-        if not 1 < parts <= len(X):  # infinity too: in float64 the squares are in range
+        if not 1 < parts <= len(X):  # also if it is infinite: in float64 the squares are in range
             return [X]
         n_pieces = math.ceil(parts)
         if len(X) < n_pieces * _LEAST_ROWS:
@@ -122,7 +122,7 @@ class GramSum:
             self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
 
     def merge(self, other: GramSum) -> None:
-        """Add another sum of as many features."""
+        """Add another sum over the same number of features."""
         self.single = self.single and other.single
         self._add_lower(other.lower)
 
@@ -137,7 +137,7 @@ class GramSum:
         self._add_blocks(lambda rows, columns: term[rows, columns])
 
     def _add_blocks(self, term: Callable[[slice, slice], npt.NDArray[Any]]) -> None:
-        """Add what ``term`` gives for each block: one pass, and no other (d, d) matrix."""
+        """Add ``term(rows, columns)`` block by block, without a second (d, d) matrix."""
         start = self._start if self._own is None else self._own
         if self._own is None:
             self._own, self._start = lower_empty(self._d, np.float64), None
@@ -149,10 +149,10 @@ class GramSum:
 
 
 def lower_empty(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
-    """Return a (d, d) matrix in Fortran order, whose blocks `lower_blocks` are to be filled.
+    """Return a (d, d) matrix in Fortran order; the caller fills its `lower_blocks`.
 
-    What is above these is never touched, and takes no memory where pages are small. What they
-    have above the diagonal is zero, so that passes over whole blocks meet numbers alone.
+    Memory above these blocks is never touched, so its pages are usually not allocated. Entries of
+    the blocks above the diagonal are 0, so that passes over whole blocks read only valid numbers.
     """
     matrix = np.empty((d, d), dtype=dtype, order="F")
     for _, columns in lower_blocks(d):
@@ -181,7 +181,7 @@ def product(X: Matrix, Wt: Array) -> Array:
 def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
     """Return ``X'B`` (d, r), computed in the precision of X.
 
-    Where B is sparse, as labels are, the cost is that of its non-zeros times d.
+    For sparse B, such as labels, the cost is its number of non-zeros times d.
     """
     if is_sparse(B):
         return _sparse_targets_product(X, B)
@@ -196,7 +196,7 @@ def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:
         return np.asarray((X.T @ B).toarray(), dtype=np.float64)
     total = np.zeros((B.shape[1], X.shape[1]))
     values = B.astype(X.dtype)
-    # by blocks: float32 rounds the sum over a block, and sums over blocks are float64
+    # by blocks: the sum over a block is rounded in float32, sums over blocks are float64
     for start in range(0, len(X), _LEAST_ROWS):
         rows = slice(start, start + _LEAST_ROWS)
         block = values[rows].T @ X[rows]

@@ -16,7 +16,7 @@ from oasis.hashers.chunk import check_finite
 from oasis.model.threads import in_threads
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-"""Which rows are meant, (n,)."""
+"""A boolean for each row, (n,)."""
 
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
@@ -28,12 +28,12 @@ _BLOCK_CELLS = 1 << 20
 class LinearMap:
     """``x -> sum_m (x_m W_m' - o_m)`` over the modalities that a sample has.
 
-    A modality that is absent, or that is a row of zeros, adds nothing: no offset either.
+    A modality that is absent, or that is a row of zeros, contributes nothing, not even its offset.
 
     Attributes
     ----------
     weights : modality name -> W_m (r, d_m)
-    offsets : modality name -> o_m (r,); a modality without one has none
+    offsets : modality name -> o_m (r,); no entry means no offset
     normalize : whether rows are scaled to unit length first
     """
 
@@ -69,7 +69,7 @@ class LinearMap:
         return _checked(part, {name: matrix}), has_row(matrix) if has is None else has
 
     def _part(self, name: str, matrix: Matrix) -> tuple[npt.NDArray[Any], Mask | None]:
-        """Return the projections, and which rows have the modality where lengths tell."""
+        """Return the projections, and which rows have the modality if row lengths are computed."""
         W = self._single[name] if matrix.dtype == np.float32 else self.weights[name]
         has: Mask | None = None
         with np.errstate(all="ignore"):
@@ -87,8 +87,8 @@ class LinearMap:
 def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask]:
     """Return ``X W'`` (n, r) of rows scaled to unit length, and which rows are not all zeros.
 
-    The product is scaled, not the features. A block of rows is still in the cache when their
-    lengths are taken.
+    The product is scaled, not the features. Rows are processed in blocks, which are still in the
+    cache when their lengths are computed.
     """
     n, d = matrix.shape
     part = np.empty((n, len(W)), dtype=np.result_type(matrix.dtype, W.dtype))
@@ -113,7 +113,7 @@ def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask
 
 
 def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:
-    """Return projections as float32, or say which of the features is not finite."""
+    """Return projections as float32; raise an error that names the feature that is not finite."""
     with np.errstate(over="ignore"):
         total = part.astype(np.float32, copy=False)
     if not np.isfinite(total).all():
@@ -127,20 +127,20 @@ def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:
 class LabelMap:
     """Predict the labels of a sample.
 
-    Every modality predicts each class by a linear map. What a prediction ``p_m`` has beyond the
-    share ``q`` of samples with the class is evidence, and the evidence of modalities adds up:
+    Every modality predicts each class by a linear map. With ``q`` the share of samples that have
+    the class and ``p_m`` the prediction of modality m, the joint prediction is
 
         ``p = q + sum_m a_m (p_m - q)``  with  ``a_m = 1 / ((1 - R_m) (1 + sum_k R_k / (1 - R_k)))``
 
-    where ``R_m`` is how much of the class modality m explains. These are the coefficients of a
-    regression on the predictions of all modalities, assuming modalities independent given the
-    class, so no cross-modality Gram matrix is needed. A modality alone has ``a = 1``.
+    where ``R_m`` is the R² of modality m for the class. These are the coefficients of a regression
+    on the predictions of all modalities, assuming modalities independent given the class, so no
+    cross-modality Gram matrix is needed. With a single modality ``a = 1``.
 
     Attributes
     ----------
     predictors : modality name -> map to c values, near 1 for the classes of a sample
-    explained : modality name -> R (c,), from 0 to `MOST_EXPLAINED`
-    shares : q (c,), of all samples, those with each class
+    explained : modality name -> R² (c,), from 0 to `MOST_EXPLAINED`
+    shares : q (c,), share of samples that have each class
     """
 
     predictors: Mapping[str, LinearMap]
@@ -154,7 +154,7 @@ class LabelMap:
     def predict(self, X: Mapping[str, Matrix]) -> Single:
         """Return the (n, c) float32 predictions of the labels.
 
-        A row of zeros is a modality that the sample lacks; a sample without any modality gets 0.
+        A row of zeros means that the sample lacks the modality; without any modality it gets 0.
         """
         both = {
             name: self.predictors[name].project_rows(name, matrix) for name, matrix in X.items()
@@ -165,7 +165,7 @@ class LabelMap:
         )
 
     def combined(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
-        """Return one prediction (n, c) from those of each modality, and which rows have it."""
+        """Return one prediction (n, c) from those of each modality; ``has`` is as in `has_row`."""
         parts = [(each, has[name], self.explained[name]) for name, each in predictions.items()]
         return added_evidence(parts, self.shares.astype(np.float32))
 
@@ -175,8 +175,8 @@ def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -
 
     Parameters
     ----------
-    parts : per modality its predictions (n, c), which rows have the modality (n,), and R (c,)
-    prior : (c,), what is predicted without any evidence
+    parts : per modality its predictions (n, c), which rows have the modality (n,), and R² (c,)
+    prior : (c,), the prediction for a sample without any modality
     """
     n = len(parts[0][0])
     evidence = np.zeros((n, len(prior)), dtype=np.float32)
@@ -187,7 +187,7 @@ def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -
         part = prediction - prior
         part /= 1 - R
         ratio = R / (1 - R)
-        if not has.all():  # products with 1 are left out
+        if not has.all():  # otherwise the factor is 1
             part *= mask
             ratio = mask * ratio
         evidence += part
@@ -201,13 +201,13 @@ def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -
 def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the positive part of label values to the power 7/4.
 
-    Predicted labels are raised to it before they are weighed against each other.
+    Predicted labels are sharpened in this way before they are normalised to weights.
 
     >>> sharpened(np.array([1.0, 0.5, -0.2])).round(2)
     array([1. , 0.3, 0. ])
     """
     positive = np.maximum(labels, 0)
     root = np.sqrt(positive)
-    sharp = positive * root  # by roots, 7/4 = 1 + 1/2 + 1/4, which is five times as fast as a power
+    sharp = positive * root  # 7/4 = 1 + 1/2 + 1/4: square roots are five times as fast as a power
     sharp *= np.sqrt(root, out=root)
     return np.asarray(sharp)

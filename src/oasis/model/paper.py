@@ -1,4 +1,4 @@
-"""The method as published, nothing added: what `OASIS.paper` returns; see docs/formulas.md."""
+"""The method exactly as published, which `OASIS.paper` returns; see docs/formulas.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oasis.model.updates import SemanticSums, Weights
 
 @dataclass(frozen=True)
 class PublishedState(ModelState):
-    """What the published method remembers.
+    """The state of the published method.
 
     Attributes
     ----------
@@ -52,18 +52,18 @@ class PublishedState(ModelState):
 class PublishedOASIS(Model[PublishedState]):
     """OASIS as in the paper: the codes of a chunk are found by alternating updates of the loss.
 
-    Unlabelled samples have a zero row in G, as the formulas say. Features are used as they come.
+    Unlabelled samples have a zero row in G, as in the formulas. Features are not normalised.
 
     Parameters
     ----------
     n_bits : int
         Length of a code, a positive multiple of 8.
     labels : optional
-        What class names mean, see `OASIS`; "wordllama" by default.
+        Source of the class vectors, see `OASIS`; "wordllama" by default.
     alpha, beta, gamma, theta, delta : float
         Weights of the loss: similarity, semantics, features, and the two ridges.
     n_iter : int
-        Iterations a round.
+        Iterations per round.
     random_state : int, numpy Generator or None
         Seed of the random start of every round.
 
@@ -123,7 +123,7 @@ class PublishedOASIS(Model[PublishedState]):
     def project_words(self, names: Iterable[str]) -> Single:
         """Return ``g (sum G'V)`` for the unit vector g of each name, (n, n_bits) float32.
 
-        A sample with this label alone is pulled towards it. The label space must have words.
+        The codes of samples with only this label approach it. The label space must have words.
         """
         state = self.learned
         projections: Single = (state.labels.query_vectors(names) @ state.sums.GV).astype(np.float32)

@@ -1,8 +1,8 @@
-"""One round over the rows of a chunk, wherever these are.
+"""One round over the rows of a chunk, in memory or on a cluster.
 
-A round is written once, in `OASIS.run_round` and `PublishedOASIS.run_round`, over rows that can be
-asked for sums and products: rows in memory (`RowsInMemory`), or rows on a cluster
-(`oasis.scale.dask`). What comes back has the size of the state, or one code a row.
+A round is written once, in `OASIS.run_round` and `PublishedOASIS.run_round`. It asks its rows for
+sums and products, through the protocol `ChunkRows`: rows in memory (`RowsInMemory`), or rows on a
+cluster (`oasis.scale.dask`). The results have the size of the state, or are one code per row.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 class Projector(Protocol):
-    """What maps features, scaled to unit length or not, to real values."""
+    """A map from features, scaled to unit length or not, to real values."""
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, m) float32."""
 
 
 class Targets(Projector, Protocol):
-    """What gives the targets of a regression from the features of a row."""
+    """A map from the features of a row to the targets of a regression."""
 
     @property
     def n_values(self) -> int:
-        """How many targets there are."""
+        """Number of targets."""
 
 
 class ChunkRows(Protocol):
@@ -66,14 +66,14 @@ class ChunkRows(Protocol):
         Parameters
         ----------
         L : (n_chosen, c), labels of the chosen rows as 0 and 1: the last c targets of every ridge
-        others : modality -> what gives the first targets of its ridge from all features of a row
+        others : modality -> map from all features of a row to the first targets of its ridge
         """
 
     def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:
         """Return the packed signs of a function of the chosen rows, (n_chosen, n_bits / 8)."""
 
     def sample_rows(self, problem: Published, rng: np.random.Generator) -> SampleRows:
-        """Return the rows as the published round wants them, with a random start."""
+        """Return the rows in the form that the published round uses, with a random start."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ class SampleRows(Protocol):
     U: Array
 
     def coded(self) -> Array:
-        """Return ``B'G`` (r, f) of the rows as they stand."""
+        """Return ``B'G`` (r, f) of the rows with their present codes."""
 
     def predict(self) -> None:
-        """Set ``sum_m X_m W_m'`` from the W that is solved from sums with the present B."""
+        """Set ``sum_m X_m W_m'``, with W solved from the sums with the present B."""
 
     def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
         """Do the V step, given ``sum B'G`` (r, f); return the chunk's ``G'V`` and ``V'V``."""
@@ -195,7 +195,7 @@ class SampleRowsInMemory:
     Attributes
     ----------
     G : (n, f) semantic representation
-    B : (n, r) codes as they stand, +1 and -1
+    B : (n, r) present codes, +1 and -1
     V : (n, r) relaxed codes
     U : (f, r) random start
     """

@@ -1,10 +1,10 @@
-"""How many threads BLAS works with: one where matrices are small.
+"""The number of BLAS threads: one where matrices are small.
 
-BLAS libraries divide every product and factorisation among all cores and let the threads wait for
-each other actively. For matrices of a few hundred rows that gains nothing, and on a busy machine
-each call takes many times as long. Large products keep all threads: the environment variables
-``OPENBLAS_NUM_THREADS``, ``MKL_NUM_THREADS`` or ``OMP_NUM_THREADS``, set before the program starts,
-or ``threadpoolctl.threadpool_limits`` around a call, say how many these are.
+BLAS libraries divide every product and factorisation among all cores, and the threads wait for each
+other by spinning. For matrices of a few hundred rows this gains nothing, and on a busy machine each
+call takes many times as long. Large products use all threads. Their number is set by
+``OPENBLAS_NUM_THREADS``, ``MKL_NUM_THREADS`` or ``OMP_NUM_THREADS`` in the environment before the
+program starts, or by ``threadpoolctl.threadpool_limits`` around a call.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Return a context in which BLAS works with one thread.
+    """Return a context in which BLAS uses one thread.
 
-    The number of threads belongs to the process, so one thread at a time sets it and sets it back.
-    Whoever enters meanwhile changes nothing: the number is 1 already, until the first one leaves.
+    The number of BLAS threads is global to the process, so only one Python thread at a time sets
+    and restores it. A second thread that enters meanwhile changes nothing: the number is already 1,
+    until the first one leaves.
 
     >>> with one_thread():
     ...     pass
@@ -42,10 +43,10 @@ _held = threading.Lock()
 
 
 def in_threads(work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
-    """Do the work on each block, with as many threads as BLAS has, one for each block at a time.
+    """Call ``work`` on each block, in a pool with the number of threads that BLAS would use.
 
-    Work that is not BLAS's is then divided as well, and no thread waits for another inside a
-    block. Results do not depend on the number of threads.
+    So work outside BLAS runs in parallel too, and no thread waits for another inside a block.
+    Results do not depend on the number of threads.
 
     >>> squares = [0] * 4
     >>> def work(block):
@@ -69,7 +70,7 @@ def _n_threads() -> int:
 
 
 def _libraries() -> Any:
-    """Return the libraries of BLAS that this process has loaded; NumPy and SciPy have one each."""
+    """Return the BLAS libraries that this process has loaded; NumPy and SciPy have one each."""
     return _found("scipy.linalg" in sys.modules)
 
 

@@ -31,7 +31,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class SemanticSums:
-    """What is remembered of all samples learned so far, apart from their features.
+    """Sums over all samples learned so far, except those of their features.
 
     Attributes
     ----------
@@ -96,13 +96,13 @@ def v_step(Z: Array, noise: Array) -> Array:
 
     Parameters
     ----------
-    noise : (n, min(r, n - 1)) random normal, the raw material of P0
+    noise : (n, min(r, n - 1)) random normal, from which P0 is computed
     """
     n, n_bits = Z.shape
     if feasible_rank(n, n_bits) == 0:
         return np.zeros_like(Z)
     # Twice: the first pass leaves a mean of the size of Z's rounding error, which is not small
-    # against JZ when a chunk's rows are nearly alike.
+    # compared with JZ when the rows of a chunk are nearly equal.
     JZ = Z - Z.mean(axis=0)
     JZ -= JZ.mean(axis=0)
     basis, R = np.linalg.qr(after_ones(JZ, n))  # (n, min(n, r + 1)), (min(n, r + 1), r + 1)
@@ -116,17 +116,17 @@ def v_step(Z: Array, noise: Array) -> Array:
 
 
 def after_ones(columns: Array, n: int) -> Array:
-    """Return rows of the unit vector of ones of a chunk of n samples, and after it ``columns``.
+    """Return ``[1 / sqrt(n), columns]``: the unit vector of ones before the given columns.
 
-    The vector of ones goes first, so that the other columns of a basis made from both are
-    orthogonal to it to machine precision even where a singular value is tiny.
+    The vector of ones comes first, so that the other columns of an orthonormal basis are
+    orthogonal to it to machine precision even if a singular value is tiny.
     """
     return np.hstack([np.full((len(columns), 1), n**-0.5), columns])
 
 
 @one_thread()
 def turns(R: Array, n: int) -> tuple[Array, Array]:
-    """Return what turns the basis of JZ into P, and ``[Q Q0]'``: the small part of the V step.
+    """Return the matrix that maps the basis of JZ to P, and ``[Q Q0]'``: the small SVD of V's step.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def turns(R: Array, n: int) -> tuple[Array, Array]:
 
     Returns
     -------
-    (min(n, r + 1) - 1, k) and (min(r, n - 1), r); k is how many singular values are above
+    (min(n, r + 1) - 1, k) and (min(r, n - 1), r); k is the number of singular values above
     ``max(n, r) eps s_1``.
     """
     n_bits = R.shape[1] - 1
@@ -146,7 +146,7 @@ def turns(R: Array, n: int) -> tuple[Array, Array]:
 def _complete(basis: Array, noise: Array) -> Array:
     """Return orthonormal columns, made from ``noise``, that are orthogonal to ``basis``."""
     noise = noise - basis @ (basis.T @ noise)
-    noise -= basis @ (basis.T @ noise)  # once more, for what the first pass left by rounding
+    noise -= basis @ (basis.T @ noise)  # again, to remove the rounding error of the first pass
     Q, _ = np.linalg.qr(np.hstack([basis, noise]))
     return Q[:, basis.shape[1] :]
 
