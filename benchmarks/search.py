@@ -12,7 +12,7 @@ differ. Four kinds of codes:
 - **labels and content**: 64 bits of label sets, 64 random bits of content. The content half of a
   query is scaled so that content scores have ``weight`` times the standard deviation of label
   scores.
-- **stream**: codes and queries of coco79, 80 label and 48 content bits, where its file is there
+- **stream**: codes and queries of coco79, 72 label and 56 content bits, where its file is there
   (`benchmarks.stream_codes`). A few label values of a query are a hundred times larger than the
   others, which no generated query has.
 

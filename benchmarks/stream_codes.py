@@ -1,7 +1,7 @@
 """Codes and queries of a real stream, as many as are asked for.
 
 The stream is the first setting of coco79 (39,798 images, 1,000 of them queries), learned by
-``OASIS(128)``: 80 bits say labels, 48 content. Beyond its 38,798 items the stream is repeated, and
+``OASIS(128)``: 72 bits say labels, 56 content. Beyond its 38,798 items the stream is repeated, and
 in every repetition each content bit is flipped with probability 0.15, so that codes keep differing.
 The file is found as by ``oasis.datasets.load``; ``$OASIS_DATA`` may name its folder.
 """
@@ -20,7 +20,7 @@ from oasis.model import OASIS
 from oasis.streams import rounds, runbook
 
 N_BITS = 128
-WEIGHTS = (None, 0.03, 0.06, 0.2, 1.0)
+WEIGHTS = (None, 0.03, 0.1, 0.2, 1.0)
 """Weights of the content bits in a query; None is the default of `OASIS.project`."""
 
 _FLIPPED = 0.15

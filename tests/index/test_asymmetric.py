@@ -9,29 +9,30 @@ from oasis.codes import unpack
 from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, filled, random_codes, tied_codes
-from oasis.index.engine import best_codes, fast_scan
+from oasis.index.engine import best_codes, fast_scan, packed_codes
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.fast_scan import PackedCodes, pack_index
+from oasis.index.engine.fast_scan import n_candidates, pack_index
+from oasis.index.engine.packed_codes import PackedCodes
 from oasis.index.engine.projections import Projections
 
 
 @pytest.fixture
 def small_segments(monkeypatch):
     """Segments so small that toy indexes have several."""
-    monkeypatch.setattr(fast_scan, "SEGMENT", 64)
+    monkeypatch.setattr(packed_codes, "SEGMENT", 64)
     monkeypatch.setattr(best_codes, "SEGMENT", 64)
-    monkeypatch.setattr(fast_scan, "_SMALLEST", 8)
+    monkeypatch.setattr(packed_codes, "SMALLEST", 8)
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """What a search did: ("scan", queries, candidates) and ("product", queries)."""
+    """What a search did: ("scan", queries, how wide) and ("product", queries)."""
     taken = []
     scan, product = best_codes.scan, best_codes.by_product
 
-    def noted_scan(codes, n_slots, packed, projections, eased, s, n_candidates):
-        taken.append(("scan", len(projections), n_candidates))
-        return scan(codes, n_slots, packed, projections, eased, s, n_candidates)
+    def noted_scan(codes, n_slots, packed, projections, eased, s, wider):
+        taken.append(("scan", len(projections), wider))
+        return scan(codes, n_slots, packed, projections, eased, s, wider)
 
     def noted_product(parts, projections, s):
         taken.append(("product", len(projections)))
@@ -94,15 +95,13 @@ def test_a_certificate_that_fails_widens_the_search(steps):
     got = index.search_asymmetric(queries, 20)
     assert (got.ids == order).all()
     assert (got.scores == scores).all()
-    few = steps[0][2]
-    assert few < 200
     # the first look finds that all four bits must agree, and the second does without them
-    assert steps == [("scan", 3, few), ("scan", 3, 4 * few)]
+    assert steps == [("scan", 3, 1), ("scan", 3, 4)]
     # and the first look alone would have been wrong
     part = Projections.of(queries)
     view = index._snapshot.view()
     nothing = part.eased(np.full(3, -np.inf))
-    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, nothing, 20, few)
+    found = best_codes.scan(view.codes, view.n_slots, view.packed, part, nothing, 20, 1)
     _, slots, _, proven = best_codes.settle(view.codes, part, found, 20)
     assert not proven.any()
     assert (slots != order).any(axis=1).all()
@@ -121,14 +120,7 @@ def test_large_values_that_no_code_agrees_with_widen_the_search_to_the_end(steps
     got = index.search_asymmetric(queries, 20)
     assert (got.ids == order).all()
     assert (got.scores == scores).all()
-    few = steps[0][2]
-    assert steps == [
-        ("scan", 2, few),
-        ("scan", 2, 4 * few),
-        ("scan", 2, 64 * few),
-        ("scan", 2, 1 << 14),
-        ("product", 2),
-    ]
+    assert steps == [("scan", 2, 1), ("scan", 2, 4), ("scan", 2, 64), ("product", 2)]
 
 
 @pytest.mark.parametrize("shape", ["normal", "heavy", "signs"])
@@ -169,17 +161,19 @@ def test_a_floor_changes_no_answer(small_segments):
     codes = tied_codes(rng, 3000, 64, 12)
     queries = rng.standard_normal((8, 64)) * 10.0 ** rng.integers(-3, 2, (8, 64))
     part = Projections.of(queries)
-    buffer = Buffer(codes)
+    buffer, packed = Buffer(codes), PackedCodes()
     for s in (1, 7, 200):
-        plain = best_codes.best(buffer, 3000, PackedCodes(), part, s)
-        for reached in (plain[0][:, -1], plain[0][:, -1] - np.float32(0.5)):
-            floor = part.lowest(reached)
-            again = best_codes.best(buffer, 3000, PackedCodes(), part, s, floor)
-            assert (plain[0] == again[0]).all()
-            assert (plain[1] == again[1]).all()
         order, scores = truth_of(queries, codes, s)
+        plain = best_codes.best(buffer, 3000, packed, part, s)
         assert (plain[1] == order).all()
         assert (plain[0] == scores).all()
+        for reached in (scores[:, -1], scores[:, -1] - np.float32(0.5)):
+            eased = part.eased(part.lowest(reached))
+            found = best_codes.scan(buffer, 3000, packed, part, eased, s, 64)
+            settled = best_codes.settle(buffer, part, found, s)
+            assert settled.proven.any()
+            assert (settled.scores[settled.proven] == scores[settled.proven]).all()
+            assert (settled.slots[settled.proven] == order[settled.proven]).all()
 
 
 def test_codes_that_all_tie_are_settled_by_the_product(steps):
@@ -207,9 +201,9 @@ def test_an_ordinary_query_needs_one_scan(steps):
     got = index.search_asymmetric(queries, 100)
     assert (got.ids == order).all()
     assert (got.scores == scores).all()
-    assert len(steps) == 1
-    assert steps[0][:2] == ("scan", 40)
-    assert steps[0][2] < 200
+    assert steps == [("scan", 40, 1)]
+    eased = Projections.of(queries).eased(np.full(40, -np.inf))
+    assert n_candidates(eased, 100, 50_000, 1) < 200
 
 
 def test_codes_too_long_for_16_bit_sums_are_searched():
@@ -261,7 +255,7 @@ def test_segments_cover_the_codes_once_and_stay_few():
         # full ones, and a logarithmic number of smaller ones behind them
         assert len(segments) <= length // 64 + 4
         for segment in segments:
-            assert segment.index.ntotal == segment.stop - segment.start <= 64
+            assert segment.part.index.ntotal == segment.stop - segment.start <= 64
     assert packed.nbytes <= 8 * (length + 32 * len(segments))
 
 

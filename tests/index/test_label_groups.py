@@ -1,24 +1,30 @@
-"""Codes with label bits: groups of equal label halves are searched first; answers stay exact."""
+"""Codes with label bits are packed by label half; answers stay exact."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oasis.codes import unpack
 from oasis.errors import InputError
-from oasis.index import HammingIndex, hamming
+from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, random_codes
-from oasis.index.engine import label_groups
+from oasis.index.engine import best_codes, group_search, label_groups, packed_codes
+from oasis.index.engine.buffers import Buffer
+from oasis.index.engine.content_lists import ContentLists, ContentQueries
 from oasis.index.engine.keys import code_keys
 from oasis.index.engine.label_groups import LabelGroups
+from oasis.index.engine.projections import Projections
 
 
 @pytest.fixture(autouse=True)
 def groups_however_few_codes(monkeypatch):
-    monkeypatch.setattr(hamming, "_FEW_CODES", 0)
-    monkeypatch.setattr(label_groups, "_MANY_CODES", 0)
+    monkeypatch.setattr(packed_codes, "GROUPED", 1)
+    monkeypatch.setattr(packed_codes, "SMALLEST", 1)
+    monkeypatch.setattr(label_groups, "LISTED", 4)
 
 
 def grouped(n_bits):
@@ -85,25 +91,31 @@ def assert_exact(index, codes, queries, k):
 
 
 @pytest.fixture
-def found_by_groups(monkeypatch):
-    """How many queries were asked of the groups, and how many of them they answered."""
-    counts = {"asked": 0, "answered": 0}
-    search = label_groups.best_of_groups
+def looked(monkeypatch):
+    """How many searches of groups there were, how many had to scan all, how many scored in full."""
+    counts = {"groups": 0, "all": 0, "in full": 0}
+    search, in_full = group_search.GroupSearch.__call__, group_search.GroupSearch._score_in_full
 
-    def noted(codes, groups, projections, s):
-        found = search(codes, groups, projections, s)
-        counts["asked"] += len(projections)
-        counts["answered"] += int(found.proven.sum())
-        return found
+    def noted_search(self, floor):
+        look = search(self, floor)
+        counts["all" if look is None else "groups"] += 1
+        return look
 
-    monkeypatch.setattr(hamming, "best_of_groups", noted)
+    def noted_in_full(self, *groups):
+        counts["in full"] += 1
+        return in_full(self, *groups)
+
+    monkeypatch.setattr(group_search.GroupSearch, "__call__", noted_search)
+    monkeypatch.setattr(group_search.GroupSearch, "_score_in_full", noted_in_full)
     return counts
 
 
-@pytest.mark.parametrize("weight", [0.0, 1e-9, 0.03, 0.3, 1.0, 30.0])
-@pytest.mark.parametrize("large", [16, 4096])
-def test_answers_are_exact_at_every_content_weight(weight, large, monkeypatch):
-    monkeypatch.setattr(label_groups, "_LARGE", large)
+@pytest.mark.parametrize("weight", [0.0, 1e-30, 1e-9, 0.03, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize("listed", [1, 16, 4096])
+@pytest.mark.parametrize("share", [2, 0.01])
+def test_answers_are_exact_at_every_content_weight(weight, listed, share, monkeypatch):
+    monkeypatch.setattr(label_groups, "LISTED", listed)
+    monkeypatch.setattr(group_search, "_SHARE", share)
     rng = np.random.default_rng(51)
     codes, kinds = stream(rng, 6000, 80)
     index = HammingIndex(128, 64)
@@ -114,21 +126,74 @@ def test_answers_are_exact_at_every_content_weight(weight, large, monkeypatch):
         assert_exact(index, codes, queries, k)
 
 
-def test_small_weights_are_answered_by_groups_and_large_ones_are_not(found_by_groups):
+def test_small_weights_are_answered_by_groups_and_large_ones_are_not(looked):
     rng = np.random.default_rng(52)
     codes, kinds = stream(rng, 20_000, 3000, skew=0.5)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(20_000))
     assert_exact(index, codes, queries_near(rng, kinds, 10, 0.03), 20)
-    assert found_by_groups["answered"] == found_by_groups["asked"] > 0
-    found_by_groups.update(asked=0, answered=0)
+    assert looked["groups"] > 0
+    assert looked["all"] == 0
     assert_exact(index, codes, queries_near(rng, kinds, 10, 3.0), 20)
-    assert found_by_groups["answered"] < found_by_groups["asked"]
+    assert looked["all"] > 0
 
 
-def test_groups_whose_content_is_rounded_away_are_looked_at_in_full(monkeypatch):
+def test_more_groups_are_ranked_where_the_first_are_not_enough(monkeypatch, looked):
+    monkeypatch.setattr(group_search, "_HEADS", (16, 500))
+    monkeypatch.setattr(group_search, "_DEPTH", 100)
+    monkeypatch.setattr(group_search, "_SHARE", 0.01)
+    rng = np.random.default_rng(62)
+    codes, kinds = stream(rng, 20_000, 3000, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(20_000))
+    ranked = []
+    rank = group_search.GroupSearch._rank
+
+    def noted(self, n_heads, bar):
+        ranked.append((n_heads, bar > -np.inf))
+        return rank(self, n_heads, bar)
+
+    monkeypatch.setattr(group_search.GroupSearch, "_rank", noted)
+    for weight in (0.05, 0.1, 0.2):
+        queries = queries_near(rng, kinds, 10, weight)
+        # a steep query: label values that all must agree with are cut
+        queries[5:, :3] *= 100
+        assert_exact(index, codes, queries, 30)
+    assert (500, True) in ranked
+    assert looked["groups"] > 0
+
+
+@pytest.mark.parametrize("guess", [-np.inf, -3.0, 3.0])
+def test_a_wrong_guess_changes_no_answer(guess, monkeypatch):
+    rng = np.random.default_rng(63)
+    codes, kinds = stream(rng, 5000, 400, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(5000))
+    good = group_search.GroupSearch._guess
+    monkeypatch.setattr(
+        group_search.GroupSearch, "_guess", lambda self, ranked: good(self, ranked) + guess
+    )
+    for weight in (0.01, 0.1, 0.4):
+        for k in (1, 40):
+            assert_exact(index, codes, queries_near(rng, kinds, 8, weight), k)
+
+
+def test_labels_that_no_group_agrees_with_are_exact(monkeypatch):
+    # faiss returns no label half at all: all have the lowest sum
+    monkeypatch.setattr(group_search, "_HEADS", (4, 16))
+    rng = np.random.default_rng(68)
+    codes, _ = stream(rng, 3000, 60)
+    codes[:, 0] &= 0b11111110
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(3000))
+    queries = np.zeros((4, 128))
+    queries[:, 0] = 5
+    queries[1:, 64:] = 0.01 * rng.standard_normal((3, 64))
+    assert_exact(index, codes, queries, 30)
+
+
+def test_content_that_is_rounded_away_is_scored_in_full(looked):
     # four content bits decide the step of the rounding, the others the order
-    monkeypatch.setattr(label_groups, "_LARGE", 64)
     rng = np.random.default_rng(53)
     codes, kinds = stream(rng, 20_000, 20)
     index = HammingIndex(128, 64)
@@ -136,10 +201,14 @@ def test_groups_whose_content_is_rounded_away_are_looked_at_in_full(monkeypatch)
     queries = queries_near(rng, kinds, 6, 1e-7)
     queries[:, 64:68] = 1e-3 * rng.standard_normal((6, 4))
     assert_exact(index, codes, queries, 30)
+    # and where labels leave no precision for content at all
+    assert_exact(index, codes, queries_near(rng, kinds, 6, 1e-8), 30)
+    assert looked["in full"] > 0
 
 
 @pytest.mark.parametrize("half", ["label", "content", "neither"])
-def test_a_query_without_one_half_is_exact(half, found_by_groups):
+def test_a_query_without_one_half_is_exact(half, looked, monkeypatch):
+    monkeypatch.setattr(group_search, "_SHARE", 0.01)
     rng = np.random.default_rng(54)
     codes, kinds = stream(rng, 9000, 30)
     index = HammingIndex(128, 64)
@@ -148,8 +217,8 @@ def test_a_query_without_one_half_is_exact(half, found_by_groups):
     queries[:, {"label": slice(64, None), "content": slice(64), "neither": slice(None)}[half]] = 0
     for k in (5, 700):
         assert_exact(index, codes, queries, k)
-    answered = found_by_groups["answered"]
-    assert answered == (found_by_groups["asked"] if half == "label" else 0)
+    assert (looked["all"] > 0) == (half != "label")
+    assert (looked["groups"] > 0) == (half == "label")
 
 
 def test_signs_as_queries_are_exact():
@@ -161,17 +230,13 @@ def test_signs_as_queries_are_exact():
 
 
 def test_label_halves_of_one_hash_are_kept_apart(monkeypatch):
-    def colliding(codes, n_label_bytes=0):
-        return code_keys(codes, n_label_bytes) & np.uint64(0x00000003_0000FFFF)
-
-    monkeypatch.setattr("oasis.index.engine.snapshot.code_keys", colliding)
-    monkeypatch.setattr("oasis.index.engine.compact.code_keys", colliding)
+    monkeypatch.setattr(label_groups, "code_keys", lambda codes: code_keys(codes) % np.uint64(3))
     rng = np.random.default_rng(56)
     codes, kinds = stream(rng, 3000, 40)
+    groups = LabelGroups(Buffer(codes), 0, 3000, 8)
+    assert groups.n_groups > 3 * 40
     index = HammingIndex(128, 64)
-    for part in np.array_split(np.arange(3000), 3):
-        index.add(codes[part], part)
-    assert sum(len(groups) for groups in index._snapshot.groups) > 3 * 40
+    index.add(codes, np.arange(3000))
     assert_exact(index, codes, queries_near(rng, kinds, 8, 0.05), 40)
 
 
@@ -198,7 +263,7 @@ def test_removed_items_older_snapshots_and_filters_are_exact():
     assert_asymmetric(index, truth, queries, 25)
 
 
-def test_files_keep_label_bits_and_groups(tmp_path, found_by_groups):
+def test_files_keep_label_bits(tmp_path, looked):
     rng = np.random.default_rng(58)
     codes, kinds = stream(rng, 8000, 60)
     index = HammingIndex(128, 64)
@@ -206,75 +271,168 @@ def test_files_keep_label_bits_and_groups(tmp_path, found_by_groups):
     index.save(tmp_path / "index")
     opened = HammingIndex.open(tmp_path / "index", verify=False)
     assert opened.label_bits == 64
-    (groups,) = opened._snapshot.groups
-    assert len(groups) == 60
-    assert not groups.starts.flags.owndata
     queries = queries_near(rng, kinds, 8, 0.05)
     assert_exact(opened, codes, queries, 30)
-    assert found_by_groups["answered"] > 0
+    assert looked["groups"] > 0
     more, _ = stream(rng, 500, 60)
     opened.add(more, np.arange(8000, 8500))
     assert_exact(opened, np.concatenate([codes, more]), queries, 30)
 
 
-def test_groups_of_a_run_are_those_of_a_plain_loop():
+@pytest.mark.parametrize("listed", [1, 12, 4096])
+def test_groups_are_those_of_a_plain_loop(listed, monkeypatch):
+    monkeypatch.setattr(label_groups, "LISTED", listed)
     rng = np.random.default_rng(59)
-    codes, _ = stream(rng, 1000, 15)
-    index = HammingIndex(128, 64)
-    index.add(codes, np.arange(1000))
-    (groups,) = index._snapshot.groups
+    codes, _ = stream(rng, 1000, 60)
+    groups = LabelGroups(Buffer(codes), 100, 1000, 8)
     found = {}
-    for g in range(len(groups)):
-        number = np.array([g])
-        found[groups.heads[g].tobytes()] = sorted(groups.members(number, groups.sizes(number)))
+    for number in range(groups.n_groups):
+        one = np.array([number])
+        size = groups.sizes(one)
+        if number < groups.n_lists:
+            slots = groups.lists.slots(number, 1000)
+        else:
+            slots = groups.members(one, size)
+        assert len(slots) == size[0]
+        assert (size[0] >= listed) == (number < groups.n_lists)
+        found[groups.labels(one)[0].tobytes()] = slots.tolist()
     expected = {}
-    for row, code in enumerate(codes):
+    for row, code in enumerate(codes[100:], start=100):
         expected.setdefault(code[:8].tobytes(), []).append(row)
     assert found == expected
 
 
-def test_blocks_of_a_long_run_join(monkeypatch):
-    rng = np.random.default_rng(60)
-    codes, _ = stream(rng, 500, 9)
+def test_parts_of_several_segments_are_searched_together(monkeypatch):
+    monkeypatch.setattr(packed_codes, "SEGMENT", 512)
+    monkeypatch.setattr(best_codes, "SEGMENT", 512)
+    monkeypatch.setattr(packed_codes, "GROUPED", 100)
+    monkeypatch.setattr(packed_codes, "SMALLEST", 8)
+    rng = np.random.default_rng(64)
+    codes, kinds = stream(rng, 2000, 50)
     index = HammingIndex(128, 64)
-    index.add(codes, np.arange(500))
-    (whole,) = index._snapshot.groups
-    monkeypatch.setattr(label_groups, "_BLOCK", 7)
-    run = index._snapshot.code_runs[0]
-    cut = LabelGroups.of(run, index._snapshot.codes, 8)
-    assert (cut.starts == whole.starts).all()
-    assert (cut.heads == whole.heads).all()
+    for part in np.array_split(np.arange(2000), 9):
+        index.add(codes[part], part)
+        for weight in (0.02, 0.3, 5.0):
+            known = codes[: part[-1] + 1]
+            assert_exact(index, known, queries_near(rng, kinds, 4, weight), 25)
+    parts = [
+        segment.part for segment in index._snapshot.packed.cover(index._snapshot.codes, 2000, 0)
+    ]
+    assert sum(isinstance(part, LabelGroups) for part in parts) > 2
 
 
-def test_few_codes_are_scanned_without_groups(monkeypatch, found_by_groups):
-    monkeypatch.setattr(hamming, "_FEW_CODES", 3001)
+def test_an_older_snapshot_ignores_groups_packed_for_a_later_one():
+    rng = np.random.default_rng(65)
+    codes, kinds = stream(rng, 900, 5)
+    index, truth = HammingIndex(128, 64), BruteForce(128)
+    index.add(codes[:300], np.arange(300))
+    truth.add(codes[:300], np.arange(300))
+    old = HammingIndex(128, 64)
+    old._snapshot = index._snapshot
+    index.add(codes[300:], np.arange(300, 900))
+    for weight in (0.0, 1e-9, 0.05, 2.0):
+        queries = queries_near(rng, kinds, 4, weight)
+        index.search_asymmetric(queries, 5)
+        for k in (1, 40, 300):
+            assert_asymmetric(old, truth, queries, k)
+            assert_asymmetric(old, truth, queries[:1], k)
+
+
+@pytest.mark.parametrize("n_bits", [8, 56, 64, 512])
+@pytest.mark.parametrize("shape", ["normal", "heavy", "zeros", "tiny"])
+@pytest.mark.parametrize("span", [0.0, 1e-3, 0.5, 100.0])
+def test_bounds_hold_for_the_sums_of_lists(n_bits, shape, span):
+    rng = np.random.default_rng([n_bits, len(shape), int(1000 * span)])
+    sizes = np.array([40, 1, 33, 200, 7])
+    codes = random_codes(rng, int(sizes.sum()), n_bits)
+    content = rng.standard_normal((3, n_bits))
+    if shape == "heavy":
+        content *= 10.0 ** rng.integers(-4, 3, content.shape)
+    elif shape == "zeros":
+        content[:, n_bits // 2 :] = 0
+    elif shape == "tiny":
+        content *= 1e-35
+    label_half = np.concatenate([np.ones((3, 1)), np.zeros((3, 7))], axis=1)
+    projections = Projections.of(np.concatenate([label_half, content], axis=1))
+    queries = ContentQueries.of(projections, 8)
+    # label scores that are all alike, that fill the room, and that lie further apart
+    labels = span * queries.room[:, None] * rng.random((3, 5))
+    lists = ContentLists(np.arange(len(codes)), codes, sizes)
+    exact = projections.scaled[:, 8:].astype(np.float64) @ unpack(codes).astype(np.float64).T
+    exact += np.repeat(labels, sizes, axis=1)
+    numbers = np.tile(np.arange(5), (3, 1))
+    for n in (2, 20, len(codes), 2 * len(codes)):
+        together = lists.search(queries, numbers, labels, n)
+        for row in range(3):
+            alone = lists.search_one(queries[row : row + 1], numbers[row], labels[row], n)
+            for sums, slots, bound in (
+                (together.sums[row], together.slots[row], together.bound[row]),
+                alone,
+            ):
+                sums, slots = sums[slots >= 0], slots[slots >= 0]
+                left = np.setdiff1d(np.arange(len(codes)), slots)
+                assert (np.abs(sums - exact[row, slots]) <= queries.error[row]).all()
+                assert (exact[row, left] <= bound).all()
+
+
+def test_lists_that_are_not_named_are_not_searched():
+    rng = np.random.default_rng(66)
+    sizes = np.array([40, 50, 60])
+    codes = random_codes(rng, 150, 64)
+    projections = Projections.of(rng.standard_normal((2, 72)))
+    queries = ContentQueries.of(projections, 8)
+    lists = ContentLists(np.arange(150), codes, sizes)
+    found = lists.search(queries, np.array([[1, -1], [-1, 2]]), np.array([[0.0, 9], [9, 0]]), 100)
+    assert set(found.slots[0]) <= {-1, *range(40, 90)}
+    assert set(found.slots[1]) <= {-1, *range(90, 150)}
+    assert np.isneginf(found.bound).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_codes_and_queries_are_answered_as_by_brute_force(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    n_label_bytes = data.draw(st.integers(1, 3))
+    n_bytes = n_label_bytes + data.draw(st.integers(1, 4))
+    n, n_kinds = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 40))
+    kinds = rng.integers(0, 256, (n_kinds, n_label_bytes), dtype=np.uint8)
+    content = rng.integers(0, data.draw(st.sampled_from([2, 256])), (n, n_bytes - n_label_bytes))
+    codes = np.concatenate([kinds[rng.integers(0, n_kinds, n)], content.astype(np.uint8)], axis=1)
+    index, truth = HammingIndex(8 * n_bytes, 8 * n_label_bytes), BruteForce(8 * n_bytes)
+    index.add(codes, np.arange(n))
+    truth.add(codes, np.arange(n))
+    queries = rng.standard_normal((4, 8 * n_bytes))
+    if data.draw(st.booleans()):
+        queries = np.rint(2 * queries)
+    queries[:, 8 * n_label_bytes :] *= data.draw(st.sampled_from([0, 1e-20, 1e-6, 0.05, 0.5, 3]))
+    queries[:, : data.draw(st.integers(1, 4))] *= data.draw(st.sampled_from([1, 1, 100, 1e5]))
+    for k in data.draw(st.lists(st.integers(1, n + 3), min_size=1, max_size=3)):
+        assert_asymmetric(index, truth, queries.astype(np.float32), k)
+        assert_asymmetric(index, truth, queries[:1].astype(np.float32), k)
+
+
+def test_few_codes_are_packed_without_groups(monkeypatch, looked):
+    monkeypatch.setattr(packed_codes, "GROUPED", 3001)
     rng = np.random.default_rng(61)
     codes, kinds = stream(rng, 3000, 20)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(3000))
     assert_exact(index, codes, queries_near(rng, kinds, 5, 0.05), 30)
-    assert found_by_groups["asked"] == 0
+    assert looked["groups"] == looked["all"] == 0
+
+
+def test_memory_with_label_bits(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(packed_codes, "GROUPED", 1)
+    rng = np.random.default_rng(67)
+    codes, _ = stream(rng, 50_000, 3000, skew=0.8)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(50_000))
+    index.search_asymmetric(rng.standard_normal((2, 128)), 3)
+    assert index.nbytes <= 50_000 * (2 * 16 + 16)
 
 
 @pytest.mark.parametrize("label_bits", [-8, 4, 64, 72, True, 8.0, "8"])
 def test_label_bits_are_checked(label_bits):
     with pytest.raises(InputError, match="label_bits must be a multiple of 8"):
         HammingIndex(64, label_bits)
-
-
-def test_of_few_codes_groups_are_looked_at_where_a_scan_would_not_be_proven(
-    monkeypatch, found_by_groups
-):
-    rng = np.random.default_rng(59)
-    codes, kinds = stream(rng, 4000, 80)
-    index = HammingIndex(128, 64)
-    index.add(codes, np.arange(4000))
-    monkeypatch.setattr(label_groups, "_MANY_CODES", 5000)
-    smooth = queries_near(rng, kinds, 6, 0.5)
-    assert_exact(index, codes, smooth, 20)
-    assert found_by_groups["answered"] == 0
-    # one label value takes all the precision that a scan has
-    steep = queries_near(rng, kinds, 6, 0.02)
-    steep[:, 3] *= 100
-    assert_exact(index, codes, steep, 20)
-    assert found_by_groups["answered"] > 0

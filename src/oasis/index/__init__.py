@@ -23,12 +23,13 @@ How it is built, and why:
   allow-list is searched that way at once.
 - **Scores.** An asymmetric search looks up scores four bits at a time with faiss's
   `IndexPQFastScan`, which needs a second copy of the codes in an order of its own. It is packed in
-  segments when searches need it (`oasis.index.engine.fast_scan`). Look-ups are rounded to 8 bits:
-  candidates are scored again in float64, and the answer is proven by the bound on the rounding or
-  searched again (`oasis.index.engine.best_codes`).
-- **Label bits.** Where an index is told that codes begin with label bits, codes with equal label
-  bits form groups, which are searched by the label score, best first, until no other group can
-  matter (`oasis.index.engine.label_groups`).
+  segments when searches need it (`oasis.index.engine.packed_codes`). Look-ups are rounded to 8
+  bits: candidates are scored again in float64, and the answer is proven by the bound on the
+  rounding or searched again (`oasis.index.engine.best_codes`).
+- **Label bits.** Where an index is told that codes begin with label bits, large segments are packed
+  by label half (`oasis.index.engine.label_groups`): large groups are lists of content bits in
+  faiss's `IndexIVFPQFastScan`. A search looks into the groups with the best labels, until no other
+  group can matter (`oasis.index.engine.group_search`).
 - **Files** are the same arrays, mapped (`oasis.index.file`).
 """
 

@@ -1,17 +1,17 @@
-"""The file of an index, format version 2.
+"""The file of an index, format version 3.
 
 Little-endian throughout. A header of 512 bytes, then the arrays of
 `oasis.index.engine.compact.CompactIndex`, each at a multiple of 64 bytes::
 
     8s   magic "OASISIDX"
-    I    format version (2)
+    I    format version (3)
     I I  bits per code, bits of it that say the labels (or 0)
     I    0
     Q Q  items, distinct codes
     Q    prefix (see CompactIndex)
     Q    length of the file
     then for each of ids, codes, slots, offsets, rows, id_order, id_samples, code_order,
-    code_samples, group_starts, group_heads:
+    code_samples:
          Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
     zeros, and in the last four bytes the crc32 of the header before them
 
@@ -36,7 +36,7 @@ from oasis.index.engine.compact import CompactIndex
 from oasis.store import replacing
 
 MAGIC = b"OASISIDX"
-VERSION = 2
+VERSION = 3
 HEADER = 512
 
 _ALIGN = 64
@@ -52,10 +52,8 @@ _DTYPES: dict[str, str] = {
     "id_samples": "<i8",
     "code_order": "<i4",
     "code_samples": "<u8",
-    "group_starts": "<i4",
-    "group_heads": "|u1",
 }
-_OPTIONAL = {"offsets", "rows", "id_order", "id_samples", "group_starts", "group_heads"}
+_OPTIONAL = {"offsets", "rows", "id_order", "id_samples"}
 _SMALL = 1 << 24
 
 
@@ -148,11 +146,6 @@ def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.
     if codes is None or codes.nbytes != n_codes * (n_bits // 8):
         raise FormatError(f"{path} is damaged: {n_codes} codes of {n_bits} bits were expected")
     arrays["codes"] = codes.reshape(n_codes, n_bits // 8)
-    heads = arrays["group_heads"]
-    if heads is not None:
-        if not label_bits or heads.nbytes % (label_bits // 8):
-            raise FormatError(f"{path} is damaged: its groups do not fit its {label_bits} bits")
-        arrays["group_heads"] = heads.reshape(-1, label_bits // 8)
     compact = CompactIndex(prefix=prefix, n_label_bytes=label_bits // 8, **arrays)  # type: ignore[arg-type]
     if len(compact.ids) != n_items:
         raise FormatError(f"{path} is damaged: it has {len(compact.ids)} ids for {n_items} items")

@@ -28,7 +28,6 @@ from oasis.index.engine.arguments import (
 from oasis.index.engine.best_codes import best
 from oasis.index.engine.compact import CompactIndex
 from oasis.index.engine.hamming_scan import nearest, within
-from oasis.index.engine.label_groups import best_of_groups
 from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
 from oasis.index.engine.projections import Projections
@@ -38,8 +37,6 @@ from oasis.index.engine.top_items import Scan, TopItems
 _ROW_BITS = 31
 _BLOCK_ENTRIES = 1 << 21
 _BLOCK_QUERIES = 1024
-_FEW_CODES = 1 << 17
-"""So few codes are scanned faster than their groups are chosen."""
 
 
 class Matches(NamedTuple):
@@ -210,7 +207,7 @@ class HammingIndex:
 
         def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             chosen = queries if len(which) == len(queries) else queries[which]
-            scores, slots = _best(view, chosen, s)
+            scores, slots = best(view.codes, view.n_slots, view.packed, chosen, s)
             return -scores, slots
 
         ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))
@@ -326,21 +323,6 @@ class HammingIndex:
                 ids[start:stop, :have][there] = snapshot.ids.take(rows[there])
                 keys[start:stop, :have][~there] = blank
         return ids, keys
-
-
-def _best(
-    view: DistinctCodes, projections: Projections, s: int
-) -> tuple[npt.NDArray[np.float32], Ints]:
-    """Return the best codes by their groups where that is proven, by a scan of all where not."""
-    if not view.groups or view.n_slots < _FEW_CODES:
-        return best(view.codes, view.n_slots, view.packed, projections, s)
-    scores, slots, floor, proven = best_of_groups(view.codes, view.groups, projections, s)
-    rest = np.flatnonzero(~proven)
-    if len(rest):
-        part = projections if len(rest) == len(projections) else projections[rest]
-        found = best(view.codes, view.n_slots, view.packed, part, s, floor[rest])
-        scores[rest], slots[rest] = found
-    return scores, slots
 
 
 def _rows_of(snapshot: Snapshot, ids: Ids) -> Ints:

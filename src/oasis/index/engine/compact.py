@@ -9,9 +9,7 @@ import numpy.typing as npt
 
 from oasis.codes import Codes
 from oasis.errors import FormatError
-from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.keys import STRIDE, SortedRun, code_keys, sort_run, sorted_order
-from oasis.index.engine.label_groups import LabelGroups
 from oasis.index.engine.postings import ranges
 
 Ints32 = npt.NDArray[np.int32]
@@ -33,8 +31,6 @@ class CompactIndex:
     code_order, code_samples : (s,) int32 and uint64; see `oasis.index.engine.keys`
     n_label_bytes : int
         How many bytes of a code say its labels; 0 where codes have no such part.
-    group_starts, group_heads : (g,) int32 and (g, n_label_bytes) uint8; None without label bytes;
-        see `oasis.index.engine.label_groups`
     """
 
     ids: npt.NDArray[np.int64]
@@ -48,8 +44,6 @@ class CompactIndex:
     code_order: Ints32
     code_samples: npt.NDArray[np.uint64]
     n_label_bytes: int = 0
-    group_starts: Ints32 | None = None
-    group_heads: Codes | None = None
 
     @classmethod
     def empty(cls, n_bytes: int, n_label_bytes: int = 0) -> CompactIndex:
@@ -75,11 +69,7 @@ class CompactIndex:
         repeated = np.flatnonzero(slots != np.arange(n))
         prefix = int(repeated[0]) if len(repeated) else n
         id_run = sort_run(ids, 0, stored=True)
-        code_order, code_samples = sorted_order(code_keys(codes, n_label_bytes), 0)
-        groups = None
-        if n_label_bytes:
-            run = SortedRun(0, len(codes), code_order, code_samples)
-            groups = LabelGroups.of(run, Buffer(codes), n_label_bytes)
+        code_order, code_samples = sorted_order(code_keys(codes), 0)
         return cls(
             ids,
             codes,
@@ -92,8 +82,6 @@ class CompactIndex:
             code_order,
             code_samples,
             n_label_bytes,
-            None if groups is None else groups.starts,
-            None if groups is None else groups.heads,
         )
 
     @property
@@ -103,14 +91,6 @@ class CompactIndex:
     @property
     def code_run(self) -> SortedRun:
         return SortedRun(0, len(self.codes), self.code_order, self.code_samples)
-
-    @property
-    def groups(self) -> tuple[LabelGroups, ...]:
-        """The groups of the run of codes; none without label bytes, or without codes."""
-        if self.group_starts is None or self.group_heads is None or not len(self.codes):
-            return ()
-        groups = LabelGroups(len(self.codes), self.code_order, self.group_starts, self.group_heads)
-        return (groups,)
 
     def check_shapes(self) -> None:
         """Check the lengths of all arrays against one another; touches no content."""
@@ -136,22 +116,9 @@ class CompactIndex:
             or (self.offsets is None) != (s == n)
             or (self.rows is None) != (s == n)
             or (self.id_order is None) != (self.id_samples is None)
-            or not self._groups_fit()
         ):
             detail = wrong[0] if wrong else f"{n} items, {s} codes, prefix {self.prefix}"
             raise FormatError(f"the index file is damaged: its parts do not fit ({detail})")
-
-    def _groups_fit(self) -> bool:
-        if self.group_starts is None or self.group_heads is None:
-            neither = self.group_starts is None and self.group_heads is None
-            return neither and self.n_label_bytes == 0
-        g = len(self.group_starts)
-        return (
-            0 < self.n_label_bytes < self.codes.shape[1]
-            and self.group_heads.shape == (g, self.n_label_bytes)
-            and (g > 0) == (len(self.codes) > 0)
-            and g <= len(self.codes)
-        )
 
     def check_content(self) -> None:
         """Check that every position stored for adding and removing lies in range."""

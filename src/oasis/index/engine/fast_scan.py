@@ -7,89 +7,103 @@ time in SIMD registers, and returns the codes with the largest sums. The roundin
 a bound that is known before the scan (`Projections.rounding`), so an exact search can tell whether
 a code that was not returned could still belong into the answer.
 
-faiss needs the codes in an order of its own. This second copy is made here, in segments that never
-change; a search that finds codes without one packs a limited number of them first.
+faiss needs the codes in an order of its own, a second copy (`oasis.index.engine.packed_codes`).
+Codes without one are looked up in float32, one byte at a time.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-from typing import Any, NamedTuple
+import math
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from oasis.codes import Codes
-from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.projections import NIBBLES
-
-SEGMENT = 1 << 20
-"""Codes of a full segment; packing them takes some 20 ms."""
+from oasis.arrays import Array
+from oasis.codes import Codes, unpack
+from oasis.index.engine.projections import NIBBLES, Projections, Scores, Slots, Surrogate
 
 MAX_BITS = 1024
 """faiss adds up in 16 bits: 255 times n_bits / 4 must fit."""
 
-_SMALLEST = 1024
-"""So few codes are not worth a segment of their own."""
+
+MOST_CANDIDATES = 1 << 14
+_SPARE = 32
 
 
-class Segment(NamedTuple):
-    """The codes of slots ``start`` to ``stop`` as a faiss index."""
+class Found(NamedTuple):
+    """Codes that a scan returned, and what it says about all others, in units of ``scaled``.
 
-    start: int
-    stop: int
-    index: Any
-
-
-class PackedCodes:
-    """The second copy of the distinct codes, as segments; shared by all snapshots of an index.
-
-    Segments are built when a search needs them, by one thread at a time, and are never changed:
-    a larger one replaces smaller ones. So any number of searches may use them beside a writer.
+    Attributes
+    ----------
+    sums : (q, c): scores in low precision
+    slots : (q, c): -1 for none
+    bound : (q,): no other code that reaches the floor has a larger score; -inf where there is none
+    error : (q,): by how much a sum may differ from the score of a code that reaches the floor
     """
 
-    def __init__(self) -> None:
-        self._segments: tuple[Segment, ...] = ()
-        self._lock = threading.Lock()
+    sums: Array
+    slots: Slots
+    bound: Array
+    error: Array
 
-    @property
-    def nbytes(self) -> int:
-        return sum(segment.index.codes.size() for segment in self._segments)
 
-    def cover(self, codes: Buffer, length: int, most: int) -> tuple[Segment, ...]:
-        """Return segments of the first slots, after packing at most ``most`` codes more.
+class Part(Protocol):
+    """A part of the codes that can be scanned."""
 
-        Segments may reach beyond ``length`` where a later snapshot was searched before.
+    def search(self, projections: Projections, eased: Surrogate, s: int, wider: int) -> Found:
+        """Return the best codes, where the s best of all parts are asked for.
+
+        ``eased`` may be scanned in place of the queries; codes below its floor do not matter. As
+        many codes are returned as should suffice for most queries, ``wider`` times as many where
+        they did not.
         """
-        if 8 * codes.base.shape[1] > MAX_BITS:
-            return ()
-        segments = self._segments
-        if length - _end(segments) < _SMALLEST:
-            return segments
-        with self._lock:
-            packed = 0
-            while length - _end(self._segments) >= _SMALLEST and packed < most:
-                packed += self._extend(codes, length)
-            return self._segments
-
-    def _extend(self, codes: Buffer, length: int) -> int:
-        """Pack the next codes, at most up to the end of a full segment; return how many."""
-        kept = list(self._segments)
-        first = _end(self._segments)
-        stop = min(length, (first // SEGMENT + 1) * SEGMENT)
-        # smaller neighbours are packed again: a logarithmic number of times per code in all
-        while (
-            kept
-            and kept[-1].stop % SEGMENT
-            and (stop % SEGMENT == 0 or kept[-1].stop - kept[-1].start <= 3 * (stop - first))
-        ):
-            first = kept.pop().start
-        self._segments = (*kept, Segment(first, stop, pack_index(codes.between(first, stop))))
-        return stop - first
 
 
-def _end(segments: tuple[Segment, ...]) -> int:
-    return segments[-1].stop if segments else 0
+def n_candidates(eased: Surrogate, s: int, n_codes: int, wider: int) -> int:
+    """Return how many of n codes a look-up should return, so that the s best are proven."""
+    spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
+    error = eased.rounding / np.maximum(spread, np.float32(1e-30))
+    typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
+    enough = n_enough(typical, s, n_codes)
+    return min(enough * wider, max(enough, MOST_CANDIDATES), n_codes)
+
+
+def n_enough(error: float, s: int, n_codes: int) -> int:
+    """Return how many of n codes prove the s best, where scores are rounded by ``error`` at most.
+
+    If scores are normal with standard deviation 1, the number of codes above the score of the s-th
+    best less e grows as ``exp(z e)`` with ``z = sqrt(2 log(n / s))``.
+    """
+    z = math.sqrt(2 * math.log(max(2.0, n_codes / s)))
+    return int(s * math.exp(min(2.0, 1.5 * z * error))) + _SPARE
+
+
+def search_index(index: Any, eased: Surrogate, s: int, wider: int) -> Found:
+    """Return the best codes of a packed index as `Part` does; slots are positions in it."""
+    queries = np.ascontiguousarray(eased.scaled)
+    size = int(index.ntotal)
+    n = n_candidates(eased, s, size, wider)
+    sums, slots = index.search(queries, n)
+    worst = sums[:, -1].astype(np.float64)
+    short = slots[:, -1] < 0
+    if short.any():
+        # faiss leaves out codes whose sum is 0 steps: the lowest that there is
+        worst[short] = -np.abs(queries[short]).sum(axis=1)
+    elif n == size:
+        worst[:] = -np.inf
+    error = eased.rounding + eased.slack
+    return Found(sums + eased.excess[:, None], slots, worst + error + eased.excess, error)
+
+
+def join(found: list[Found]) -> Found:
+    """Return what several scans of the same queries found, together."""
+    return Found(
+        np.concatenate([each.sums for each in found], axis=1),
+        np.concatenate([each.slots for each in found], axis=1),
+        np.max([each.bound for each in found], axis=0),
+        np.max([each.error for each in found], axis=0),
+    )
 
 
 def pack_index(codes: Codes) -> Any:
@@ -107,7 +121,38 @@ def _sign_index(n_bits: int) -> Any:
     import faiss
 
     index = faiss.IndexPQ(n_bits, n_bits // 4, 4, faiss.METRIC_INNER_PRODUCT)
-    centroids = np.tile(NIBBLES.T.astype(np.float32), (n_bits // 4, 1))
-    faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+    faiss.copy_array_to_vector(sign_centroids(n_bits), index.pq.centroids)
     index.is_trained = True
     return index
+
+
+def sign_centroids(n_bits: int) -> Scores:
+    """Return 16 centroids for every four bits: the four signs that a nibble stands for."""
+    return np.tile(NIBBLES.T.astype(np.float32), (n_bits // 4, 1)).ravel()
+
+
+def by_byte_tables(codes: Codes, queries: Scores, n: int) -> tuple[Scores, Slots]:
+    """Return float32 sums and positions of the n best codes by look-up tables per byte."""
+    import faiss
+
+    q = len(queries)
+    sums = np.empty((q, n), dtype=np.float32)
+    at = np.empty((q, n), dtype=np.int64)
+    heap = faiss.float_minheap_array_t()
+    heap.nh, heap.k = q, n
+    heap.val, heap.ids = faiss.swig_ptr(sums), faiss.swig_ptr(at)
+    quantizer = _sign_quantizer(codes.shape[1])
+    codes = np.ascontiguousarray(codes)
+    quantizer.search_ip(faiss.swig_ptr(queries), q, faiss.swig_ptr(codes), len(codes), heap, True)
+    return sums, at
+
+
+@functools.lru_cache(maxsize=8)
+def _sign_quantizer(n_bytes: int) -> Any:
+    """Return a product quantizer whose 256 centroids per byte are that byte's eight signs."""
+    import faiss
+
+    quantizer = faiss.ProductQuantizer(8 * n_bytes, n_bytes, 8)
+    signs = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
+    faiss.copy_array_to_vector(np.tile(signs, (n_bytes, 1)).ravel(), quantizer.centroids)
+    return quantizer

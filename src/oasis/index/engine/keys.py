@@ -56,16 +56,8 @@ class SortedRun:
 SortedRuns = tuple[SortedRun, ...]
 
 
-def code_keys(codes: Codes, n_label_bytes: int = 0) -> npt.NDArray[np.uint64]:
-    """Return a hash of each code, one uint64.
-
-    Codes of up to 64 bits never share one. With label bytes the upper 32 bits are a hash of these
-    alone and the lower ones of the rest, so that codes with equal label bytes sort side by side.
-    """
-    if n_label_bytes:
-        half = np.uint64(32)
-        upper = code_keys(codes[:, :n_label_bytes]) >> half
-        return (upper << half) | (code_keys(codes[:, n_label_bytes:]) >> half)
+def code_keys(codes: Codes) -> npt.NDArray[np.uint64]:
+    """Return a hash of each code, one uint64; codes of up to 64 bits never share one."""
     n_bytes = codes.shape[1]
     if n_bytes % 8:
         padded = np.zeros((len(codes), -(-n_bytes // 8) * 8), dtype=np.uint8)

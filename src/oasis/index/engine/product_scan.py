@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.codes import Codes, unpack
 from oasis.index.engine.projections import Projections, Scores, Slots
+from oasis.index.engine.sort_keys import monotone
 
 _BLOCK = 8192
 
@@ -52,11 +52,11 @@ def _prune(found: list[Candidates], projections: Projections, s: int) -> tuple[C
     count = np.bincount(query, minlength=q)
     enough = np.flatnonzero(count >= s)
     # one integer sorts by query, then score from the best down: float32 bits, made monotone
-    keys = np.sort((query << 32) - _monotone(score.view(np.int32)))
+    keys = np.sort((query << 32) - monotone(score.view(np.int32)))
     best_s = keys[(np.cumsum(count) - count)[enough] + s - 1]
     bar = np.full(q, -np.inf, dtype=np.float32)
     bits = ((enough << 32) - best_s).astype(np.int32)
-    bar[enough] = _monotone(bits).astype(np.int32).view(np.float32)
+    bar[enough] = monotone(bits).astype(np.int32).view(np.float32)
     bar -= 2 * projections.slack
     keep = score >= bar[query]
     exact = projections.slack == 0
@@ -69,8 +69,3 @@ def _prune(found: list[Candidates], projections: Projections, s: int) -> tuple[C
         keep[chosen] = np.arange(len(chosen)) - begin < s
         bar[exact] = np.nextafter(bar[exact], np.float32(np.inf))
     return (query[keep], slot[keep], score[keep]), bar
-
-
-def _monotone(bits: npt.NDArray[np.int32]) -> Slots:
-    """Map the bits of float32 numbers to integers of the same order; its own inverse."""
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)

@@ -19,9 +19,15 @@ Slots = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 _BLOCK = 4096
+_MOST_MULTIPLES = 2.0**22
+"""The sum of small multiples: sums that differ stay so when they are rounded to float32."""
+
+_FEW_QUERIES = 4
+"""So few are prepared faster with Python's numbers than with arrays."""
+
 _LARGEST = float(np.finfo(np.float32).max)
 
-_BLUR = 2.0**-8
+BLUR = 2.0**-8
 """Slack for float32 arithmetic in faiss's tables, in steps of the rounding; it takes under 2e-4."""
 
 
@@ -43,6 +49,16 @@ class Surrogate(NamedTuple):
     slack: npt.NDArray[np.floating[Any]]
     excess: Array
     floor: Array
+
+    def some(self, which: Slots) -> Surrogate:
+        """Return some of the queries."""
+        return Surrogate(
+            self.scaled[which],
+            self.rounding[which],
+            self.slack[which],
+            self.excess[which],
+            self.floor[which],
+        )
 
 
 @dataclass(frozen=True)
@@ -103,9 +119,12 @@ class Projections:
     def _of_one(cls, values: Array, size: Array) -> Projections | None:
         """Prepare one query: the same with less to set up. None where it may be special."""
         total, least = float(size.sum()), float(size.min())
-        if not (total <= _LARGEST and least > 0):
+        if not total <= _LARGEST or total == 0:
             return None
-        if all((each / least).is_integer() for each in size[0, :4].tolist()):
+        least = least if least > 0 else float(size[size > 0].min())
+        if total <= _MOST_MULTIPLES * least and all(
+            (each / least).is_integer() for each in size[0, :4].tolist()
+        ):
             return None  # small multiples perhaps
         scale = math.ldexp(1.0, min(-math.frexp(float(size.max()))[1], 1000))
         error = 2.0**-23 * values.shape[1] * total + 2.0**-149
@@ -116,8 +135,7 @@ class Projections:
             _ONE,
             np.array([min(error * scale, 2.0**100)], dtype=np.float32),
         )
-        half = size.reshape(-1, 4).sum(axis=1)
-        one.__dict__["rounding"] = np.array([_bound_of(half, float(half.max()), total) * scale])
+        one.__dict__["half_spans"] = size.reshape(1, -1, 4).sum(axis=2) * scale
         return one
 
     def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
@@ -131,21 +149,6 @@ class Projections:
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def columns(self, n: int) -> Projections:
-        """Return the same queries for the first n bits of a code alone."""
-        return self._part(slice(0, n))
-
-    def columns_from(self, n: int) -> Projections:
-        """Return the same queries for all but the first n bits of a code."""
-        return self._part(slice(n, None))
-
-    def _part(self, bits: slice) -> Projections:
-        scaled = np.ascontiguousarray(self.scaled[:, bits])
-        part = Projections(self.values[:, bits], scaled, self.scale, self.unit, self.slack)
-        nibbles = slice(bits.start // 4, None if bits.stop is None else bits.stop // 4)
-        part.__dict__["tables"] = self.tables[:, nibbles]
-        return part
 
     @functools.cached_property
     def tables(self) -> Array:
@@ -176,8 +179,12 @@ class Projections:
         >>> bool(Projections.of(np.ones((1, 8))).rounding[0] < 2 * 0.51 * 8 / 255)
         True
         """
-        bound: Array = _rounding(np.abs(self.values)) * self.scale
-        return bound
+        return _rounding(self.half_spans)
+
+    @functools.cached_property
+    def half_spans(self) -> Array:
+        """(q, n_bits / 4): half of largest less smallest entry of each table, as ``scaled`` is."""
+        return _half_spans(np.abs(self.values)) * self.scale[:, None]
 
     def eased(self, floor: Array) -> Surrogate:
         """Return queries whose tables faiss rounds in finer steps, given that s codes reach floor.
@@ -189,7 +196,7 @@ class Projections:
         The floor is in units of ``scaled``, as `lowest` gives it; -inf where nothing is known.
         """
         nothing = Surrogate(self.scaled, self.rounding, self.slack, np.zeros(len(self)), floor)
-        if np.isneginf(floor).all():
+        if not floor.max() > -np.inf:
             return nothing
         size = np.abs(self.scaled.astype(np.float64))
         total = size.sum(axis=1)
@@ -202,7 +209,7 @@ class Projections:
         scaled = np.where(cut, np.copysign(limits, self.scaled), self.scaled)
         left = np.abs(scaled.astype(np.float64))
         changed = cut.any(axis=1)
-        rounding = np.where(changed, _rounding(left), self.rounding)
+        rounding = np.where(changed, _rounding(_half_spans(left)), self.rounding)
         excess = (size - left).sum(axis=1)
         # sums in float32 are off in proportion to what is left, and ``scaled`` is rounded once
         slack = 2.0**-23 * size.shape[1] * left.sum(axis=1) + self.slack / size.shape[1]
@@ -241,12 +248,13 @@ class Projections:
     def scores_of(self, i: int, codes: Codes, tables: Array | None = None) -> Scores:
         """Return the scores of codes (c, n_bytes) for query i; ``tables`` are its byte tables."""
         tables = self.byte_tables(i) if tables is None else tables
-        out = np.empty(len(codes), dtype=np.float32)
-        for start in range(0, len(codes), _BLOCK):
-            sums = sum_of_bytes(tables, codes[start : start + _BLOCK])
+        unit = float(self.unit[i])
+        blocks = [
             # adding zero turns -0.0 into 0.0: both are the same score
-            out[start : start + _BLOCK] = sums * self.unit[i] + 0.0
-        return out
+            (sum_of_bytes(tables, codes[start : start + _BLOCK]) * unit + 0.0).astype(np.float32)
+            for start in range(0, max(1, len(codes)), _BLOCK)
+        ]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
@@ -258,20 +266,38 @@ class Projections:
         rounded = self.slack.astype(np.float64) / self.values.shape[1] + 2.0**-149 * self.scale
         return np.where(self.slack == 0, np.rint(exact), exact - rounded)
 
+    def lowest_of(self, i: int, score: float) -> float:
+        """Return the same for one score of query i."""
+        scale, slack = float(self.scale[i]), float(self.slack[i])
+        exact = score / float(self.unit[i]) * scale
+        if slack == 0:
+            return float(round(exact))
+        return exact - slack / int(self.values.shape[1]) - 2.0**-149 * scale
 
-def _rounding(size: Array) -> Array:
-    """Return the bound of `Projections.rounding` for absolute values (q, n_bits), in their unit."""
-    half = size.reshape(len(size), -1, 4).sum(axis=2)  # half the span
-    bound: Array = _bound_of(half, half.max(axis=1), half.sum(axis=1))
+
+def _half_spans(size: Array) -> Array:
+    """Return the sums of four absolute values each: (q, n_bits) to (q, n_bits / 4)."""
+    half: Array = size.reshape(len(size), -1, 4).sum(axis=2)
+    return half
+
+
+def _rounding(half: Array) -> Array:
+    """Return the bound of `Projections.rounding` for half spans (q, n_bits / 4), in their unit."""
+    if len(half) < _FEW_QUERIES:
+        return np.array([rounding_of(row) for row in half.tolist()])
+    step = half.max(axis=1) * (2 / 255)
+    distance = 2 * np.minimum(half, (step / 4)[:, None]).sum(axis=1)
+    # the last term is for the float32 numbers that faiss returns
+    bound: Array = distance + BLUR * half.shape[1] * step + 2.0**-20 * half.sum(axis=1)
     return bound
 
 
-def _bound_of(half: Array, largest: Any, total: Any) -> Any:
-    """Return the same for half spans (..., n_bits / 4), the largest of each row and their sum."""
-    step = largest * (2 / 255)
-    distance = 2 * np.minimum(half, np.asarray(step / 4)[..., None]).sum(axis=-1)
-    # the last term is for the float32 numbers that faiss returns
-    return distance + _BLUR * half.shape[-1] * step + 2.0**-20 * total
+def rounding_of(half: list[float]) -> float:
+    """Return the same for one query."""
+    step = max(half) * (2 / 255)
+    quarter = step / 4
+    distance = 2 * sum(each if each < quarter else quarter for each in half)
+    return distance + BLUR * len(half) * step + 2.0**-20 * sum(half)
 
 
 def sum_of_bytes(tables: Array, codes: Codes) -> Array:
@@ -310,7 +336,7 @@ def _multiples(values: Array, size: Array) -> dict[int, tuple[Array, float]]:
     for row in np.flatnonzero(possible & (ratio == np.rint(ratio)).all(axis=1)).tolist():
         # so few and so large that unlike sums stay unlike when rounded to float32
         if (
-            np.abs(ratio[row]).sum() <= 2.0**22
+            np.abs(ratio[row]).sum() <= _MOST_MULTIPLES
             and step[row] >= 2.0**-126
             and bool((ratio[row] * step[row] == values[row]).all())
         ):

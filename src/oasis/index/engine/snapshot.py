@@ -13,9 +13,8 @@ from oasis.errors import InputError
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.compact import CompactIndex, arrange
 from oasis.index.engine.expand import Permit
-from oasis.index.engine.fast_scan import PackedCodes
 from oasis.index.engine.keys import Keys, SortedRuns, append_run, argsort, code_keys, find
-from oasis.index.engine.label_groups import LabelGroups
+from oasis.index.engine.packed_codes import PackedCodes
 from oasis.index.engine.permits import AllowList, Mask, RemovedRows
 from oasis.index.engine.postings import Ints, Postings
 
@@ -33,7 +32,6 @@ class DistinctCodes:
     codes: Buffer
     n_slots: int
     packed: PackedCodes
-    groups: tuple[LabelGroups, ...]
     postings: Postings
     n_rows: int
     rows: Ints | None = None
@@ -62,7 +60,6 @@ class Snapshot:
     id_runs: SortedRuns
     code_runs: SortedRuns
     n_label_bytes: int
-    groups: tuple[LabelGroups, ...]
     check_content: Callable[[], None]
 
     @classmethod
@@ -72,7 +69,7 @@ class Snapshot:
         return cls(
             Buffer(compact.ids),
             Buffer(compact.codes),
-            PackedCodes(),
+            PackedCodes(compact.n_label_bytes),
             Buffer(compact.slots),
             Postings(s, n, compact.offsets, compact.rows),
             n,
@@ -82,7 +79,6 @@ class Snapshot:
             (compact.id_run,) if n else (),
             (compact.code_run,) if s else (),
             compact.n_label_bytes,
-            compact.groups,
             _nothing if trusted else _Once(compact.check_content),
         )
 
@@ -101,15 +97,12 @@ class Snapshot:
             + self.postings.nbytes(self.n_slots)
             + len(self.removed.bits)
             + sum(run.nbytes for run in self.id_runs + self.code_runs)
-            + sum(groups.nbytes for groups in self.groups)
         )
         return total
 
     def view(self) -> DistinctCodes:
         self.postings.check_base()
-        return DistinctCodes(
-            self.codes, self.n_slots, self.packed, self.groups, self.postings, self.n_rows
-        )
+        return DistinctCodes(self.codes, self.n_slots, self.packed, self.postings, self.n_rows)
 
     def slot_of(self, rows: Ints) -> Ints:
         """Return the slot of each row."""
@@ -162,7 +155,7 @@ class Snapshot:
         used, _, offsets, lists = arrange(self.slot_of(rows))
         postings = Postings(len(used), len(rows), offsets, lists)
         codes = Buffer(self.codes.take(used))
-        return DistinctCodes(codes, len(used), PackedCodes(), (), postings, len(rows), rows)
+        return DistinctCodes(codes, len(used), PackedCodes(), postings, len(rows), rows)
 
     def compact(self) -> CompactIndex:
         """Return the same items, compact. Reads nothing that a later snapshot may change."""
@@ -199,7 +192,7 @@ class Snapshot:
         id_runs = append_run(self.id_runs, ids, self.n_rows, self.ids, self.ids.take)
         code_runs = self.code_runs
         if len(fresh):
-            keys = code_keys(new_codes, self.n_label_bytes)
+            keys = code_keys(new_codes)
             code_runs = append_run(code_runs, keys, self.n_slots, self.codes, self._code_keys)
         self.postings.append(slots, counts, order + self.n_rows, self.n_slots, n_rows)
         return replace(
@@ -209,7 +202,6 @@ class Snapshot:
             prefix=prefix,
             id_runs=id_runs,
             code_runs=code_runs,
-            groups=self._groups_of(code_runs),
         )
 
     def minus(self, rows: Ints) -> Snapshot:
@@ -221,17 +213,7 @@ class Snapshot:
         return snapshot
 
     def _code_keys(self, slots: npt.NDArray[np.int64]) -> Keys:
-        return code_keys(self.codes.take(slots), self.n_label_bytes)
-
-    def _groups_of(self, runs: SortedRuns) -> tuple[LabelGroups, ...]:
-        """Return the groups of each run; those of runs that are here already are kept."""
-        if not self.n_label_bytes:
-            return ()
-        known = dict(zip(map(id, self.code_runs), self.groups, strict=True))
-        return tuple(
-            known.get(id(run)) or LabelGroups.of(run, self.codes, self.n_label_bytes)
-            for run in runs
-        )
+        return code_keys(self.codes.take(slots))
 
     def _group(self, codes: Codes) -> tuple[Ints, Ints, Ints]:
         """Group a chunk by code: rows list by list, where each list begins, and its slot.
@@ -241,7 +223,7 @@ class Snapshot:
         relies on slots having different codes.
         """
         self.check_content()
-        keys = code_keys(codes, self.n_label_bytes)
+        keys = code_keys(codes)
         order = argsort(keys)
         differs = _changes(codes[order])
         if int(differs.sum()) != 1 + int(np.count_nonzero(np.diff(keys[order]))):

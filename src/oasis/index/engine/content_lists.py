@@ -1,0 +1,215 @@
+"""Content bits by label group: faiss's `IndexIVFPQFastScan`, one list for each group.
+
+The score of a code is the label score of its group plus its content score. faiss looks up the
+content score in tables of 8 bits, as `oasis.index.engine.fast_scan` does for whole codes, and adds
+the label score of the list in 16 bits. So the step of the rounding follows from the content values
+of a query alone, however large its label values are, and label bits are not looked up.
+
+faiss keeps 8 bytes for each code, here its slot, and whole blocks of 32 codes: only groups of about
+a block or more are worth a list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oasis.arrays import Array
+from oasis.codes import Codes
+from oasis.index.engine.fast_scan import Found, sign_centroids
+from oasis.index.engine.projections import BLUR, Projections, Scores, Slots, rounding_of
+
+MAX_BITS = 512
+"""Content bits: 255 times a quarter of them are half of the 16 bits that faiss adds up in."""
+
+_BLOCK = 32
+_OVERHEAD = 64
+"""Bytes that faiss takes for a list beside its codes."""
+
+_LEAST = 2.0**-60
+"""Content values below this, where the largest value of a query is about 1, are as good as 0."""
+
+_LITTLE = 2.0**-12
+
+_STEPS = 60_000
+"""Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
+
+
+@dataclass(frozen=True)
+class ContentQueries:
+    """The content halves of queries, prepared for look-ups.
+
+    Attributes
+    ----------
+    values : (q, n_content_bits) float32, in units of `Projections.scaled`
+    total : (q,): the largest sum of look-ups, and at least the largest content score
+    error : (q,): the largest error of a sum of look-ups and label score
+    room : (q,): how far the label scores of a search may lie apart
+    """
+
+    values: Scores
+    total: Array
+    error: Array
+    room: Array
+
+    @classmethod
+    def of(cls, projections: Projections, n_label_bits: int) -> ContentQueries:
+        """Take the content halves of queries."""
+        values = projections.scaled[:, n_label_bits:].copy()
+        bounds = []
+        for row, half in enumerate(projections.half_spans[:, n_label_bits // 4 :].tolist()):
+            ignored = 0.0
+            if max(half) < _LEAST:
+                # next to no content: one bit gets a value that faiss can divide by
+                ignored = _LITTLE + sum(half)
+                values[row], values[row, 0] = 0.0, _LITTLE
+                half = [_LITTLE] + [0.0] * (len(half) - 1)
+            total, step = sum(half), max(half) * (2 / 255)
+            room = _STEPS * step - 2 * total
+            # label scores are rounded too, and faiss returns float32 numbers
+            error = rounding_of(half) + (0.5 + BLUR) * step + 2.0**-20 * room
+            bounds.append((total, error + ignored, room))
+        total, error, room = np.array(bounds).T
+        return cls(values, total, error + 2 * projections.slack, room)
+
+    def __getitem__(self, which: slice | Slots) -> ContentQueries:
+        return ContentQueries(
+            self.values[which], self.total[which], self.error[which], self.room[which]
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class ContentLists:
+    """The content halves of some groups, one list for each.
+
+    Parameters
+    ----------
+    slots : (n,) int64, the slots of one group after the other, those of a group ascending
+    codes : (n, n_content_bytes) uint8
+    sizes : (g,) how many codes each group has
+    """
+
+    def __init__(self, slots: Slots, codes: Codes, sizes: Slots) -> None:
+        import faiss
+
+        self.n_codes = len(slots)
+        self._sizes = sizes.astype(np.int32)
+        blocks = int((-(-sizes // _BLOCK)).sum())
+        self.nbytes = 8 * self.n_codes + blocks * _BLOCK * codes.shape[1] + _OVERHEAD * len(sizes)
+        n_bits = 8 * codes.shape[1]
+        # searches name the lists, so the quantizer that would choose them has no centroids
+        quantizer = faiss.IndexFlatIP(n_bits)
+        plain: Any = faiss.IndexIVFPQ(
+            quantizer, n_bits, len(sizes), n_bits // 4, 4, faiss.METRIC_INNER_PRODUCT
+        )
+        faiss.copy_array_to_vector(sign_centroids(n_bits), plain.pq.centroids)
+        plain.is_trained = True
+        plain.ntotal = self.n_codes
+        codes = np.ascontiguousarray(codes)
+        start = 0
+        for number, size in enumerate(sizes.tolist()):
+            part = slice(start, start + size)
+            plain.invlists.add_entries(
+                number, size, faiss.swig_ptr(slots[part]), faiss.swig_ptr(codes[part])
+            )
+            start += size
+        packed: Any = faiss.IndexIVFPQFastScan(plain)
+        # the packed lists are a copy of those of ``plain``; the quantizer must outlive the index
+        packed.orig_invlists = None
+        packed.referenced_objects = [quantizer]
+        # one query after the other, each with a reservoir; faiss before 1.13 gets its sums wrong
+        packed.implem = 11
+        self._index = packed
+
+    def search(self, queries: ContentQueries, lists: Slots, labels: Array, n: int) -> Found:
+        """Return the n best codes of some lists; n is at least 2, for which faiss has no short cut.
+
+        Lists whose label score lies further below the best one than there is room for are left
+        out; the bound is on their codes too.
+
+        Parameters
+        ----------
+        lists : (q, p) int64: numbers of lists, -1 for none, at least one of each query
+        labels : (q, p) float64: label scores of these lists
+        """
+        top = np.where(lists < 0, -np.inf, labels).max(axis=1)
+        near = labels - top[:, None]
+        near[lists < 0] = 0.0
+        outside = np.full(len(lists), -np.inf)
+        far = near < -queries.room[:, None]
+        if far.any():
+            outside = np.where(far, labels, -np.inf).max(axis=1) + queries.total + queries.error
+            lists = np.where(far, -1, lists)
+            near[far] = 0.0
+        sums, slots = self._search(queries.values, np.ascontiguousarray(lists), near, n)
+        worst = sums[:, -1].astype(np.float64)
+        for row in np.flatnonzero(slots[:, -1] < 0).tolist():
+            probed = lists[row] >= 0
+            if np.count_nonzero(slots[row] >= 0) == self._sizes[lists[row, probed]].sum():
+                worst[row] = -np.inf
+            else:
+                # faiss leaves out codes whose sum is 0 steps: the lowest that there is
+                worst[row] = near[row, probed].min() - queries.total[row]
+        bound = np.maximum(worst + top + queries.error, outside)
+        return Found(sums + top[:, None], slots, bound, queries.error)
+
+    def search_one(
+        self, query: ContentQueries, lists: Slots, labels: Array, n: int
+    ) -> tuple[Array, Slots, float]:
+        """Return sums, slots and bound of one query, as `search` does, with less to set up.
+
+        ``lists`` and ``labels`` are (p,), and all are lists.
+        """
+        top, last = float(labels.max()), float(labels.min())
+        room, total, error = float(query.room[0]), float(query.total[0]), float(query.error[0])
+        bound = -np.inf
+        if last - top < -room:
+            near = labels >= top - room
+            bound = float(labels[~near].max()) + total + error
+            lists, labels = lists[near], labels[near]
+            last = float(labels.min())
+        found = self._search(query.values, lists[None], labels[None] - top, n)
+        sums, slots = found[0][0], found[1][0]
+        if slots[-1] < 0:
+            there = slots >= 0
+            sums, slots = sums[there], slots[there]
+            complete = len(slots) == int(self._sizes.take(lists).sum())
+            worst = -np.inf if complete else last - top - total  # as above
+        else:
+            worst = float(sums[-1])
+        return sums.astype(np.float64) + top, slots, max(bound, worst + top + error)
+
+    def slots(self, number: int, most: int) -> Slots:
+        """Return the slots of one list, in ascending order, at most so many."""
+        import faiss
+
+        size = min(most, int(self._index.invlists.list_size(number)))
+        found: Slots = faiss.rev_swig_ptr(self._index.invlists.get_ids(number), size).copy()
+        return found
+
+    def _search(self, values: Scores, lists: Slots, labels: Array, n: int) -> tuple[Scores, Slots]:
+        import faiss
+
+        q, p = lists.shape
+        sums = np.empty((q, n), dtype=np.float32)
+        slots = np.empty((q, n), dtype=np.int64)
+        parameters = faiss.IVFSearchParameters()
+        parameters.nprobe = p
+        labels = labels.astype(np.float32, order="C")
+        pointer = faiss.swig_ptr
+        self._index.search_preassigned_c(
+            q,
+            pointer(values),
+            n,
+            pointer(lists),
+            pointer(labels),
+            pointer(sums),
+            pointer(slots),
+            False,
+            parameters,
+        )
+        return sums, slots
