@@ -192,10 +192,27 @@ class Catalog(Reads):
                 connection.execute("BEGIN")
                 yield connection
                 connection.execute("COMMIT")
+            except MemoryError as error:
+                connection.close()
+                self._check_sound(error)
+                raise
             except BaseException:
                 connection.close()
                 raise
         self._give_back(connection)
+
+    def _check_sound(self, error: MemoryError) -> None:
+        """Raise `FormatError` where SQLite asked for too much memory because the file is damaged.
+
+        Cost: one pass over the file.
+        """
+        connection = self._connect()
+        try:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        finally:
+            connection.close()
+        if found != "ok":
+            raise FormatError(f"{self.path} is damaged: {' '.join(found.split())}") from error
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._guard:
