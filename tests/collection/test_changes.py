@@ -101,6 +101,7 @@ def test_searches_beside_updates_show_labels_that_were_given(filled):
     c, truth = filled
     X, _ = chunk(1, seed=4)
     seen, stop, failures = set(), threading.Event(), []
+    c.update(truth.items[-1][0], labels=["new 3"])
 
     def look():
         try:
