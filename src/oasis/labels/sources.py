@@ -45,7 +45,7 @@ def _is_word_character(character: str) -> bool:
 
 
 def check_vector(vector: Any, name: str, width: int | None = None) -> Vector:
-    """Return a (width,) float64 copy of a vector, or refuse it.
+    """Return a (width,) float64 copy of a vector, or raise an `InputError`.
 
     A vector of zeros is accepted: a sample that has only this class gets a row of zeros.
     """
@@ -81,7 +81,7 @@ class WordSource(ABC):
         return 0
 
     def width_of_words(self) -> int:
-        """Return the number of values of a vector, read from the source if need be."""
+        """Return the number of values of a vector; reads the source if necessary."""
         return self.width
 
     def has_no_words(self, name: str) -> bool:
@@ -138,7 +138,7 @@ class GivenWords(WordSource):
         self._vectors.update(new)
 
     def __copy__(self) -> GivenWords:
-        """Return a source of its own with the same vectors."""
+        """Return an independent source with the same vectors."""
         made = GivenWords({})
         made._vectors = dict(self._vectors)
         return made

@@ -193,7 +193,7 @@ class LabelSpace:
             return np.empty((len(names), 0))
         if self.axes == 0:
             return self._source.vectors(names)
-        # a name without words has its axis alone; without any width known, `vectors` refuses it
+        # a name without words has only its axis; while the width is unknown, `vectors` refuses it
         width = self._source.width_of_words()
         named = [
             row for row, name in enumerate(names) if not (width and self._source.has_no_words(name))
@@ -253,7 +253,7 @@ class LabelSpace:
                [0.70710678, 0.70710678],
                [0.        , 0.        ]])
         """
-        # sorted, so that sums are rounded in the same way whatever the order of the names
+        # sorted, so that rounding of sums does not depend on the order of the names
         numbers = [sorted(row) for row in self._numbers(label_sets)]
         indptr = np.cumsum([0, *map(len, numbers)])
         return self._represent(indptr, np.fromiter(chain.from_iterable(numbers), np.int64))
@@ -352,7 +352,7 @@ class LabelSpace:
         return self._rows
 
     def with_classes(self, names: Sequence[str], rows: npt.NDArray[np.float64]) -> LabelSpace:
-        """Return the space grown by classes whose word vectors are given; no source is asked.
+        """Return the space grown by classes whose word vectors are given; the source is not used.
 
         >>> space = LabelSpace({"sky": [1.0, 0.0]}).with_classes(["sea"], np.array([[0.6, 0.8]]))
         >>> space.names, space.word_vectors

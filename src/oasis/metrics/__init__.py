@@ -1,12 +1,12 @@
-"""Measures of retrieval quality, blocked: memory grows with the base, never with queries x base.
+"""Measures of retrieval quality, computed in blocks: memory is O(base), not O(queries x base).
 
-By labels: MAP, precision, recall, nDCG. Beyond the labels: the rank of one relevant item, and what
-the codes tell apart.
+By labels: MAP, precision, recall, nDCG. Beyond labels: the rank of one relevant item, and
+statistics of the codes (distinct codes, entropy, ties).
 
-Two samples are similar when they share a label. A query with no similar item counts 0. Ties are
-left open by default (``ties="expected"``: the mean over all orders of tied items, in closed form);
-``ties="stable"`` puts the older base item first. An empty base gives 0, a mean over no queries is
-refused.
+Two samples are similar if they share a label. A query with no similar item counts 0. By default
+(``ties="expected"``) tied items count with the mean over all their orders, in closed form;
+``ties="stable"`` puts the older base item first. An empty base gives 0. A mean over no queries
+raises an error.
 """
 
 from oasis.metrics.chance import chance_map

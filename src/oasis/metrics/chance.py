@@ -1,4 +1,4 @@
-"""What a ranking at random would get: the figure to print beside MAP."""
+"""MAP of a random ranking: the baseline to print beside MAP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oasis.metrics.ties import (
 
 
 def chance_map(query_labels: Any, base_labels: Any, topk: int | None = None) -> float:
-    """Return the mean of MAP over all orders of the base; codes play no part.
+    """Return the mean of MAP over all orders of the base, which does not depend on codes.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def chance_map(query_labels: Any, base_labels: Any, topk: int | None = None) -> 
 
     Notes
     -----
-    Cost: one pass over the distinct label sets of the base for each distinct one of the queries.
+    Cost: one pass over the distinct label sets of the base per distinct label set of the queries.
 
     Examples
     --------

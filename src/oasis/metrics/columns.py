@@ -1,8 +1,8 @@
 """Rows of bytes as columns of machine words, the layout in which an evaluation compares them.
 
 A row of up to 8 bytes is one unsigned word of 8, 16, 32 or 64 bits; a longer row is several words
-of 64 bits, the last one padded with zeros. Column by column the words lie contiguous in memory, so
-that one XOR or AND against a query runs over a whole block of rows at full speed for any width.
+of 64 bits, the last one padded with zeros. Each column of words is contiguous in memory, so that an
+XOR or AND with a query runs over a whole block of rows at full speed for any width.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def take_rows(columns: Columns, rows: Rows | slice) -> Columns:
 
 
 def group_equal_rows(columns: Columns) -> tuple[Rows, Rows]:
-    """Return an order that puts equal rows together, and where in it each group starts.
+    """Return an order that puts equal rows together, and the start of each group in it.
 
     Within a group the rows keep their order. Costs one sort of n rows per column.
 

@@ -1,9 +1,8 @@
-"""Queries against a base, by Hamming distance: what every measure over packed codes is made from.
+"""Queries against a base by Hamming distance: the basis of every measure over packed codes.
 
-Where ties are left open only the joint histogram of (distance, similar or not) is needed, one pass
-over the base without a sort. Where the older item goes first, distances are small whole numbers and
-a counting sort orders them. Either way memory is a few arrays over the base, never queries times
-base.
+For ``ties="expected"`` the joint histogram of (distance, similar or not) suffices: one pass over
+the base without a sort. For ``ties="stable"`` distances are small integers, so a counting sort
+orders them. In both cases memory is a few arrays over the base, not queries x base.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Value = TypeVar("_Value", np.bool_, np.float64)
 _QUERY_BLOCK = 1024
 # the words of one block, their XOR and the popcounts stay in the second-level cache
 _BASE_BLOCK = 1 << 16
-# finding equal items costs about as much as so many queries
+# finding equal items costs about as much as this number of queries
 _MERGE_MIN_QUERIES = 64
 
 
@@ -41,8 +40,8 @@ class TieGroups(NamedTuple):
 
 
 class GainGroups(NamedTuple):
-    """The same with gains: their sum at each distance, and how often each number of labels is
-    shared, (b, most labels of any query + 1), most first."""
+    """Like `TieGroups` with the sum of gains at each distance, and in ``ideal_counts`` the number
+    of items that share m labels, (b, most labels of any query + 1), largest m first."""
 
     rows: slice
     counts: Array
@@ -69,11 +68,11 @@ class Comparison:
         return len(self.base[0])
 
     def with_queries(self, rows: Rows, labels: LabelSets) -> Comparison:
-        """Return the same with the queries at ``rows``, labelled anew."""
+        """Return the comparison with the queries at ``rows``, which get new labels."""
         return replace(self, queries=take_rows(self.queries, rows), query_labels=labels)
 
     def tie_groups(self) -> Iterator[TieGroups]:
-        """Yield, in order of the queries, how many items, and similar ones, lie at each distance.
+        """Yield, in order of the queries, the number of items and of similar items per distance.
 
         Cost: one pass over the distinct (code, label set) pairs of the base per query.
         """
@@ -95,12 +94,12 @@ class Comparison:
             yield TieGroups(rows, joint[:, :width] + joint[:, width:], joint[:, width:])
 
     def gain_groups(self, gain_of_shared: Array) -> Iterator[GainGroups]:
-        """Yield, in order of the queries, how many items and how much gain lie at each distance.
+        """Yield, in order of the queries, the number of items and the sum of gains per distance.
 
         Parameters
         ----------
         gain_of_shared : (most labels of any query + 1,)
-            The gain of an item that shares so many labels with the query.
+            Entry m is the gain of an item that shares m labels with the query.
         """
         base = _MergedBase.of(self)
         width, levels = self.n_bits + 1, len(gain_of_shared)
@@ -125,17 +124,17 @@ class Comparison:
             yield GainGroups(rows, counts, gains, ideal)
 
     def ranked(self, row: int, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
-        """Return the base items' values, (n_base,), from the item nearest to one query to the
-        farthest, older items first among those at equal distance.
+        """Return the base items' values, (n_base,), in order of their distance to one query;
+        at equal distance, older items come first.
         """
         distances = np.empty(self.n_base, dtype=np.int32)
         key_type = np.min_scalar_type(self.n_bits)
         query = _row(self.queries, row)
         for block in _blocks(self.n_base):
             distances[block] = _distances(self.base, query, block, key_type)
-        # from coordinates to compressed rows is a counting sort, in the order given within each
-        # row; it moves the values along and beats argsort and take. One matrix serves all queries:
-        # making it checks every coordinate, which takes half as long as the sort
+        # COO to CSR is a stable counting sort that also moves the values; it is faster than
+        # argsort and take. One COO matrix is reused for all queries: its constructor checks every
+        # coordinate, which takes half as long as the sort
         by_distance = self._by_distance
         by_distance.coords, by_distance.data = (distances, self._arrivals), values
         return by_distance.tocsr().data
@@ -161,7 +160,7 @@ class Comparison:
 def check_comparison(
     query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any
 ) -> Comparison:
-    """Check what a measure over packed codes is given, and lay it out for comparing."""
+    """Check the arguments of a measure over packed codes, and return them in columns."""
     queries, base = check_code_pair(query_codes, base_codes)
     labels = check_label_pair(query_labels, base_labels, len(queries), len(base))
     return Comparison(
@@ -174,7 +173,7 @@ def check_comparison(
 
 
 def check_code_pair(query_codes: Any, base_codes: Any) -> tuple[Codes, Codes]:
-    """Check the codes of queries and base, which must have one width."""
+    """Check the codes of queries and base, which must have the same width."""
     queries = _check_codes(query_codes, "query_codes")
     base = _check_codes(base_codes, "base_codes")
     if queries.shape[1] != base.shape[1]:
@@ -188,7 +187,7 @@ def check_code_pair(query_codes: Any, base_codes: Any) -> tuple[Codes, Codes]:
 def distance_histograms(
     queries: Columns, base: Columns, n_bits: int
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield for blocks of queries how many base items lie at each distance, (b, n_bits + 1)."""
+    """Yield for blocks of queries the number of base items per distance, (b, n_bits + 1)."""
     key_type = np.min_scalar_type(n_bits)
     for rows in _blocks(len(queries[0]), _QUERY_BLOCK):
         counts = np.zeros((rows.stop - rows.start, n_bits + 1))
@@ -202,9 +201,9 @@ def distance_histograms(
 
 @dataclass(frozen=True)
 class _MergedBase:
-    """The base with items of equal code and equal label set merged, where that pays.
+    """The base with items of equal code and equal label set merged, if this saves time.
 
-    Stored codes follow label sets, so that a base often holds each pair many times over.
+    Codes often depend only on label sets, so a base may hold the same pair many times.
     """
 
     columns: Columns

@@ -1,7 +1,7 @@
-"""What stored codes can tell apart: distinct codes, entropy of bits, ties at the k-th hit.
+"""How well stored codes discriminate: distinct codes, entropy of bits, ties at the k-th hit.
 
-A code that says the label set and nothing else has few distinct codes and ties at every place.
-MAP by labels does not see that.
+If codes depend only on the label set, there are few distinct codes, and ties at every rank. MAP by
+labels does not show this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CodeStatistics:
     ----------
     n_codes, n_distinct : int
     largest_group : int
-        How many items the most frequent code has.
+        Number of items with the most frequent code.
     bit_entropy : (n_bits,) float64
         Entropy of each bit over the items, from 0 (constant) to 1 (half of the items have it).
     """
@@ -48,7 +48,7 @@ class CodeStatistics:
 
     @property
     def n_constant(self) -> int:
-        """Number of bits that all items have in common."""
+        """Number of bits that have the same value in all items."""
         return int((self.bit_entropy == 0).sum())
 
     def as_dict(self) -> dict[str, float | int]:
@@ -63,12 +63,12 @@ class CodeStatistics:
 
 
 def code_statistics(codes: Any) -> CodeStatistics:
-    """Return how many codes differ, and the entropy of each bit.
+    """Return the number of distinct codes, and the entropy of each bit.
 
     Parameters
     ----------
     codes : (n, n_bits / 8) uint8
-        Packed codes, one at least.
+        Packed codes, at least one.
 
     Notes
     -----
@@ -83,7 +83,7 @@ def code_statistics(codes: Any) -> CodeStatistics:
     """
     rows = check_codes(codes)
     if not len(rows):
-        raise InputError("there are no codes; their statistics need one at least")
+        raise InputError("there are no codes; statistics need at least one")
     order, starts = group_equal_rows(to_columns(rows))
     set_bits = np.zeros(rows.shape[1] * 8, dtype=np.int64)
     for start in range(0, len(rows), _ROWS):
@@ -147,7 +147,7 @@ def asymmetric_tied_at_k(projections: npt.NDArray[Any], base_codes: Any, k: int)
 
 
 def _is_tied(scores: npt.NDArray[Any], counts: Array, place: int) -> bool:
-    # each column stands for one item at least, so the k-th item is in one of the best k columns
+    # each column stands for at least one item, so the k-th item is in one of the best k columns
     best = np.arange(len(scores))
     if place < len(scores):
         best = np.argpartition(scores, len(scores) - place)[-place:]

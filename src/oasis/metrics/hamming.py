@@ -51,13 +51,13 @@ def average_precision(
         that comes first in the base goes first.
     topk : int, optional
         Count the first ``topk`` places only (AP@k). The sum of precisions is then divided by
-        min(R, topk), R being the number of similar items in the whole base, so that 1 stays
-        within reach.
+        min(R, topk), R being the number of similar items in the whole base, so that the maximum
+        is 1.
 
     Returns
     -------
     (n_queries,) float64
-        In [0, 1]. A query without a similar item has 0; so has every query of an empty base.
+        In [0, 1]; 0 for a query without a similar item, and for every query of an empty base.
 
     Notes
     -----
@@ -89,7 +89,7 @@ def mean_average_precision(
     ties: Ties = "expected",
     topk: int | None = None,
 ) -> float:
-    """MAP, the mean of `average_precision` over the queries, of which there must be one at least.
+    """MAP, the mean of `average_precision` over at least one query.
 
     Parameters, ties, ``topk`` (denominator min(R, topk)) and cost are those of
     `average_precision`. An empty base gives 0. Print `oasis.metrics.chance_map` beside it.
@@ -114,11 +114,11 @@ def per_class_average_precision(
     ties: Ties = "expected",
     topk: int | None = None,
 ) -> Array:
-    """MAP of each class on its own: the queries that have it, the base items that have it.
+    """MAP of each class alone: of the queries that have it, with the base items that have it.
 
-    Unlike in `average_precision`, sharing another label does not make an item similar here, so
-    that a rare class is not hidden behind the frequent ones that accompany it. For the mean of
-    the ordinary figure over the queries of a class, index `average_precision` by that class.
+    Unlike in `average_precision`, sharing another label does not make an item similar, so the
+    figure of a rare class does not depend on frequent classes that occur with it. For the mean of
+    the ordinary average precision over the queries of a class, index `average_precision` by class.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def per_class_average_precision(
     n_rows = np.array([len(rows) for rows in rows_of], dtype=np.intp)
     classes = np.repeat(np.arange(n_classes), n_rows)
     if len(classes):
-        # every query once for each of its classes, as if it had no other
+        # every query once for each of its classes, with only this class as label
         repeated = comparison.with_queries(np.concatenate(rows_of), single.take(classes))
         sums = np.bincount(classes, _average_precision(repeated, ties, places), n_classes)
         np.divide(sums, n_rows, out=result, where=n_rows > 0)
@@ -168,7 +168,7 @@ def precision_at_k(
     -------
     (n_queries,) float64, or (n_queries, len(k)) for several k
         Take the mean over axis 0 for the usual figure. "expected" is the mean over all orders of
-        items at equal distance, those that k cuts in two included.
+        items at equal distance, also for the group of ties at place k.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def recall_at_k(
     k: int | Sequence[int],
     ties: Ties = "expected",
 ) -> Array:
-    """Share of all similar items that is among the first k, for each query.
+    """Share of all similar items that are among the first k, for each query.
 
     A query without a similar item has 0. Shapes and ties are those of `precision_at_k`.
 
@@ -239,7 +239,7 @@ def ndcg_at_k(
     discounts = 1.0 / np.log2(np.arange(2, n_places + 2))
     discount_sums = np.concatenate([[0.0], np.cumsum(discounts)])
     most = comparison.query_labels.max_labels()
-    # 2^m - 1 on a scale on which no number of labels overflows; the ratio is the same
+    # 2^m - 1, scaled so that it does not overflow; the ratio is the same
     gain_of_shared = np.exp2(np.arange(-most, 1.0)) - np.exp2(-float(most))
     gain, ideal = np.zeros(comparison.n_queries), np.zeros(comparison.n_queries)
     if ties == "expected":
@@ -258,7 +258,7 @@ def ndcg_at_k(
 
 
 class PrecisionRecall(NamedTuple):
-    """Precision and recall of everything within a Hamming radius, at the radii 0 to n_bits.
+    """Precision and recall of all items within a Hamming radius, for the radii 0 to n_bits.
 
     Attributes
     ----------
@@ -281,7 +281,7 @@ def precision_recall_curve(
     base_labels: Any,
     average: Literal["micro", "macro"] = "micro",
 ) -> PrecisionRecall:
-    """Precision and recall of a look-up within each Hamming radius; there are no ties in it.
+    """Precision and recall of a look-up within each Hamming radius; ties do not matter here.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def _hits_at_k(
     k: int | Sequence[int],
     ties: Ties,
 ) -> tuple[Array, Array, npt.NDArray[np.intp]]:
-    """Return the similar items among the first k, (n_queries, n_k), all of them, and the k."""
+    """Return the similar items among the first k, (n_queries, n_k), their total, and the k."""
     ties = check_ties(ties)
     several = [k] if np.ndim(k) == 0 else list(cast("Sequence[int]", k))
     places = np.array([check_places(one, "k") for one in several], dtype=np.intp)

@@ -11,7 +11,7 @@ from oasis.arrays import Array
 def order_average_precision(
     similar: npt.NDArray[np.bool_], places: Array, topk: int | None = None
 ) -> float:
-    """Return the average precision of one query whose ranking is similar or not, best first.
+    """Return the average precision of one query, given which items are similar, best first.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Where one relevant item stands: known-item search, by codes or by scores.
+"""The rank of one relevant item: known-item search, by codes or by scores.
 
-The rank of an item is ``1 + a + t / 2``: a items are nearer to the query, t others are as near as
-it, and half of these count as nearer. It is the mean over all orders of the tied items. A rank is
-a whole number or lies half way between two.
+The rank of an item is ``1 + a + t / 2``, where a items are nearer to the query and t other items
+are at the same distance: the mean over all orders of the tied items. So a rank is an integer, or an
+integer plus 1/2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oasis.metrics.ties import check_places, mean_over_queries
 
 
 def item_ranks(query_codes: Any, base_codes: Any, items: Any) -> Array:
-    """Rank, by Hamming distance, of the one item that each query is after.
+    """Rank, by Hamming distance, of the one item that is relevant to each query.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def item_ranks_from_scores(
 
 
 def mean_reciprocal_rank(ranks: Any) -> float:
-    """Return the mean of one over the rank, over at least one query.
+    """Return the mean of 1 / rank over at least one query.
 
     >>> mean_reciprocal_rank([1.0, 2.0])
     0.75

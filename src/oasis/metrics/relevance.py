@@ -42,7 +42,7 @@ class LabelSets:
         return LabelSets(take_rows(self.columns, rows), self.n_classes)
 
     def max_labels(self) -> int:
-        """Return how many labels the sample with the most labels has."""
+        """Return the largest number of labels of a sample."""
         n_labels = np.zeros(len(self), dtype=np.intp)
         for column in self.columns:
             n_labels += np.bitwise_count(column)
@@ -71,16 +71,16 @@ class LabelSets:
 
 
 def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> LabelSets:
-    """Return (n, n_classes) indicators as label sets, or say what is wrong with them.
+    """Return (n, n_classes) indicators as label sets, or raise an `InputError`.
 
     Parameters
     ----------
     labels : array or sparse matrix
         Zeros and ones of any boolean, integer or floating type.
     name : str
-        What the argument is called, for the error.
+        Name of the argument, for the error.
     n_samples : int, optional
-        How many rows there must be.
+        Expected number of rows.
 
     >>> len(check_label_sets([[1, 0, 0], [0, 1, 1]], "labels"))
     2

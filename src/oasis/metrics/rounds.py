@@ -11,14 +11,14 @@ from oasis.errors import InputError
 
 
 def forgetting(history: Any) -> Array:
-    """MAP of each round's queries right after their round, less MAP of the same queries now.
+    """MAP of each round's queries right after their round, minus MAP of the same queries now.
 
     Parameters
     ----------
     history : (n_rounds, n_rounds)
         ``history[t, i]`` is the MAP of the queries of round i after round t. "Now" is the last
-        row; for an earlier moment pass ``history[:t + 1, :t + 1]``. What lies above the diagonal
-        (queries of rounds still to come) is not looked at and may be NaN.
+        row; for an earlier moment pass ``history[:t + 1, :t + 1]``. Values above the diagonal
+        (queries of later rounds) are ignored and may be NaN.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Average precision of a ranking by real-valued scores: rankers, and asymmetric search.
 
-Higher is better. Scores come block by block, and items that must score alike, such as all items
-with one code, are scored once.
+Higher is better. Scores are processed block by block. Items with the same code have the same score,
+so each distinct code is scored once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def average_precision_from_scores(
     Returns
     -------
     (n_queries,) float64
-        In [0, 1]. A query without a similar item has 0; so has every query of an empty base.
+        In [0, 1]; 0 for a query without a similar item, and for every query of an empty base.
 
     Notes
     -----
@@ -133,7 +133,8 @@ def asymmetric_average_precision(
 
     Examples
     --------
-    Bit 0 weighs more than bit 1, so the first base item is ahead although both differ in one bit.
+    Bit 0 weighs more than bit 1, so the first base item ranks higher, although each of them differs
+    from the query's signs in one bit.
 
     >>> import numpy as np
     >>> query = np.array([[0.9, 0.1, -1, -1, -1, -1, -1, -1]])
@@ -153,15 +154,15 @@ def asymmetric_average_precision(
 
 @dataclass(frozen=True, eq=False)
 class DistinctCodes:
-    """Codes of which equal ones are kept once, so that equal codes score alike.
+    """The distinct codes of some items, so that equal codes get the same score.
 
     Attributes
     ----------
     codes : (n_distinct, n_bits / 8) uint8
     columns : (n,)
-        Which of them each item has.
+        Row of each item's code in ``codes``.
     counts : (n_distinct,) float64
-        How many items have it.
+        Number of items with each code.
     """
 
     codes: Codes
@@ -170,7 +171,7 @@ class DistinctCodes:
 
     @classmethod
     def of(cls, codes: Codes) -> Self:
-        """Find the distinct ones among checked codes; costs one sort of them."""
+        """Find the distinct ones among checked codes. Cost: one sort."""
         order, starts = group_equal_rows(to_columns(codes))
         sizes = np.diff(starts, append=len(order))
         columns = np.empty(len(codes), dtype=np.intp)

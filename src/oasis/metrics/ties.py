@@ -1,8 +1,8 @@
-"""Measures of a ranking whose ties are left open: the mean over all orders of the tied items.
+"""Measures of a ranking with ties: the mean over all orders of the tied items.
 
 A ranking is a row of tied groups, best first: ``counts[i, j]`` items in group j of query i, of
-which ``hits[i, j]`` are similar to the query. Groups may be empty. Nothing is drawn and nothing is
-enumerated; every figure is a closed form over the groups, exact to rounding.
+which ``hits[i, j]`` are similar to the query. Groups may be empty. Every figure is a closed form
+over the groups, exact to rounding; nothing is sampled or enumerated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ties: TypeAlias = Literal["expected", "stable"]
 
 
 def check_ties(ties: Any) -> Ties:
-    """Return ``ties``, or refuse what is neither 'expected' nor 'stable'."""
+    """Return ``ties``; raise unless it is 'expected' or 'stable'."""
     for known in get_args(Ties):
         if isinstance(ties, str) and ties == known:
             return known  # type: ignore[no-any-return]
@@ -27,20 +27,20 @@ def check_ties(ties: Any) -> Ties:
 
 
 def check_places(k: Any, name: str) -> int:
-    """Return a number of places at the top of a ranking, a whole number of at least 1."""
+    """Return ``k``; raise unless it is an integer of at least 1."""
     if isinstance(k, (bool, np.bool_)) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InputError(f"{name} must be a whole number of at least 1, got {k!r}")
     return int(k)
 
 
 def check_has_queries(n_queries: int) -> None:
-    """Refuse to take a mean over no queries."""
+    """Raise if there are no queries to take a mean over."""
     if n_queries == 0:
         raise InputError("there are no queries; a mean needs at least one")
 
 
 def mean_over_queries(values: Array) -> float:
-    """Return the mean of one value per query, of which there must be one at least."""
+    """Return the mean of one value per query, over at least one query."""
     check_has_queries(len(values))
     return float(values.mean())
 
@@ -59,7 +59,7 @@ def harmonic_numbers(n: int) -> Array:
 def expected_average_precision(
     counts: Array, hits: Array, harmonic: Array, topk: int | None = None
 ) -> Array:
-    """Return each query's average precision, in the mean over all orders of tied items.
+    """Return each query's average precision, averaged over all orders of tied items.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def expected_average_precision(
 
 
 def expected_sum(counts: Array, totals: Array, weight_sums: Array, k: int) -> Array:
-    """Return the weighted sum over the first k places, in the mean over all orders of tied items.
+    """Return the weighted sum over the first k places, averaged over all orders of tied items.
 
     Parameters
     ----------

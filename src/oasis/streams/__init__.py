@@ -1,4 +1,4 @@
-"""Streams: the online settings as runbooks, and the rounds that they make of a data set."""
+"""Streams: the online settings as runbooks, which divide a data set into rounds."""
 
 from oasis.streams.dealing import Round, balanced, class_order, rounds
 from oasis.streams.runbooks import Runbook, numbered_runbook, runbook, runbooks

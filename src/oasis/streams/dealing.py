@@ -1,4 +1,4 @@
-"""Rounds: how a runbook and a seed divide a data set."""
+"""Rounds: a data set, divided by a runbook and a seed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Round:
     queries : (q,) int64
         Rows to search with. They are never learned from.
     new_classes : tuple of str
-        Classes among the labels of ``train`` that no earlier round's had, in column order.
+        Classes that occur in ``train`` for the first time, in column order.
     """
 
     number: int
@@ -40,9 +40,9 @@ class Round:
 
 
 def rounds(dataset: Dataset, book: Runbook, seed: int) -> list[Round]:
-    """Deal a data set out into rounds; the same for the same data, runbook and seed.
+    """Divide a data set into rounds; deterministic given data, runbook and seed.
 
-    A round that finds no sample is left out; the others keep their numbers.
+    A round without samples is left out; the others keep their numbers.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def _split_each(taken: list[Rows], book: Runbook, seed: int) -> list[tuple[int, 
     parts = []
     for number, rows in enumerate(taken, 1):
         if len(rows):
-            # a generator per round: what one round holds does not change another's split
+            # a generator per round: the split of a round does not depend on other rounds
             shuffled = np.random.default_rng([seed, number]).permutation(rows)
             n_queries = _share(book.query_share, len(rows))
             parts.append((number, shuffled[n_queries:], shuffled[:n_queries]))
@@ -166,7 +166,7 @@ def _column(
 
 
 def _latest(dataset: Dataset, groups: list[list[int]]) -> Rows:
-    """Return the group that admits the last of each sample's labels.
+    """Return, for each sample, the group in which the last of its labels is admitted.
 
     -1 for an unlabelled sample, ``len(groups)`` for one with a class that no group has.
     """
@@ -184,10 +184,10 @@ def _spans(weight: npt.NDArray[np.int64], n: int, book: Runbook) -> list[tuple[i
 
 
 def balanced(weight: npt.NDArray[np.int64], n_spans: int) -> list[tuple[int, int]]:
-    """Cut a sequence into consecutive non-empty spans whose weights are as equal as can be.
+    """Split a sequence into consecutive non-empty spans of nearly equal weight.
 
-    The sum of the squared weights of the spans is the smallest possible. Of equally good cuts
-    the result is always the same one. Memory and time grow with the square of the length.
+    Minimises the sum of the squared weights of the spans; deterministic if several splits are
+    optimal. Memory and time grow with the square of the length.
 
     >>> balanced(np.array([5, 1, 1, 1, 4]), 3)
     [(0, 1), (1, 4), (4, 5)]
@@ -225,5 +225,5 @@ def _moments(dataset: Dataset) -> Rows:
 
 
 def _share(share: float | None, n: int) -> int:
-    # through the decimal that was written: 0.29 * 100 is 28.999999999999996 in binary
+    # in decimal arithmetic: 0.29 * 100 is 28.999999999999996 in binary
     return int(Decimal(str(share or 0.0)) * n)

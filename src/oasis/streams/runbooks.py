@@ -1,7 +1,7 @@
 """Streams: the online settings as data. A runbook and a seed turn a data set into rounds.
 
-A runbook is a TOML file; those of the package lie in ``oasis/runbooks`` and `runbook` reads them
-by name. Its keys:
+A runbook is a TOML file. The package has several in ``oasis/runbooks``, which `runbook` reads by
+name. Its keys:
 
 =================  ================================================================================
 ``name``           what to call it
@@ -10,27 +10,27 @@ by name. Its keys:
 ``order``          how classes are numbered, from 1 (``growing``, ``groups``), or samples are queued
                    (``chunks``), see below
 ``classes``        a list of rounds, each a list of class numbers or class names
-``per_round``      instead of ``classes``: so many classes (``arrival``: moments) each round, in
-                   order; the last round takes what is left
-``n_rounds``       instead of either: so many rounds of consecutive classes (``arrival``: moments),
-                   as equal in size as can be; with ``chunks``, so many chunks
+``per_round``      instead of ``classes``: number of classes (``arrival``: moments) per round, in
+                   order; the last round takes the rest
+``n_rounds``       instead of either: number of rounds; each has consecutive classes (``arrival``:
+                   moments), balanced by samples; with ``chunks``, the number of chunks
 ``chunk``          ``chunks``: samples per round
-``query_count``    ``chunks``: so many random samples are the queries of every round
-``query_share``    that share of each round's samples, rounded down, becomes its queries
+``query_count``    ``chunks``: number of random samples that are the queries of every round
+``query_share``    share of each round's samples, rounded down, that become its queries
                    (``chunks``: of all samples, the same in every round)
 =================  ================================================================================
 
 Rules
     ``chunks``: random chunks of all samples (the first setting of the paper).
     ``growing``: a round admits further classes and takes the labelled samples whose labels have
-    all been admitted, less those taken before (the second setting).
+    all been admitted, except those taken before (the second setting).
     ``groups``: a round takes the labelled samples whose labels all lie in its own group of
     classes (the third setting).
     ``arrival``: a round takes the samples that arrived in its span of moments.
 Orders
-    ``frequency``: classes by falling frequency over the whole data set, ties by column.
+    ``frequency``: classes by descending frequency over the whole data set, ties by column.
     ``columns``: classes in the order of the data set.
-    ``arrival``: classes by their first sample's arrival, then by falling frequency; with
+    ``arrival``: classes by their first sample's arrival, then by descending frequency; with
     ``chunks``, samples by arrival (equal moments in random order).
     ``random``: for ``chunks``, the default there.
 
@@ -61,7 +61,7 @@ _ORDERS = {
 
 @dataclass(frozen=True)
 class Runbook:
-    """How a data set becomes a stream; see the module for what each field means.
+    """How a data set is divided into a stream; the fields are described in the module docstring.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class Runbook:
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], where: str = "runbook") -> Runbook:
-        """Make a runbook of a parsed TOML table or of `as_dict`; ``where`` is named in errors."""
+        """Return the runbook of a parsed TOML table or of `as_dict`; errors name ``where``."""
         known = [field.name for field in fields(cls)]
         unknown = [key for key in table if key not in known]
         if unknown:
@@ -177,14 +177,14 @@ class Runbook:
         return cls.parse(table, str(path))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was given, as plain values: `parse` makes the same runbook of it."""
+        """Return the given fields as plain values, from which `parse` makes an equal runbook."""
         values = {key: value for key, value in asdict(self).items() if value not in (None, (), "")}
         if self.classes:
             values["classes"] = [list(group) for group in self.classes]
         return values
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything that decides the rounds (name and about do not)."""
+        """Return the SHA-256 of everything that determines the rounds (not of name and about)."""
         decisive = {k: v for k, v in self.as_dict().items() if k not in ("name", "about")}
         text = json.dumps(decisive, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -223,17 +223,17 @@ def runbook(name: str) -> Runbook:
 def numbered_runbook(
     n_rounds: int | None = None, n_classes: int | None = None, *, apart: bool = False
 ) -> Runbook:
-    """Return a runbook for any data by numbers; a tenth of the samples become queries.
+    """Return a runbook for any data from counts; a tenth of the samples become queries.
 
     Parameters
     ----------
     n_rounds : int or None
-        So many rounds. Alone: random chunks of all samples.
+        Number of rounds. If given alone: random chunks of all samples.
     n_classes : int or None
-        So many new classes in every round, by falling frequency: until none is left, or for
-        ``n_rounds`` rounds; classes after that never arrive.
+        Number of new classes per round, by descending frequency: until none is left, or for
+        ``n_rounds`` rounds; later classes never arrive.
     apart : bool
-        Whether a round has its own classes alone (the third setting) instead of all so far.
+        Whether a round has only its own classes (the third setting) instead of all so far.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def numbered_runbook(
     ((1, 2, 3), (4, 5, 6))
     """
     if n_rounds is None and n_classes is None:
-        raise InputError("give a number of rounds, of new classes a round, or both")
+        raise InputError("give a number of rounds, of new classes per round, or both")
     parts = [] if n_rounds is None else [f"{n_rounds} rounds"]
     parts += [] if n_classes is None else [f"{n_classes} new classes a round"]
     about = ", ".join(parts) + (", no others" if apart else "")
