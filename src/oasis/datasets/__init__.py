@@ -1,7 +1,7 @@
 """Data sets: named modalities, label sets and class names.
 
-``load(name)`` knows every data set by name and says what is missing; `oasis.datasets.npz` holds
-the layout for anyone's own data.
+``load(name)`` loads a data set by name; if a file is missing, the error says which and where to get
+it. `oasis.datasets.npz` describes a layout for your own data.
 
 ============================  ====================================================================
 dataset                       `Dataset`: modalities, labels, class names, provenance

@@ -1,4 +1,4 @@
-"""What is known of coco79 and coco40k besides features and labels: super-categories, captions."""
+"""Metadata of coco79 and coco40k besides features and labels: super-categories, captions."""
 
 from __future__ import annotations
 

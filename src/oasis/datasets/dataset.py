@@ -18,7 +18,7 @@ from oasis.errors import InputError
 
 @runtime_checkable
 class RowSource(Protocol):
-    """A modality whose rows are made when they are asked for, such as generated ones."""
+    """A modality whose rows are computed on demand, such as generated ones."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -38,7 +38,7 @@ class Source:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Read the whole file once and note its checksum."""
+        """Read the whole file once and record its checksum."""
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return cls(path.name, path.stat().st_size, digest)
@@ -57,15 +57,15 @@ class Dataset:
     classes : tuple of str
         The class names, one per column of ``L``.
     arrival : (n,) int64 or None
-        When each sample arrived, as a number that only grows; equal numbers arrived together.
+        Time of arrival of each sample, as increasing numbers; equal numbers arrived together.
     payload : mapping of column name to an (n,) array
-        Whatever else is known of a sample (its id, its file), for display.
+        Other facts about a sample (its id, its file), for display.
     vectors : mapping of class name to float32 vector, or None
-        Vectors of the label names, where they come with the data.
+        Vectors of the label names, if they come with the data.
     sources : tuple of Source
         The files it was read from.
     recipe : mapping
-        How it was made, where that is not told by the files: a seed, a size, dropped classes.
+        How it was made, as far as the files do not determine it: a seed, a size, dropped classes.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class Dataset:
         return [{name: columns[name][i] for name in columns} for i in range(len(at))]
 
     def select(self, rows: npt.ArrayLike) -> Dataset:
-        """Return a data set of the given rows alone, in their order."""
+        """Return a data set of only the given rows, in their order."""
         at = self._rows(rows)
         return replace(
             self,
@@ -157,7 +157,7 @@ class Dataset:
         )
 
     def without(self, dropped: Iterable[str], name: str | None = None) -> Dataset:
-        """Return the data set without some classes and without the samples left unlabelled by it.
+        """Return the data set without some classes, and without samples that then have no label.
 
         Samples that had no label before are dropped too.
         """

@@ -39,7 +39,7 @@ _FINAL = 1 << 16  # sorts a release after its betas
 
 @dataclass(frozen=True)
 class Icon:
-    """One icon: its key, its title, where its glyph is, what it is about and when it arrived."""
+    """One icon: its key, title, glyph (style and code point), categories, terms and release."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ def load(*, size: int = 48, n_words: int = 2048) -> Dataset:
     Notes
     -----
     Class names are category keys with spaces for hyphens (``"food beverage"``). ``arrival`` counts
-    releases. The payload has the icon's name, title, release, style and terms. About a second.
+    releases. The payload has the icon's name, title, release, style and terms. Takes a second.
     """
     found = icons()
     classes = tuple(sorted({name for icon in found for name in icon.categories}))

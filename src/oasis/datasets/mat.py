@@ -26,7 +26,7 @@ from oasis.datasets.matfile import MatFile, dense, open_mat
 from oasis.errors import DataError
 
 WHERE = "https://github.com/DravenALG/OASIS"
-"""Where the authors say that their features can be had."""
+"""Where the authors publish links to their features."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def label_vectors(path: str | Path, layout: MatLayout) -> dict[str, npt.NDArray[
 
 
 def locate(path: str | Path, layout: MatLayout) -> Path:
-    """Return the data file given itself or its folder, or say what to download."""
+    """Return the data file, given the file or its folder; an error says what to download."""
     path = Path(path)
     file = path / layout.file if path.is_dir() else path
     if not file.is_file():
@@ -228,7 +228,7 @@ def locate(path: str | Path, layout: MatLayout) -> Path:
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check: what was looked at, what was found, what was expected."""
+    """One line of a check: what was checked, what was found, what was expected."""
 
     item: str
     found: str
@@ -260,9 +260,9 @@ class FileCheck:
 def check(path: str | Path, layout: MatLayout) -> FileCheck:
     """Compare files with what they should hold: shapes, counts, labels and checksums.
 
-    Nothing is raised for a file that differs, so that one look shows all differences; a missing
-    data file is an error. No published checksum of the feature files is known: theirs is shown
-    to be recorded, not compared.
+    A file that differs raises no error, so that one report shows all differences; a missing data
+    file does. No checksum of the feature files is published, so theirs is shown for the record but
+    not compared.
     """
     file = locate(path, layout)
     findings: list[Finding] = []

@@ -1,14 +1,14 @@
-"""A reader of MAT 5 files that believes nothing in them: pure Python and NumPy.
+"""A reader of untrusted MAT 5 files: pure Python and NumPy.
 
-SciPy's reader looks up the type of an element in a table without comparing it with the table's
-length, so one changed byte can end the process. This one reads what data sets hold: numeric,
-logical and character arrays, sparse matrices, and cells of texts. Every length is compared with
-what is there before anything of that length is read; whatever does not fit is a ValueError.
+SciPy's reader uses the type of an element as an index into a table without a bounds check, so one
+changed byte can crash the process. This reader supports what data sets hold: numeric, logical and
+character arrays, sparse matrices, and cells of texts. Every length is checked against the available
+bytes before anything of that length is read; a mismatch is a ValueError.
 
-A file is a header of 128 bytes and then elements: a type and a length of four bytes each, the
-data, and padding to a multiple of 8. A variable is an element of type 14 (a matrix) that holds
-elements itself: flags and class, dimensions, name, data; or one of type 15, which is such an
-element compressed by zlib. Up to four bytes of data may stand in the tag itself.
+A file is a header of 128 bytes, followed by elements. An element is a tag (type and length, four
+bytes each), the data, and padding to a multiple of 8. A variable is an element of type 14 (a
+matrix), which contains elements itself: flags and class, dimensions, name, data. Type 15 is such an
+element compressed by zlib. Up to four bytes of data may be in the tag itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CLASSES = {1: "a cell array", 2: "a struct", 3: "an object", 4: "characters", 5
 
 @dataclass(frozen=True)
 class Variable:
-    """What the head of a variable says, and where the variable is in the file.
+    """The head of a variable, and its position in the file.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def is_mat4(head: bytes) -> bool:
 
 
 def variables(path: Path) -> dict[str, Variable]:
-    """Return the variables of a file by name; of each no more than its head is read."""
+    """Return the variables of a file by name; only the head of each is read."""
     with path.open("rb") as stream:
         order, size = _byte_order(stream), os.fstat(stream.fileno()).st_size
         found: dict[str, Variable] = {}
@@ -123,7 +123,7 @@ def variables(path: Path) -> dict[str, Variable]:
 
 
 def numbers(path: Path, variable: Variable) -> npt.NDArray[Any] | sp.csc_array:
-    """Return a numeric or sparse variable; its structure as CSC is for the caller to check."""
+    """Return a numeric or sparse variable; the caller checks the structure of CSC."""
     body, order = _body(path, variable)
     return _sparse(body, order) if variable.kind == _SPARSE else _array(body, order)
 
@@ -179,7 +179,7 @@ def _body(path: Path, variable: Variable) -> tuple[memoryview, str]:
     body = unpacker.decompress(unpacker.unconsumed_tail, length) if length else b""
     if kind != _MATRIX or len(body) != length:
         raise ValueError(f"{len(body)} of {length} bytes after decompression")
-    # the check sum of zlib stands at the end of the stream
+    # the checksum of zlib is at the end of the stream
     while not unpacker.eof and unpacker.unconsumed_tail:
         if unpacker.decompress(unpacker.unconsumed_tail, 1):
             raise ValueError("more data than the variable has")
@@ -189,7 +189,7 @@ def _body(path: Path, variable: Variable) -> tuple[memoryview, str]:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview, int]]:
-    """Yield type, data and end of the elements that stand one after the other."""
+    """Yield type, data and end of consecutive elements."""
     start = 0
     while start < len(data):
         if start + 8 > len(data):
@@ -237,7 +237,7 @@ def _array(body: memoryview, order: str) -> npt.NDArray[Any]:
     values = _values(*_first(rest, order), order)
     if len(values) != math.prod(shape):
         raise ValueError(f"{len(values)} numbers for the shape {shape}")
-    # numbers that fit are stored in a smaller type than their class says
+    # MATLAB stores numbers in a smaller type than their class if they fit
     return values.astype(_NUMERIC[flags & 0xFF], copy=False).reshape(shape, order="F")
 
 

@@ -1,4 +1,4 @@
-"""Reading MATLAB's ``.mat`` files, MAT 5 and MAT 7.3 (HDF5) alike: shapes first, rows in blocks."""
+"""Readers of MATLAB's ``.mat`` files, MAT 5 and MAT 7.3 (HDF5): shapes, then rows in blocks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _Mat5(MatFile):
 
 
 class _Mat4(MatFile):
-    """The format before MAT 5: full matrices; SciPy reads it in Python."""
+    """The format before MAT 5: full matrices; read by SciPy, whose reader for it is pure Python."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         with _reading(self.path, "the list of variables"):
@@ -201,7 +201,7 @@ def dense(block: Any) -> npt.NDArray[Any]:
 
 
 def _checked(path: Path, variable: str, matrix: Any) -> sp.csr_array:
-    """Return a column-sparse matrix by rows, after a look at its structure."""
+    """Check the structure of a CSC matrix and return it as CSR."""
     with _reading(path, f"variable {variable}"):
         try:
             return checked_csr(matrix)

@@ -1,4 +1,4 @@
-"""Anyone's own data: one documented ``.npz`` layout.
+"""Your own data: one documented ``.npz`` layout.
 
 A file holds plain arrays (no pickles). ``n`` is the number of samples, ``m`` the name of a
 modality, chosen freely.
@@ -18,7 +18,7 @@ arrays                                          meaning
 any other (n,) array                            a payload column: ids, file names, a year
 ==============================================  ===================================================
 
-Arrays that fit none of these (a vocabulary, say) describe columns and are not read.
+Other arrays (a vocabulary, say) are ignored.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def read(path: str | Path, *, name: str | None = None, drop: Iterable[str] = ())
 def write(dataset: Dataset, path: str | Path) -> None:
     """Write a data set in the layout above, compressed; an existing file is replaced at the end.
 
-    Modalities whose rows are made on demand are made whole first.
+    A modality whose rows are computed on demand is computed completely first.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def _modalities(
                 f"{path}: modality {name!r} has {matrix.shape[0]} rows, 'labels' has {n_samples}"
             )
         try:
-            check_finite(matrix, name)  # here, where rows are those of the file
+            check_finite(matrix, name)  # here, so that errors count rows as the file does
         except InputError as error:
             raise DataError(f"{path}: {error}") from error
     return found

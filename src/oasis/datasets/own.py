@@ -1,9 +1,9 @@
-"""Anyone's own data: arrays of a ``.mat``, ``.npz`` or Parquet file by a mapping, or pictures.
+"""Your own data: arrays of a ``.mat``, ``.npz`` or Parquet file by a mapping, or pictures.
 
-A mapping says which variable is what: ``image=I_tr,I_te`` stacks the rows of two variables into the
-modality ``image``. ``labels``, ``label_names``, ``label_vectors`` and ``arrival`` have the meaning
-that they have in `oasis.datasets.npz`; any other name is a modality. Where a data set is named by a
-text, the mapping follows a question mark: ``data.mat?image=I_tr,I_te&labels=L_tr,L_te``.
+A mapping assigns variables to modalities: ``image=I_tr,I_te`` stacks the rows of two variables into
+the modality ``image``. ``labels``, ``label_names``, ``label_vectors`` and ``arrival`` mean the same
+as in `oasis.datasets.npz`; any other name is a modality. In the name of a data set the mapping
+follows a question mark: ``data.mat?image=I_tr,I_te&labels=L_tr,L_te``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oasis.datasets.matfile import dense, open_mat
 from oasis.errors import DataError, InputError, MissingExtraError
 
 SUFFIXES = (".npz", ".mat", ".parquet")
-"""Files of data that can be named in place of a data set."""
+"""Suffixes of data files whose path can be given as the name of a data set."""
 
 
 def is_own(name: str) -> bool:
@@ -47,7 +47,7 @@ def split_name(name: str) -> tuple[Path, dict[str, tuple[str, ...]]]:
 
 
 def parse_mapping(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return a mapping of texts such as ``image=I_tr,I_te``.
+    """Parse a mapping from texts such as ``image=I_tr,I_te``.
 
     >>> parse_mapping(["image=I_tr,I_te"])
     {'image': ('I_tr', 'I_te')}
@@ -77,9 +77,10 @@ def with_mapping(name: str, pairs: Sequence[str]) -> str:
 def read(name: str) -> Dataset:
     """Read a data set that is named by a path, with a mapping or without.
 
-    An ``.npz`` file without a mapping has the layout of `oasis.datasets.npz`. A folder has a
-    picture a sample: names of sub-folders are its labels, a file of the same stem that ends in
-    ``.txt`` its text; features are those of `oasis.features.extractor.Extractor.default`.
+    An ``.npz`` file without a mapping has the layout of `oasis.datasets.npz`. A folder has one
+    picture per sample. Its labels are the names of the sub-folders, and its text is in a file of
+    the same stem that ends in ``.txt``. Features are those of
+    `oasis.features.extractor.Extractor.default`.
     """
     path, mapping = split_name(name)
     if path.is_dir() or name.endswith("/"):
@@ -122,7 +123,7 @@ def read(name: str) -> Dataset:
 
 
 def variables(path: Path) -> list[str]:
-    """Return the names of what a file holds: variables, arrays or columns."""
+    """Return the names of the variables, arrays or columns of a file."""
     _check_there(path)
     if path.suffix == ".mat":
         with open_mat(path) as mat:
@@ -137,9 +138,9 @@ def variables(path: Path) -> list[str]:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> Any:
-    """Return variables of a file, their rows one below the other: an array, CSR, or a list.
+    """Return variables of a file with their rows stacked: an array, CSR, or a list.
 
-    A list holds texts, or one tuple of texts a row.
+    A list holds texts, or one tuple of texts per row.
     """
     held = variables(path)
     missing = [name for name in names if name not in held]
@@ -212,10 +213,10 @@ def _column(path: Path, name: str) -> Any:
 
 
 def _labels(path: Path, values: Any, names: Any) -> tuple[Indicator, tuple[str, ...]]:
-    """Return the indicator and class names of labels in any form that files have them.
+    """Return the indicator and class names of labels in any supported form.
 
-    A matrix is an indicator, 0 or 1; a vector of numbers or texts has one class a sample; lists of
-    texts are label sets.
+    A matrix is an indicator, 0 or 1; a vector of numbers or texts has one class per sample; lists
+    of texts are label sets.
     """
     given = None if names is None else tuple(str(name).strip() for name in np.ravel(names))
     if isinstance(values, list) or np.asarray(values).dtype.kind in "OUS":

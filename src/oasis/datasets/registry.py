@@ -1,7 +1,7 @@
-"""Every data set by name, and where its files are looked for.
+"""Every data set by name, and where its files are searched.
 
-Files lie in a data folder: the argument, else the environment variable ``OASIS_DATA``, else
-``./data``. A file may lie in the folder itself or in a subfolder named like it
+Files are in a data folder: the argument, else the environment variable ``OASIS_DATA``, else
+``./data``. A file may be in the folder itself or in a subfolder with its name
 (``coco40k/coco40k.npz``). Nothing is downloaded.
 """
 
@@ -40,7 +40,7 @@ _WIKI_HOW = (
 
 
 def _synthetic(shape: str) -> Callable[..., Dataset]:
-    # NUS-WIDE whole would take 3.3 GB, so its rows are made when they are taken
+    # all of NUS-WIDE would take 3.3 GB, so its rows are generated on demand
     def make(**options: Any) -> Dataset:
         return synthetic.generate(shape, **{"lazy": shape == "nuswide", **options})
 
@@ -134,7 +134,7 @@ def check(name: str, folder: str | Path | None = None) -> mat.FileCheck:
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """Return the folder that data files are looked for in."""
+    """Return the folder in which data files are searched."""
     return Path(folder if folder is not None else os.environ.get("OASIS_DATA", "data"))
 
 

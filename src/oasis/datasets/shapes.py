@@ -1,4 +1,4 @@
-"""Shapes of synthetic data: sizes, class names and the label statistics to be met.
+"""Shapes of synthetic data: sizes, class names and target label statistics.
 
 The statistics are those of coco79, 39,798 MS-COCO images with 79 labels: how many samples carry
 1, 2, 3 ... labels, and how many carry each class. Shapes with fewer classes keep the label counts
@@ -16,7 +16,7 @@ from oasis.datasets.mat import MIRFLICKR, NUSWIDE
 from oasis.errors import InputError
 
 LABEL_COUNTS = (15104, 11409, 5951, 3309, 1786, 1033, 543, 325, 165, 95, 44, 18, 10, 4)
-"""How many samples of coco79 have 1, 2, ... 14 labels."""
+"""Number of samples of coco79 with 1, 2, ... 14 labels."""
 
 _COCO = {
     "animal": {
@@ -49,7 +49,7 @@ _COCO = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a synthetic data set looks like.
+    """Sizes and statistics of a synthetic data set.
 
     Attributes
     ----------
@@ -64,10 +64,10 @@ class Shape:
         Classes of one theme tend to occur together.
     taste, leak : float
         How much scenes of one theme differ in their classes (standard deviation of the log
-        weight), and the weight of a class outside its theme. They set how many distinct label
-        sets there are.
+        weight), and the weight of a class outside its theme. They determine the number of distinct
+        label sets.
     clutter : float
-        Standard deviation of what else an image shows, against one label's mark of length 1.
+        Standard deviation of the noise in an image, relative to a label's signal of length 1.
     mention : float
         Share of a text's words that name one of its labels.
     """

@@ -1,12 +1,12 @@
 """Synthetic multi-modal, multi-label data with realistic structure, in the paper's shapes.
 
-A sample belongs to a scene; the scene favours some classes, and the sample shows as many of them
-as coco79's samples show. Its image is a rectified random mixture of its labels, its scene and
-clutter; its text is a bag of words that name some of the labels, the scene, or nothing. Either
-modality alone therefore misses labels that the other one tells.
+A sample belongs to a scene, which makes some classes more likely. The number of labels per sample
+is distributed as in coco79. The image is a rectified random mixture of the labels, the scene and
+noise; the text is a bag of words for some of the labels, for the scene, or unrelated ones. Each
+modality alone therefore lacks labels that the other one shows.
 
-Labels are drawn at once (a few megabytes). Features of a row depend on the seed and the row
-number alone, so any rows can be made, in any order, without the others.
+All labels are drawn at once (a few megabytes). The features of a row depend only on the seed and
+the row number, so any rows can be generated, in any order, without the others.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def generate(
         Fewer (or more) samples than the shape has.
     seed : int
     lazy : bool
-        Make features when rows are taken instead of now. NUS-WIDE's image features alone would
-        fill 3.2 GB. A row costs about 0.1 ms.
+        Generate features on demand, when rows are taken. NUS-WIDE's image features alone would
+        take 3.2 GB. A row costs about 0.1 ms.
 
     Examples
     --------
@@ -90,8 +90,8 @@ def _draw_labels(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Draw the (n, c) label indicator and the scene of each sample.
 
-    A class's weight in a scene is its popularity times a taste of the scene's own. Popularities
-    are fitted on trial draws so that the class frequencies come out as the shape wants them.
+    The weight of a class in a scene is its popularity times a random factor of the scene. The
+    popularities are fitted on trial draws to give the class frequencies of the shape.
     """
     wanted = np.asarray(shape.frequencies)
     theme = np.asarray(shape.themes)
@@ -122,7 +122,7 @@ def _draw(
     share = np.asarray(LABEL_COUNTS[:c], dtype=np.float64)
     scenes = rng.choice(len(prior), size=n, p=prior)
     k = 1 + rng.choice(len(share), size=n, p=share / share.sum())
-    # the k first of competing exponential clocks: a weighted draw without replacement
+    # weighted draw without replacement: the k smallest of exponential variables with these rates
     clocks = rng.standard_exponential((n, c), dtype=np.float32) / weight[scenes]
     order = np.argsort(clocks, axis=1)
     L = np.zeros((n, c), dtype=np.uint8)
@@ -163,7 +163,7 @@ class _Images:
         marks /= np.linalg.norm(marks, axis=1, keepdims=True)
         backdrops = rng.standard_normal((int(scenes.max()) + 1, q), dtype=np.float32)
         backdrops *= 0.5 / np.sqrt(q)
-        # a mixture of variance about one, whatever the clutter
+        # the mixture has variance about 1 for any clutter
         variance = 1.3 * sum(shape.frequencies) + 0.25 + shape.clutter**2 * q
         mixture = rng.standard_normal((q, d), dtype=np.float32) / np.float32(np.sqrt(variance))
         bias = 0.3 + 0.25 * rng.standard_normal(d, dtype=np.float32)
@@ -191,7 +191,7 @@ class _Images:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """Bags of words: binary CSR rows with the number of words that was asked for."""
+    """Bags of words: binary CSR rows with the drawn number of words."""
 
     shape: tuple[int, int]
     L: npt.NDArray[np.uint8]
@@ -215,7 +215,7 @@ class _Texts:
         rng = np.random.default_rng(stream)
         c, d = len(shape.classes), shape.text_features
         size = (c, len(_WORDS_PER_CLASS))
-        # words of different classes differ where the vocabulary is large enough
+        # classes have different words if the vocabulary is large enough
         class_words = rng.permutation(max(d, c * size[1]))[: c * size[1]].reshape(size) % d
         scene_words = rng.integers(d, size=(int(scenes.max()) + 1, _WORDS_PER_SCENE))
         zipf = 1.0 / (np.arange(d) + 3.0)

@@ -1,7 +1,7 @@
-"""Texts of a data set's items, and features of any other text in the same terms.
+"""Texts of a data set's items, and features of other texts in the same columns.
 
-A data set holds features alone. To ask for an item by words, or for a class by its name, a text is
-needed that says what the item is, and a function that makes of a query what was made of that text.
+A data set holds only features. To search for an item by words, or for a class by its name, one
+needs a text that describes the item, and a function that maps a query to the same features.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _WORD = re.compile(r"[a-z][a-z]+")
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """What the items of a data set say in words.
+    """The texts of the items of a data set.
 
     Attributes
     ----------
     described : tuple of str
         The text that an item's words were taken from: a caption, or name and search terms.
     titles : tuple of str, or empty
-        A short name of each item, where there is one.
+        A short name of each item, if there is one.
     vocabulary : tuple of str, or empty
-        The word of each column of modality ``text``, where a column is a word.
+        The word of each column of modality ``text``, if a column is a word.
     words : callable
-        Makes features of modality ``text`` of any texts.
+        Maps any texts to features of modality ``text``.
     """
 
     described: tuple[str, ...]
@@ -48,9 +48,9 @@ class Texts:
 
 
 def texts_of(dataset: Dataset, folder: str | Path | None = None) -> Texts | None:
-    """Return the texts of a data set's items; None where they are not known.
+    """Return the texts of a data set's items; None if they are not known.
 
-    Known are those of coco79 and coco40k (``captions.txt`` beside the file of features) and of the
+    They are known for coco79 and coco40k (``captions.txt`` beside the file of features) and for the
     icons.
 
     Parameters
@@ -80,7 +80,7 @@ def texts_of(dataset: Dataset, folder: str | Path | None = None) -> Texts | None
 
 
 def bag_of_words(texts: Sequence[str], vocabulary: Sequence[str]) -> sp.csr_array:
-    """Return which words of a vocabulary each text has, (n, n_words) float32: 1 where it does.
+    """Return which words of a vocabulary each text has, (n, n_words) float32: 1 if it has the word.
 
     A word is a run of two or more letters a to z, in lower case.
 

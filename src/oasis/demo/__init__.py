@@ -1,10 +1,10 @@
-"""The icon stream, told as a story: categories arrive unannounced, and search keeps up.
+"""The demo: a stream of icons whose categories arrive unannounced, and searches in it.
 
 ============  ==================================================
 `glyphs`      icons as raw items, and their extractor
-`story`       what happens: the rounds, then the searches
-`terminal`    how it looks in a terminal
-`page`        how it looks on a page
-`run`         one after the other, into a directory
+`story`       the rounds, then the searches
+`terminal`    output in a terminal
+`page`        output as an HTML page
+`run`         all steps, into a directory
 ============  ==================================================
 """

@@ -10,7 +10,7 @@ from oasis.demo.story import Told
 _WIDTH, _HEIGHT = 960, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 116, 16, 40
 _GAP = 17
-"""Least distance between two names at the ends of lines, in pixels."""
+"""Minimum distance between two names at the ends of lines, in pixels."""
 
 _SERIES = (("all", "all"), ("old", "old"), ("new", "new"), ("chance", "chance"))
 

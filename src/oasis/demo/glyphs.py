@@ -27,9 +27,9 @@ SIDE = 96
 
 
 def extractor() -> Extractor:
-    """Return what makes features of icons: gradients of the picture, words and meaning of the text.
+    """Return the extractor of icons: gradients of the picture, words and meaning of the text.
 
-    No word is left out as a stop word: "Car" and "Up Down" are titles.
+    Stop words are not removed: "Car" and "Up Down" are titles.
 
     >>> extractor().n_features
     {'image': 900, 'text': 2048, 'meaning': 256}
@@ -44,7 +44,7 @@ def extractor() -> Extractor:
 
 
 def items(icons: Sequence[Icon]) -> list[Item]:
-    """Return icons as items: a PNG in dark ink on nothing, the title with the search terms."""
+    """Return icons as items: a PNG, dark on transparent, and the title with the search terms."""
     return [
         Item(
             icon.name,
@@ -64,7 +64,7 @@ def words(icon: Icon) -> str:
 
 
 def pngs(glyphs: npt.NDArray[np.uint8]) -> list[bytes]:
-    """Return (n, side, side) coverage as PNG files: black where there is ink, clear elsewhere."""
+    """Return (n, side, side) coverage as PNG files: black on transparent."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -85,7 +85,7 @@ def coverage(png: bytes, side: int) -> npt.NDArray[np.uint8]:
     with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
         alpha = image.convert("LA").getchannel("A")
         box = alpha.getbbox() or (0, 0, *alpha.size)
-        # a square around the ink, so that no dot of a small drawing is wasted
+        # the bounding square of the ink, so that the drawing fills the available dots
         reach = max(box[2] - box[0], box[3] - box[1]) / 2
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         square = alpha.crop(

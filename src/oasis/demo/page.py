@@ -1,4 +1,4 @@
-"""The demo on one page: HTML that needs nothing else, in light and dark."""
+"""The demo as one self-contained HTML page, in light and dark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oasis.demo.chart import chart
 from oasis.demo.story import CONTENT, Asked, Titles, Told, Unlabelled
 
 GENERATOR = '<meta name="generator" content="oasis demo">'
-"""By this the demo knows a page of its own."""
+"""Marks a page as written by the demo."""
 
 _STYLE = """
 :root{--page:#fbfbf9;--card:#fff;--ink:#1b1d22;--soft:#676b76;--rule:#e4e4df;--all:#16181d;
@@ -107,8 +107,8 @@ since, and no old icon was looked at again.</p>
 <p class="soft">Mean average precision of icons that were held out, searched in everything stored so
 far: queries of the round&rsquo;s own icons (<b>new</b>), of all rounds before (<b>old</b>), and of
 <b>all</b>. More categories make the task harder: <b>chance</b> is what a random order would
-give. Ranked as searches rank, by asymmetric scores; plain Hamming distance counts the bits that say
-what the categories do not as much as the others, and gives $hamming in the last round.</p>
+give. The ranking is that of searches, by asymmetric scores. Plain Hamming distance weighs content
+bits and category bits the same, and gives $hamming in the last round.</p>
 <div class="card scroll">$chart</div>
 <div class="card">$rounds</div>
 
@@ -120,9 +120,9 @@ itself.</p>
 <div class="card ways">$titles</div>
 
 <h2>The same words, by kind and by content</h2>
-<p class="soft">A code has bits for the categories and bits for what the categories do not say.
-Searches weigh both: <code>content=0</code> asks for the kind alone, <code>content=1</code> for
-exactly this alone. Here are 0 and $content. The words were chosen by hand.</p>
+<p class="soft">A code has bits for the categories and bits for the content beyond them. Searches
+weigh both: <code>content=0</code> uses the categories only, <code>content=1</code> the content
+only. Here are 0 and $content. The words were chosen by hand.</p>
 $contents
 
 <h2>One icon, three ways to ask</h2>
@@ -134,8 +134,8 @@ $ways
 
 <h2>A word that was never a category</h2>
 <p class="soft">None of these words is a category, and nothing was ever labelled with them. A text
-asks for the categories that it names, for its words and for what they predict at once, so icons
-that have the word come first, and then others of their kind. Chosen by hand.</p>
+query combines the categories that it names, its words, and the categories that they predict. So
+icons that have the word come first, and then others of the same kind. Chosen by hand.</p>
 <div class="card ways">$meanings</div>
 
 <h2>Icons without labels</h2>

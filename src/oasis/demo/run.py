@@ -28,9 +28,9 @@ _OURS = re.compile(r"catalog\.sqlite(-wal|-shm)?|(model|journal|index)-\d+\.\w+|
 def run(out: Path, seed: int = 0, console: Console | None = None) -> None:
     """Stream the icons into ``out/icons.oasis``, search, and write ``out/index.html``.
 
-    What an earlier run left there is replaced; anything else of these names is refused, and
-    nothing else in the directory is touched. One thread: the matrices are small, and threads
-    that wait for each other on a busy machine cost more than they bring.
+    The results of an earlier run are replaced. A file or directory of these names that the demo did
+    not write is refused, and nothing else in the directory is touched. BLAS uses one thread: the
+    matrices are small, and on a busy machine more threads would be slower.
     """
     console = console or Console(highlight=False)
     clear(out, console)
@@ -85,7 +85,7 @@ def clear(out: Path, console: Console) -> None:
         )
     if made.exists():
         _remove_collection(made)
-        console.print(f"replacing the demo of before in {out}", style="dim", soft_wrap=True)
+        console.print(f"replacing the earlier demo in {out}", style="dim", soft_wrap=True)
 
 
 def _remove_collection(made: Path) -> None:
@@ -99,11 +99,11 @@ def _remove_collection(made: Path) -> None:
         raise CollectionError(f"{foreign} ({error})") from error
     if recorded != glyphs.extractor().describe():
         raise CollectionError(foreign)
-    Collection.open(made).close()  # another writer has it? then this raises
+    Collection.open(made).close()  # raises if another writer has it open
     names = [path.name for path in made.iterdir()]
     if not all(map(_OURS.fullmatch, names)):
         raise CollectionError(foreign)
-    # the catalog last: without it, what is left would be no collection, and not be ours to remove
+    # the catalog last: a directory without it is not recognised as a collection of the demo
     for name in sorted(names, key=lambda name: name == NAME):
         (made / name).unlink()
     made.rmdir()

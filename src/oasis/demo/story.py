@@ -29,10 +29,10 @@ OWN_WORDS = ("rain cloud", "soccer ball", "guitar music")
 """Searches by kind and by content, chosen by hand among those that work; the page says so."""
 
 STRANGE_WORDS = ("physician", "cinema", "winter")
-"""Words that are no category: nothing was ever labelled with them. Chosen in the same way."""
+"""Words that are not categories: nothing was ever labelled with them. Chosen in the same way."""
 
 CONTENT = 0.8
-"""Weight of content where the story asks for nearly exactly this; 1 leaves the kind out."""
+"""Weight of content in the searches by content; 1 would ignore the categories."""
 
 _QUARTILES = {"easy": 0.75, "typical": 0.5, "hard": 0.25}
 _BATCH = 256
@@ -40,13 +40,13 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Told:
-    """One round: what came, and how well held-out icons are found in all that is stored.
+    """One round: what arrived, and how well held-out icons are found in all that is stored.
 
-    Figures are MAP by asymmetric scores, as searches rank. ``old`` is None in the first round.
-    ``hamming`` is that of all queries by Hamming distance, which counts content bits as much as
-    those of the labels. ``chance`` is the MAP of a random order, for all queries. ``seconds`` are
-    those of features, learning and storing. ``samples`` are ids of new icons, one of each new
-    category as far as there is one.
+    Figures are MAP by asymmetric scores, the ranking of searches. ``old`` is None in the first
+    round. ``hamming`` is the MAP of all queries by Hamming distance, in which content bits weigh as
+    much as label bits. ``chance`` is the MAP of a random order, for all queries. ``seconds`` is the
+    time for features, learning and storing. ``samples`` are ids of new icons, one of each new
+    category if there is one.
     """
 
     number: int
@@ -64,7 +64,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Titles:
-    """How often the title of a stored icon, as a query, finds it first, and among ten: shares.
+    """Share of stored icons that their own title, as a query, finds first, and among ten.
 
     ``code_first`` and ``code_ten`` are the same by codes alone, without the kept texts.
     """
@@ -102,9 +102,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """An icon that came without labels, what was predicted of it, and where its title finds it.
+    """An icon that came without labels, its predicted labels, and its rank in a search by title.
 
-    ``place`` counts from 1; None where it is not among the first ten.
+    ``place`` counts from 1; None if it is not among the first ten.
     """
 
     icon: Item
@@ -113,13 +113,13 @@ class Unlabelled:
 
 
 class Stream:
-    """The rounds of the icon stream: the next one is ingested when it is asked for.
+    """The rounds of the icon stream; each round is ingested when it is iterated.
 
     Parameters
     ----------
     collection : Collection, new, with the demo's extractor
-    dataset, icons, items : the icons, three times in the same order
-    seed : deals out the held-out icons
+    dataset, icons, items : the icons in three forms, in the same order
+    seed : decides which icons are held out
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Stream:
             )
 
     def held_out(self) -> dict[str, Item]:
-        """Return three held-out icons: at the quartiles of average precision, of all of them."""
+        """Return three held-out icons: at the quartiles of average precision."""
         rows = np.concatenate([each.queries for each in self.rounds])
         stored = np.concatenate([each.train for each in self.rounds])
         X, _ = self.collection.extractor.extract([self.items[row] for row in rows])
@@ -197,7 +197,7 @@ class Stream:
         return [self.items[row] for each in self.rounds for row in each.train]
 
     def titles(self) -> Titles:
-        """Search with the title of every stored icon; one without a word finds nothing."""
+        """Search with the title of every stored icon; a title without words finds nothing."""
         items = self.stored
         found = {True: [0, 0], False: [0, 0]}
         for start in range(0, len(items), _BATCH):
@@ -216,7 +216,7 @@ class Stream:
         return Titles(len(items), *shares)
 
     def add_unlabelled(self, items: Sequence[Item]) -> list[Unlabelled]:
-        """Ingest icons without their labels, and look for them by their titles."""
+        """Ingest icons without their labels, and search them by their titles."""
         plain = [replace(item, labels=()) for item in items]
         X, _ = self.collection.extractor.extract(plain)
         model = cast(OASIS, self.collection.model)  # the default of a new collection
@@ -246,10 +246,11 @@ class Stream:
 
 
 def searches(stream: Stream, held_out: Mapping[str, Item]) -> list[Asked]:
-    """Ask in the order of the story: by title, kind and content, in three ways, by other words.
+    """Run the searches in their order: by title, kind and content, in three ways, by other words.
 
-    Icons are not picked by hand: those sought by title are at the quarters of the stream, and those
-    that ask in three ways were held out, an easy, a typical and a hard one by average precision.
+    Icons are not picked by hand. Those searched by title are at the quarters of the stream. Those
+    used as queries in three ways were held out: an easy, a typical and a hard one by average
+    precision.
     """
     collection = stream.collection
     found = []

@@ -29,7 +29,7 @@ _BRAILLE = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
 def show_start(console: Console, n_icons: int, n_classes: int, n_bits: int) -> None:
-    """Print what is going to happen, and the head of the table of rounds."""
+    """Print an introduction, and the head of the table of rounds."""
     console.print()
     console.print(Text("oasis", style="bold cyan"), Text("an icon stream, told as it happens"))
     console.print(
@@ -70,7 +70,7 @@ def show_round(console: Console, told: Told) -> None:
 
 
 def show_verdict(console: Console, rounds: Sequence[Told], titles: Titles, n_bytes: int) -> None:
-    """Print what the rounds come to."""
+    """Print a summary of the rounds."""
     last = rounds[-1]
     seconds = sum(each.seconds for each in rounds)
     console.print()
@@ -82,7 +82,7 @@ def show_verdict(console: Console, rounds: Sequence[Told], titles: Titles, n_byt
             ("new", "cyan"),
             ": icons of this round's categories; ",
             ("old", "magenta"),
-            ": of all rounds before. By plain Hamming distance, which counts the content bits as "
+            ": of all rounds before. By plain Hamming distance, in which content bits weigh as "
             f"much as the others, MAP is {last.hamming:.2f}.",
         )
     )
@@ -104,7 +104,7 @@ def show_verdict(console: Console, rounds: Sequence[Told], titles: Titles, n_byt
 def show_searches(
     console: Console, asked: Sequence[Asked], picture: Callable[[Hit], bytes]
 ) -> None:
-    """Print the searches: those that are asked in several ways side by side."""
+    """Print the searches; several ways of one query are shown side by side."""
     width = min(console.width, 120)
     quoted = [each for each in asked if each.kind == "title"]
     columns = [
@@ -148,7 +148,7 @@ def show_searches(
 
 
 def show_unlabelled(console: Console, found: Sequence[Unlabelled]) -> None:
-    """Print what became of the icons that came without labels."""
+    """Print the results for the icons that came without labels."""
     lines = [Text("The held-out icons then arrived without labels", style="bold"), Text()]
     for each in found:
         predicted = ", ".join(each.predicted) or "nothing is likely enough"
@@ -241,7 +241,7 @@ def _bytes(image: object) -> bytes:
 
 
 def _drawing(console: Console, png: bytes) -> Text | None:
-    """Return an icon in 8 x 4 braille characters, None where the terminal has none of them."""
+    """Return an icon in 8 x 4 braille characters, or None if the terminal cannot show them."""
     if "utf" not in console.encoding.lower():
         return None
     ink = np.pad(coverage(png, _DOTS - 2) > 110, 1)  # a rim keeps drawings apart
@@ -251,7 +251,7 @@ def _drawing(console: Console, png: bytes) -> Text | None:
 
 
 def _bar(value: float, chance: float) -> Text:
-    """Return a bar for a share from 0 to 1, the part that chance gives in grey."""
+    """Return a bar for a share from 0 to 1, the part up to chance in grey."""
     eighths = round(value * _BAR * 8)
     whole, rest = divmod(eighths, 8)
     drawn = "█" * whole + (_SHADES[rest] if rest else "")
@@ -262,7 +262,7 @@ def _bar(value: float, chance: float) -> Text:
 
 
 def _command() -> str:
-    """Return what to type for ``oasis``: its path where a virtual environment is not activated."""
+    """Return the command for ``oasis``: its path if the virtual environment is not activated."""
     if shutil.which("oasis"):
         return "oasis"
     script = Path(sys.executable).with_name("oasis")
