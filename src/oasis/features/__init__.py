@@ -2,12 +2,12 @@
 
 ============  =====================================================================
 `extractor`   which field of an item feeds which modality, through which embedder
-`embedders`   what an embedder is; any callable as one, by itself or by its name
+`embedders`   the protocol of an embedder; any callable as one, directly or by its name
 `text`        words hashed into a bag of words (CSR), no vocabulary to keep
 `words`       the words of a text: folded, without stop words, stemmed
 `meaning`     the mean word vector of a text
 `image`       pictures through EfficientNet-Lite0 (extra ``images``)
-`gradients`   pictures by their oriented gradients, for drawings
+`gradients`   pictures as histograms of oriented gradients, for drawings
 `pictures`    pictures decoded, from files, bytes, PIL images and arrays
 `thumbnail`   small pictures to be shown
 ============  =====================================================================

@@ -1,8 +1,8 @@
 """The cache folder: files that can be made again at any time.
 
-``$OASIS_CACHE`` if it is set, else ``$XDG_CACHE_HOME/oasis``, else ``~/.cache/oasis``. A file's
-name carries the SHA-256 of its content, so a reader needs nothing else to tell a damaged file from
-a good one, and a file is never seen half written.
+``$OASIS_CACHE`` if it is set, else ``$XDG_CACHE_HOME/oasis``, else ``~/.cache/oasis``. The name of
+a file contains the SHA-256 of its content, so a reader can detect a damaged file, and a partly
+written file is never used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 def read_cached(stem: str, suffix: str) -> bytes | None:
     """Return the content of the cached file ``<stem>-<sha256><suffix>``, or None if there is none.
 
-    A file that cannot be read, or whose content does not match its name, is passed over: the caller
+    A file that cannot be read, or whose content does not match its name, is skipped; the caller
     makes it again.
     """
     for path in sorted(cache_folder().glob(f"{stem}-*{suffix}")):
@@ -46,9 +46,9 @@ def read_cached(stem: str, suffix: str) -> bytes | None:
 
 
 def write_cached(stem: str, suffix: str, data: bytes) -> Path:
-    """Write a file into the cache folder by way of a temporary one, and return its path.
+    """Write a file into the cache folder atomically, through a temporary file; return its path.
 
-    Raises OSError when the folder cannot be written; nothing is left behind then.
+    Raises OSError if the folder cannot be written; then no file is left behind.
     """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from oasis.features.weights import (
 SIDE = 224
 N_FEATURES = 1280
 VERSION = 1
-"""Changes whenever the same picture would get other features; part of the extractor's name."""
+"""Increased whenever the features of a picture change; part of the embedder's name."""
 
 _STEM_CHANNELS = 32
 # (repeats, kernel, stride of the first, output channels, expansion)
@@ -45,15 +45,15 @@ _STAGES = (
 _BN_EPSILON = 1e-3
 _GRAPH_NAME = f"efficientnet-lite0-{VERSION}"
 _OPSET = 13
-_IR_VERSION = 8  # the one that belongs to opset 13, so that an older onnxruntime loads it too
+_IR_VERSION = 8  # of opset 13, so that older versions of onnxruntime can load it
 
 
 @dataclass(frozen=True)
 class Layer:
     """One convolution with its normalisation folded in.
 
-    ``weight`` is (out, in / groups, k, k) float32 and ``bias`` (out,) float32. ``add`` is how many
-    layers back the input of the residual block is that is added to the output; None for none.
+    ``weight`` is (out, in / groups, k, k) float32 and ``bias`` (out,) float32. If the input of the
+    residual block is added to the output, ``add`` is the number of layers back to it; else None.
     """
 
     weight: npt.NDArray[np.float32]
@@ -163,11 +163,10 @@ def build_graph(weights: Mapping[str, Tensor]) -> bytes:
 
 
 def graph() -> bytes:
-    """Return the serialized graph: from the cache folder, or assembled now and kept there.
+    """Return the serialized graph from the cache folder, or assemble it and write it there.
 
-    A cached file is used only if its content has the SHA-256 that its name states. Where the folder
-    cannot be written, a warning says so and the graph is assembled in every process (under a
-    second).
+    A cached file is used only if its content has the SHA-256 in its name. If the folder cannot be
+    written, a warning says so and every process assembles the graph again (under a second).
     """
     cached = read_cached(_GRAPH_NAME, ".onnx")
     if cached is not None:

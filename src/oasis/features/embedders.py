@@ -1,6 +1,6 @@
-"""What makes features of raw values: ours, any callable, one found by its name, or none.
+"""Embedders, which turn raw values into features: ours, any callable, one found by name, or none.
 
-An embedder has a name that states everything its features depend on, version included, so a
+The name of an embedder states everything that its features depend on, including a version. So a
 collection can record the extractor it was filled with and refuse another one.
 
 ==============================  ==================================================================
@@ -8,7 +8,7 @@ collection can record the extractor it was filled with and refuse another one.
 ``glyph-gradients-48@1``        `oasis.features.gradients.Gradients`
 ``hashed-text-2048-tf@2``       `oasis.features.text.HashedText`, by its settings
 ``wordllama-256@1``             `oasis.features.meaning.Meaning`
-``package.module:factory``      `Named`: a callable that anyone may write
+``package.module:factory``      `Named`: a callable of your own
 ``given-768``                   `Given`: vectors made elsewhere, 768 values each
 ==============================  ==================================================================
 """
@@ -44,9 +44,9 @@ _GIVEN = re.compile(r"given-([1-9]\d{0,8})", re.ASCII)
 class Embedder(Protocol):
     """Turns raw values into features.
 
-    ``takes`` says what a raw value is: "text", "picture", "vector", or "value" for anything.
-    ``embed`` returns one row per raw value and, by row, why there are no features; such a row is
-    zero. An `Extractor` never passes None, but it may pass an empty list.
+    ``takes`` is the kind of a raw value: "text", "picture", "vector", or "value" for anything.
+    ``embed`` returns one row per raw value, and for rows without features (which are zero) the
+    reason, by row. An `Extractor` never passes None, but it may pass an empty list.
     """
 
     @property
@@ -63,10 +63,10 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class PictureEmbedder(Protocol):
-    """An embedder of pictures in two steps, so that one decoding can serve several uses.
+    """An embedder of pictures in two steps, so that a picture is decoded once for several uses.
 
-    ``prepare`` takes what it needs of a decoded picture, and may run in any thread;
-    ``embed_prepared`` makes the features of several at once.
+    ``prepare`` turns a decoded picture into the embedder's input, and may run in any thread;
+    ``embed_prepared`` computes the features of several inputs at once.
     """
 
     def prepare(self, picture: Picture) -> Any: ...
@@ -76,7 +76,7 @@ class PictureEmbedder(Protocol):
 
 @runtime_checkable
 class SparseEmbedder(Protocol):
-    """An embedder whose ``embed`` gives CSR, and that can give the same as a dense array."""
+    """An embedder whose ``embed`` returns CSR, and that can return the same as a dense array."""
 
     def embed_dense(self, raws: Sequence[Any]) -> tuple[Single, dict[int, str]]: ...
 
@@ -84,8 +84,8 @@ class SparseEmbedder(Protocol):
 class Function:
     """An embedder made of any callable: a list of raw values in, an (n, n_features) array out.
 
-    When the callable raises, it is asked again for each value alone, and the values that make it
-    raise are failures. A result of another shape is the callable's mistake and raises `InputError`.
+    If the callable raises, it is called again for each value alone, and the values for which it
+    raises are failures. A result of the wrong shape raises `InputError`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Function:
         self.takes = "value"
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
-        """Return the features of the raw values, and why a row has none."""
+        """Return the features of the raw values, and by row the reason why it has none."""
         if not len(raws):
             return np.zeros((0, self.n_features), dtype=np.float32), {}
         try:
@@ -138,7 +138,7 @@ class Function:
     def _check(self, values: Any, n: int) -> Features:
         try:
             X: Features = checked_csr(values) if hasattr(values, "tocsr") else np.asarray(values)
-            with np.errstate(over="ignore"):  # too large for float32: not finite, seen to later
+            with np.errstate(over="ignore"):  # too large for float32: infinite, `embed` refuses it
                 X = X.astype(np.float32, copy=False)
         except InputError as error:
             raise InputError(f"the matrix that embedder {self.name!r} returned {error}") from error
@@ -153,7 +153,7 @@ class Function:
 
 
 class Given:
-    """Takes vectors that were made elsewhere as they are.
+    """Uses vectors that were computed elsewhere, unchanged.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class Given:
         return f"given-{self.n_features}"
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
-        """Return the vectors as float32 rows, and why a row has none: its length, NaN, its type."""
+        """Return the vectors as float32 rows, and why a row has none: wrong length, NaN, type."""
         X = np.zeros((len(raws), self.n_features), dtype=np.float32)
         failures: dict[int, str] = {}
         for row, raw in enumerate(raws):
@@ -197,7 +197,7 @@ class Named:
 
     The factory is called without arguments and returns a callable that maps a list to an (n, d)
     array: a list of texts, or of pictures as PIL images (RGB, upright, shorter side at most 1,024
-    pixels). It is imported and called when features are first needed, or their number. So a
+    pixels). It is imported and called lazily, when features or their number are first needed. So a
     collection that records such a name runs that code when raw items are ingested or searched.
 
     Parameters
@@ -205,7 +205,8 @@ class Named:
     name : str
     takes : {"text", "picture"}
     n_features : int, optional
-        If not given: the callable's attribute ``n_features``, or what it makes of one value.
+        If not given: the callable's attribute ``n_features``, or the width of its result for one
+        value.
     """
 
     def __init__(self, name: str, takes: str, n_features: int | None = None) -> None:
@@ -248,7 +249,7 @@ class Named:
         return self._function
 
     def _width_of(self, function: Callable[[list[Any]], Any]) -> int:
-        """Return how many features the function makes, by asking it for those of one value."""
+        """Return the number of features, by calling the function with one value."""
         raw: Any = "a word"
         if self.takes == "picture":
             from PIL import Image
@@ -300,9 +301,9 @@ def embedder_of_name(
     ----------
     name : str
     takes : {"text", "picture"}, optional
-        What a ``package.module:factory`` takes.
+        Input of a ``package.module:factory``.
     n_features : int, optional
-        How many features it makes, if that is known.
+        Number of features, if known.
 
     Examples
     --------
@@ -340,7 +341,7 @@ def spread(X: Features, rows: npt.NDArray[np.intp], n: int) -> Features:
 
 
 def stacked(blocks: list[Features]) -> Features:
-    """Return matrices below each other: CSR if one of them is."""
+    """Return stacked matrices: CSR if one of them is."""
     if len(blocks) == 1:
         return blocks[0]
     dense = [block for block in blocks if isinstance(block, np.ndarray)]

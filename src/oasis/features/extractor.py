@@ -31,7 +31,7 @@ from oasis.features.text import HashedText
 from oasis.features.thumbnail import thumbnail
 
 BATCH = 32
-"""Items whose features are made at once."""
+"""Items per batch."""
 
 NONE = "none"
 _IMAGE_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
@@ -49,7 +49,7 @@ _TEXT_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An item whose raw value for a modality is there, but gave no features."""
+    """An item that has a raw value for a modality, but no features could be computed from it."""
 
     row: int
     modality: str
@@ -57,7 +57,7 @@ class Failure:
 
 
 class Extraction(NamedTuple):
-    """What was made of items: features by modality, failures by row, and thumbnails."""
+    """The result for some items: features by modality, failures by row, and thumbnails."""
 
     X: dict[str, Features]
     failures: list[Failure]
@@ -67,8 +67,8 @@ class Extraction(NamedTuple):
 class Extractor:
     """Which field feeds which modality, through which embedder.
 
-    An item may bring vectors for any of the modalities, under ``vectors``; they are taken as they
-    are, and nothing is made of its field.
+    An item may bring vectors for any of the modalities, under ``vectors``. They are used unchanged,
+    and the field of that modality is ignored.
 
     Parameters
     ----------
@@ -133,7 +133,8 @@ class Extractor:
             ``package.module:factory``.
         vectors : mapping of modality to number of values, optional
             Modalities whose features come with the items. If there are any, pictures and texts are
-            used only where ``image`` or ``text`` says how; otherwise the first choices above hold.
+            used only if ``image`` or ``text`` is given; otherwise the first choices above are the
+            defaults.
 
         Examples
         --------
@@ -169,9 +170,9 @@ class Extractor:
 
     @classmethod
     def for_items(cls, items: Iterable[object]) -> Self:
-        """Return the extractor that raw items begin a collection with, if nothing else is said.
+        """Return the extractor for a new collection that starts with these items.
 
-        Where some bring vectors, those are their features; otherwise it is the default one.
+        If some items bring vectors, these are the features; otherwise it is the default extractor.
 
         >>> Extractor.for_items([{"vectors": {"clip": [0.1, 0.2, 0.3]}}]).name
         'clip<-clip:given-3'
@@ -179,14 +180,14 @@ class Extractor:
         widths: dict[str, int] = {}
         for item in items:
             for modality, vector in _vectors(item).items():
-                with suppress(ValueError):  # what is no vector is refused when it is read
+                with suppress(ValueError):  # an invalid vector is refused later, when it is read
                     *_, width = np.shape(vector)
                     widths.setdefault(modality, width)
         return cls.of(vectors=widths)
 
     @property
     def name(self) -> str:
-        """Everything that the features depend on, in one line; equal names, equal features."""
+        """Everything that the features depend on, in one line; equal names mean equal features."""
         return " ".join(
             f"{modality}<-{source}:{embedder.name}"
             for modality, (source, embedder) in sorted(self.sources.items())
@@ -203,7 +204,7 @@ class Extractor:
         return sorted({source for source, _ in self.sources.values()})
 
     def has_anything(self, item: object) -> bool:
-        """Return whether there is something to make features of: a vector, or a filled field.
+        """Return whether an item has any input for features: a vector, or a non-empty field.
 
         >>> extractor = Extractor.of(image="none")
         >>> extractor.has_anything({"text": " "}), extractor.has_anything({"text": "a boat"})
@@ -220,21 +221,21 @@ class Extractor:
         *,
         dense: bool = False,
     ) -> tuple[dict[str, Features], list[Failure]]:
-        """Return the features of items by modality, and the items that have to be left out.
+        """Return the features of items by modality, and the failures.
 
         Parameters
         ----------
         items : sequence of mappings, or of objects with attributes
-            None, or a key that is not there, is a missing modality: a row of zeros.
+            None, or a missing key, is a missing modality: a row of zeros.
         progress : callable, optional
             Called after every batch of at most 32 items with the number of items in it.
         dense : bool
-            Return dense arrays where CSR would be returned: for a few queries, without SciPy.
+            Return dense arrays instead of CSR: for a few queries, without SciPy.
 
         Returns
         -------
         X : modality name -> (len(items), n_features) float32, dense or CSR
-            The row of a failure is zero in its modality; the caller decides what becomes of it.
+            The row of a failure is zero in its modality; the caller decides what to do with it.
         failures : list of Failure
             In the order of rows.
         """
@@ -244,10 +245,10 @@ class Extractor:
     def extract_with_thumbnails(
         self, items: Sequence[object], progress: Callable[[int], object] | None = None
     ) -> Extraction:
-        """Return what `extract` does, and a thumbnail of each item's picture, decoded once.
+        """Return the result of `extract`, and a thumbnail of each item's picture, decoded once.
 
         The picture is in the field of the first modality that takes pictures, "image" if there is
-        none. A thumbnail is None where there is no picture, or none that can be read.
+        none. A thumbnail is None if the item has no picture that can be read.
         """
         taking = [source for source, each in self.sources.values() if each.takes == "picture"]
         return self._extract(items, progress, False, taking[0] if taking else "image")
@@ -288,7 +289,7 @@ class Extractor:
     def _looks(
         self, items: Sequence[object], shown: str | None
     ) -> Iterator[tuple[Sequence[object], list[_Look]]]:
-        """Yield batches of items with what was taken of their pictures.
+        """Yield batches of items with the prepared pictures.
 
         Threads decode the pictures of the next batch while the caller uses this one.
         """
@@ -306,7 +307,7 @@ class Extractor:
             )
 
     def _look(self, item: object, shown: str | None) -> _Look:
-        """Return what is needed of an item's pictures, each of them decoded once."""
+        """Return the prepared pictures of an item; each picture is decoded once."""
         look = _Look()
         needed: dict[str, dict[str, PictureEmbedder]] = {}
         given = _vectors(item)
@@ -332,7 +333,7 @@ class Extractor:
         return look
 
     def check_widths(self, widths: Mapping[str, int]) -> None:
-        """Raise `InputError` unless items may bring vectors of so many values, by modality.
+        """Raise `InputError` unless items may bring vectors of these widths, by modality.
 
         >>> Extractor.of(vectors={"image": 512}).check_widths({"image": 768})
         Traceback (most recent call last):
@@ -378,7 +379,7 @@ class Extractor:
         ----------
         description : mapping
         functions : mapping of embedder name to callable, optional
-            For embedders that are not ours; where a name is ours too, the callable takes its place.
+            For embedders that are not ours. A callable under one of our names replaces ours.
         """
         sources: dict[str, tuple[str, Embedder]] = {}
         for modality, entry in description.items():
@@ -406,8 +407,8 @@ class Extractor:
     def check_same(self, description: Mapping[str, Any]) -> None:
         """Raise `InputError` unless a recorded description gives the same features as this one.
 
-        Of vectors made elsewhere the number of values alone is known, so any embedder that makes as
-        many passes.
+        For vectors computed elsewhere only the number of values is known, so any embedder with the
+        same number of features passes.
 
         >>> recorded = Extractor({"text": ("text", HashedText())}).describe()
         >>> Extractor({"text": ("text", HashedText(weighting="binary"))}).check_same(recorded)
@@ -424,7 +425,7 @@ class Extractor:
             recorded = description[modality]
             n_features = entry["n_features"]
             given = Given(n_features).name in (entry["embedder"], recorded.get("embedder"))
-            # the field may be called otherwise in another file; what is made of it may not
+            # the field may have another name in another file, but the embedder must be the same
             if n_features != recorded.get("n_features") or not (
                 given or entry["embedder"] == recorded.get("embedder")
             ):
@@ -437,7 +438,7 @@ class Extractor:
 
 @dataclass(slots=True)
 class _Look:
-    """What was taken of an item's pictures: by modality, or why nothing was; a thumbnail."""
+    """Prepared pictures of an item by modality, or why there is none; and a thumbnail."""
 
     prepared: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -452,7 +453,7 @@ def _features(
     looks: Sequence[_Look],
     dense: bool,
 ) -> tuple[Features, dict[int, str]]:
-    """Return the features of a batch in one modality, and why a row has none."""
+    """Return the features of a batch in one modality, and by row the reason why it has none."""
     vectors = {
         row: given[modality] for row, given in enumerate(map(_vectors, batch)) if modality in given
     }
@@ -481,7 +482,7 @@ def _features(
         return spread(X, np.array(rows, dtype=np.intp), len(batch)), reasons
     taken, failed = Given(embedder.n_features).embed(list(vectors.values()))
     reasons |= {list(vectors)[row]: reason for row, reason in failed.items()}
-    # the rows of both in one matrix, and then in the order of the items
+    # stack the rows of both, then restore the order of the items
     order = np.array([*rows, *vectors], dtype=np.intp)
     both = stacked([X, taken]) if rows else taken
     sorting = np.argsort(order)
@@ -489,14 +490,14 @@ def _features(
 
 
 def _of_pictures(embedder: Embedder) -> PictureEmbedder | None:
-    # what is found by its name may take texts as well
+    # a `Named` embedder may take texts as well
     if embedder.takes == "picture" and isinstance(embedder, PictureEmbedder):
         return embedder
     return None
 
 
 def _vectors(item: object) -> Mapping[str, Any]:
-    """Return the vectors that an item brings, by modality; those that are None left out."""
+    """Return the vectors that an item brings, by modality, without those that are None."""
     given = _optional(item, "vectors")
     if given is None:
         return {}
@@ -513,7 +514,7 @@ def _optional(item: object, name: str) -> Any:
 
 
 def _raw(item: object, name: str, embedder: Embedder | None = None) -> Any:
-    # what is given as a vector is elsewhere than in a field, for most kinds of items
+    # most kinds of items have no field for a given vector
     if isinstance(item, Mapping) or isinstance(embedder, Given):
         return _optional(item, name)
     try:

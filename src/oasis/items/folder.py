@@ -38,7 +38,7 @@ def folder_rows(builder: ItemBuilder, labels_from_folders: bool) -> Iterator[Row
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Yield the pictures below a folder by name, and what cannot be looked into with the reason."""
+    """Yield the pictures below a folder in order of name; unreadable paths with the reason."""
     waiting = [folder]  # a stack, its top the next in order
     while waiting:
         path = waiting.pop()

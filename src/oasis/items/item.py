@@ -1,4 +1,4 @@
-"""What an item is, what its fields are called, and what is refused."""
+"""Items, the names of their fields, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from oasis.errors import DataError, InputError
 _INT64 = range(-(2**63), 2**63)
 
 Vector: TypeAlias = npt.NDArray[Any]
-"""Features of one item in one modality: (d,) real numbers, in the precision they came in."""
+"""Features of one item in one modality: (d,) real numbers, in their original precision."""
 
 Row: TypeAlias = tuple[str, dict[str, Any] | str]
-"""Where, and the values by field name or the reason why there are none."""
+"""Position in the file, and the values by field name or the reason why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One thing to learn or to find: a picture, a text, vectors, with labels and payload.
 
-    ``vectors`` are features made elsewhere, by modality; where a modality has one, nothing is made
-    of the picture or text. They are not compared by ``==``.
+    ``vectors`` are features computed elsewhere, by modality. They replace the features of the
+    picture or text in that modality. They are not compared by ``==``.
     """
 
     id: str | int
@@ -40,7 +40,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that cannot be used: its file and line, its id where that could be read, and why."""
+    """A row that cannot be used: its file and line, its id if that could be read, and why."""
 
     where: str
     id: str | int | None
@@ -49,12 +49,12 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the fields (JSONL) or columns (CSV, Parquet) are called; None for one not to be read.
+    """Names of the fields (JSONL) or columns (CSV, Parquet); None for a field that is not read.
 
     ``payload`` is one field that holds an object (in CSV: JSON text), or a tuple of fields that are
-    gathered into one; then a CSV cell that is written like a JSON number becomes a number. A name
-    other than the default must occur among the columns. ``vectors`` maps a modality to the column
-    that holds its features; such a column is not read as a picture or text.
+    gathered into an object; then a CSV cell with a JSON number becomes a number. A name other than
+    the default must occur among the columns. ``vectors`` maps a modality to the column of its
+    features; such a column is not read as a picture or text.
     """
 
     id: str = "id"
@@ -70,7 +70,7 @@ class Fields:
                 object.__setattr__(self, name, None)
 
     def names(self) -> list[str]:
-        """Return every name that is to be read.
+        """Return the names of all fields that are read.
 
         >>> Fields(image=None, payload=("year", "place"), vectors={"image": "clip"}).names()
         ['id', 'text', 'labels', 'year', 'place', 'clip']
@@ -80,7 +80,7 @@ class Fields:
         return [name for name in named if name is not None]
 
     def check(self, path: Path, columns: list[str]) -> None:
-        """Raise `DataError` unless a file with these columns has what is to be read."""
+        """Raise `DataError` unless a file with these columns has the required fields."""
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise DataError(f"{path} has two columns called {twice[0]!r}")
@@ -94,7 +94,7 @@ class Fields:
     def check_given(
         self, path: Path | str, what: str, found: list[str], needed: Sequence[str] = ()
     ) -> None:
-        """Raise `DataError` where a name that is needed, or is not a default one, was not found."""
+        """Raise `DataError` if a name that is required, or not a default, was not found."""
         defaults = Fields().names()
         missing = [name for name in self.names() if name not in found]
         wanted = [name for name in missing if name in needed or name not in defaults]
@@ -107,7 +107,7 @@ class Refused(Exception):
 
 
 class ItemBuilder:
-    """Makes items of values by field name, and refuses what is no item."""
+    """Makes items from values by field name, and refuses invalid ones."""
 
     def __init__(self, fields: Fields, folder: Path, allow_outside: bool) -> None:
         self.fields = fields
@@ -116,7 +116,7 @@ class ItemBuilder:
         self._widths: dict[str, int] = {}
 
     def id(self, values: Mapping[str, Any]) -> str | int:
-        """Return the id as it is given: a text, or a whole number of at most 64 bits."""
+        """Return the id unchanged: a text, or an integer of at most 64 bits."""
         name = self.fields.id
         value = values.get(name)
         if value is None or value == "":
@@ -128,7 +128,7 @@ class ItemBuilder:
         return value
 
     def item(self, where: str, key: str | int, values: Mapping[str, Any]) -> Item:
-        """Return the item that the values make; whatever is wrong with them is a `Refused`."""
+        """Return the item with these values; raise `Refused` if they are invalid."""
         fields = self.fields
         image = self._image(field_of(values, fields.image), fields.image)
         text = field_of(values, fields.text)
@@ -149,16 +149,16 @@ class ItemBuilder:
         return Item(key, image, text or None, labels, payload, where, vectors)
 
     def regular_file(self, value: str) -> Path | None:
-        """Return where a path of the data leads if that is allowed, and None if no file is there.
+        """Return the resolved path if it is allowed, and None if there is no regular file.
 
-        Links and ``..`` are followed first, and the result is checked: what is returned holds none.
+        Links and ``..`` are resolved first, and the result is checked.
         """
         try:
             path = (self.folder / value).resolve()
             if not self.allow_outside and not path.is_relative_to(self.folder):
                 raise Refused(f"the path {value[:200]!r} leads outside the folder of the data")
             return path if path.is_file() else None
-        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a loop of links
+        except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, circular links
             raise Refused(f"the path {value[:200]!r} cannot be followed: {error}") from error
 
     def _image(self, value: Any, name: str | None) -> Path | bytes | None:
@@ -203,12 +203,12 @@ def _labels(value: Any, name: str | None) -> tuple[str, ...]:
 
 
 def field_of(values: Mapping[str, Any], name: str | None) -> Any:
-    """Return the value of a field, or None when it is missing or not to be read."""
+    """Return the value of a field, or None if it is missing or not read."""
     return None if name is None else values.get(name)
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be stored as UTF-8, which half of a surrogate pair cannot."""
+    """Return whether a text can be stored as UTF-8; half of a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

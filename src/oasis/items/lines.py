@@ -1,4 +1,4 @@
-"""The rows of files of lines, JSONL and CSV, as values by field name."""
+"""The rows of JSONL and CSV files, as values by field name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from oasis.items.item import Fields, Refused, Row, is_unicode, kind_of
 MAX_LINE_BYTES = 1 << 24
 """A longer line is rejected without being held in memory."""
 
-_FIRST = 256  # objects that are looked through for the names of fields
+_FIRST = 256  # objects that are searched for the names of fields
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a data file, or say why it cannot be read."""
+    """Open a data file; raise `DataError` if it cannot be read."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -64,11 +64,11 @@ def _objects(path: Path) -> Iterator[Row]:
 
 
 def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file; where a row spans lines, its first one is stated."""
+    """Yield the rows of a CSV file; the position of a row is its first line."""
     with open_file(path) as file:
         lines = _Lines(file)
         try:
-            # map, unlike a generator, goes on after a line that is refused
+            # map, unlike a generator, continues after a line that is refused
             reader = csv.reader(map(_decode, lines), delimiter=delimiter, strict=True)
             header = next(reader, None)
         except (csv.Error, TypeError, Refused) as error:
@@ -89,7 +89,7 @@ def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
 
 
 def _decode(line: bytes) -> str:
-    # bytes that are no UTF-8 are carried along and refused with their row
+    # bytes that are not UTF-8 are kept as surrogates and refused with their row
     return line.decode("utf-8", "surrogateescape")
 
 
@@ -102,7 +102,7 @@ def _csv_values(header: list[str], cells: list[str]) -> dict[str, Any]:
 
 
 def refine_csv(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
-    """Return the cells of a row with labels split, and the payload or its numbers parsed."""
+    """Return the cells of a row with labels split and the payload parsed."""
     if fields.labels in values:
         names = (name.strip() for name in values[fields.labels].split(separator))
         values[fields.labels] = [name for name in names if name]
@@ -152,7 +152,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite
 
 
 def parse_object(data: bytes, name: str | None = None) -> dict[str, Any]:
-    """Return the JSON object that bytes spell; ``name`` is the field they come from, if any."""
+    """Parse a JSON object from bytes; ``name`` is the field they come from, if any."""
     what = "the line" if name is None else repr(name)
     try:
         value = _DECODER.decode(data.decode())

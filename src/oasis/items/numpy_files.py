@@ -1,10 +1,11 @@
 """The rows of NumPy files, npz and npy, as values by field name.
 
-An npz file has an array per column, all of one length. Vectors are (n, d) arrays, in half, single
-or double precision. Ids are (n,) integers or texts; without them an item's id is its row, from 0.
-Labels are (n,) texts, several of them separated, or an (n, c) matrix of 0 and 1 with the names in
-the array ``classes``. Texts, paths of pictures and payload fields are (n,) arrays, and the payload
-is one object as JSON text. An npy file is one (n, d) array of vectors.
+An npz file has one array per column, all of the same length. Vectors are (n, d) arrays, in half,
+single or double precision. Ids are (n,) integers or texts; without them an item's id is its row,
+from 0. Labels are (n,) texts, with a separator between several labels, or an (n, c) matrix of 0 and
+1 with the names in the array ``classes``. Texts, paths of pictures and payload fields are (n,)
+arrays; a single payload field holds objects as JSON text. An npy file is one (n, d) array of
+vectors.
 
 Nothing is unpickled, so arrays of Python objects are refused. An npz array is read whole; an npy
 file is mapped into memory.
@@ -82,7 +83,7 @@ def read_vector(value: str) -> Vector:
     if value.lstrip().startswith("["):
         try:
             return checked_vector(json.loads(value))
-        except (ValueError, RecursionError) as error:  # of ours, too
+        except (ValueError, RecursionError) as error:  # InputError is a ValueError too
             raise InputError(f"the vector {value[:40]!r} cannot be read: {error}") from error
     try:
         array = np.lib.format.open_memmap(value, mode="r")
@@ -114,7 +115,7 @@ def refine_npz(values: dict[str, Any], fields: Fields, separator: str) -> dict[s
 
 
 def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] | None:
-    """Return the class names of a label matrix, or None where labels are texts."""
+    """Return the class names of a label matrix, or None if labels are texts."""
     if labels is None or labels.ndim != 2:
         return None
     names = file[CLASSES] if CLASSES in file.files else None
@@ -131,7 +132,7 @@ def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] 
 
 
 def _check_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]], fields: Fields) -> int:
-    """Return the common length of the arrays, or say which one does not fit."""
+    """Return the common length of the arrays; the error names an array that does not fit."""
     for name, array in arrays.items():
         if name in fields.vectors.values():
             if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:

@@ -40,7 +40,7 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
 
 
 def batch_rows(name: str, batch: Any, fields: Fields) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a record batch; ``name`` is that of the file, for an error."""
+    """Yield the rows of a record batch; ``name`` is the name of the file, for errors."""
     columns = [column for column in fields.vectors.values() if column in batch.schema.names]
     for column in columns:
         _check_vectors(name, column, batch.schema.field(column).type)
@@ -76,7 +76,7 @@ def _vectors(column: Any) -> list[Vector | None]:
 
 
 def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the values of a row with the picture unwrapped and the payload as JSON has it."""
+    """Return the values of a row with the picture unwrapped and the payload as JSON values."""
     match field_of(values, fields.image):
         case {"bytes": bytes(content)}:
             values[str(fields.image)] = content
@@ -94,7 +94,7 @@ def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
 
 
 def _plain(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return a payload as JSON would give it back."""
+    """Return a payload after a round trip through JSON."""
 
     def text(value: object) -> str:
         if isinstance(value, (datetime.date, datetime.time)):

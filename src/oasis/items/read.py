@@ -17,7 +17,7 @@ from oasis.items.parquet import parquet_rows, refine_parquet
 from oasis.items.table import table_rows
 
 _Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-"""What a format does to a row once its id is known, so that a refusal can name it."""
+"""Converts the values of a row, after its id is known so that a reject can name it."""
 
 
 def read_items(
@@ -37,13 +37,13 @@ def read_items(
     fields : Fields, optional
         Names of the fields; not for folders.
     separator : str
-        What separates labels within a CSV cell, or a text of an npz file.
+        Separator of labels within a CSV cell, or a text of an npz file.
     labels_from_folders : bool
         Folders only: the names of the sub-folders that hold a picture are its labels.
     strict : bool
-        Check everything first, and raise `InputError` at the first reject. Reads twice.
+        Check everything first, and raise `InputError` at the first reject. Reads the data twice.
     allow_outside : bool
-        Let paths lead outside the folder of the data file.
+        Allow paths outside the folder of the data file.
 
     Raises
     ------
@@ -93,9 +93,9 @@ def read_items(
 
 
 def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str, int]:
-    """Return how many values the vectors of each modality have, from the first item with one.
+    """Return the width of each modality's vectors, from the first item that has one.
 
-    Raises `DataError` where no item has a vector of some modality.
+    Raises `DataError` if no item has a vector of some modality.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def read_table(
     fields : Fields, optional
         Without a column of ids an item's id is its row, from 0.
     separator : str
-        What separates labels where they are one text.
+        Separator of labels, if they are one text.
     strict : see `read_items`
 
     Examples
@@ -161,7 +161,7 @@ def read_jsonl(
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
-    """Read one JSON object per line (UTF-8); blank lines are passed over. See `read_items`."""
+    """Read one JSON object per line (UTF-8); blank lines are skipped. See `read_items`."""
     path, fields = Path(path), fields or Fields()
     open_file(path).close()
     return _read(
@@ -227,9 +227,9 @@ def read_numpy(
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
-    """Read vectors and what belongs to them from an npz or npy file; see `oasis.items.numpy_files`.
+    """Read vectors with ids, labels and payload from an npz or npy file, see `read_items`.
 
-    ``fields.vectors`` says which arrays are vectors. See `read_items`.
+    ``fields.vectors`` names the arrays of vectors. `oasis.items.numpy_files` describes the layout.
     """
     path, fields = Path(path), fields or Fields()
     if not separator:
@@ -253,9 +253,9 @@ def read_folder(
 ) -> Iterator[Item | Reject]:
     """Read the pictures of a folder and its sub-folders, in the order of their names.
 
-    The id is the path relative to the folder (with ``/``), the text is that of a file of the same
-    stem that ends in .txt. Hidden files, and files that are no pictures by their suffix, are passed
-    over; links to folders are rejected. See `read_items`.
+    The id is the path relative to the folder (with ``/``). The text is in a file of the same stem
+    that ends in .txt. Hidden files, and files without the suffix of a picture, are skipped; links
+    to folders are rejected. See `read_items`.
     """
     path = Path(path)
     if not path.is_dir():
@@ -274,7 +274,7 @@ def _read(
         return _convert(rows(), builder, refine)
     for _ in _only_items(_convert(rows(), builder, refine)):
         pass
-    # the second pass looks again, because the file may have changed meanwhile
+    # the second pass checks again, because the file may have changed meanwhile
     return _only_items(_convert(rows(), builder, refine))
 
 
@@ -303,9 +303,9 @@ def _convert(rows: Iterator[Row], builder: ItemBuilder, refine: _Refine) -> Iter
 
 
 class _Seen:
-    """The ids met so far, as 64-bit digests in an open hash table: 12 to 36 bytes an id.
+    """The ids seen so far, as 64-bit digests in an open-addressing hash table: 12 to 36 bytes each.
 
-    An id is wrongly taken for a duplicate with a chance of 3e-8 in a file of a million rows.
+    In a file of a million rows, the probability of a false duplicate is 3e-8.
     """
 
     def __init__(self) -> None:

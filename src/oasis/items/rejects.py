@@ -1,4 +1,4 @@
-"""The file that says which items were left out, and why."""
+"""The file that lists the items that were left out, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oasis.items.item import Reject
 
 
 class RejectsFile:
-    """Writes rejects to a JSONL file, one a line, replacing what was there.
+    """Writes rejects to a JSONL file, one per line; an existing file is replaced.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class RejectsFile:
         return self
 
     def write(self, reject: Reject) -> None:
-        """Write one line and hand it to the system, so that it is there if this process dies."""
+        """Write and flush one line, so that it survives a crash of this process."""
         if self._file is None:
             raise InputError("the rejects file is not open; use it in a with statement")
         line = {"where": reject.where, "id": reject.id, "reason": reject.reason}

@@ -13,7 +13,7 @@ from oasis.items.parquet import batch_rows
 
 
 def table_rows(table: Any, fields: Fields) -> Iterator[Row]:
-    """Yield the rows of a table, counted from 0; without a column of ids they are their numbers."""
+    """Yield the rows of a table, counted from 0; without a column of ids, the id is the number."""
     names = _names(table)
     if unknown := [name for name in fields.vectors.values() if name not in names]:
         raise InputError(f"the table has no column {unknown[0]!r}; its columns are {names}")
