@@ -228,6 +228,7 @@ def test_what_the_index_should_not_have_is_no_hit(folder, monkeypatch):
     monkeypatch.setattr(fused, "_BY_CODES", 5)
     with Collection.open(folder / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
         c.ingest_items(list(items(100)))
+        monkeypatch.setattr(c._snapshot.replica, "is_local", False)
         monkeypatch.setattr(c._snapshot.replica, "forget", lambda keys: None)
         for text in ("dog", "red bus", "cat boat"):
             gone = [hit.id for hit in c.search_items([{"text": text}], 4)[0]]

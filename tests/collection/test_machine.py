@@ -20,6 +20,7 @@ from toy import NAMES, chunk
 
 from oasis.collection import Collection
 from oasis.collection.writing import writer
+from oasis.errors import InputError
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +145,15 @@ class CollectionMachine(RuleBasedStateMachine):
 
         expected = self.truth.search(self.truth.model.project(X), k, mode, passes)
         asked = self.reader if by_reader else self.c
-        assert_hits(asked.search(X, k, mode, where), expected)
+        fields = {name for item in self.truth.items for name in item[3]}
+        unknown = (value is not None and "n" not in fields) or (
+            label is not None and label not in {each.name for each in asked.classes()}
+        )
+        if unknown and self.truth.items:
+            with pytest.raises(InputError, match=r"no item has a field|no class is called"):
+                asked.search(X, k, mode, where)
+        else:
+            assert_hits(asked.search(X, k, mode, where), expected)
 
     @invariant()
     def same_items(self):

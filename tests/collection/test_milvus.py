@@ -65,6 +65,12 @@ def test_a_stream_is_stored_and_found_as_ever(folder, address):
             {"row": {"lt": 4}, "$labels": {"has": "sky"}},
             lambda payload, labels: payload["row"] < 4 and "sky" in labels,
         ),
+        (
+            "asymmetric",
+            {"$any": [{"row": {"not": {"gte": 4}}}, {"$labels": {"has": "sky"}}]},
+            lambda payload, labels: payload["row"] < 4 or "sky" in labels,
+        ),
+        ("hamming", {"$labels": {"exists": False}}, lambda _, labels: not labels),
     ):
         expected = truth.search(projections, 200, mode, passes)
         assert_hits(c.search(X, 200, mode, where_to_look), expected)

@@ -114,6 +114,22 @@ def test_an_item_is_no_neighbour_of_those_that_are_like_it(unchanged, mode):
             assert told == expected
 
 
+def test_an_item_among_many_with_its_code_is_no_neighbour_of_theirs(folder):
+    with open_toy(folder / "c") as c:
+        X, y = chunk(4, seed=0)
+        rows = [0] * 9 + [1]
+        same = {name: matrix[rows] for name, matrix in X.items()}
+        c.ingest(same, [y[row] for row in rows], range(10))
+        for each in range(9):
+
+            def search(each=each, **options):
+                return c.more_like(each, **options)
+
+            for k, offset in [(1, 0), (7, 0), (8, 0), (8, 1), (1, 7), (1, 8)]:
+                told, truth = told_ties(search, k, offset)
+                assert told == truth
+
+
 def test_a_tie_with_a_deleted_item_does_not_count(folder):
     with open_toy(folder / "c") as c:
         X, y = chunk(8, seed=0)
@@ -132,6 +148,7 @@ def test_ties_are_looked_for_beyond_what_the_index_should_not_have(folder, monke
         same = {name: matrix[[0, 0, 0, 0, 1, 1]] for name, matrix in X.items()}
         c.ingest(same, [y[0]] * 4 + [y[1]] * 2, range(6))
         index = c._snapshot.replica
+        monkeypatch.setattr(index, "is_local", False)
         monkeypatch.setattr(index, "forget", lambda keys: None)
         monkeypatch.setattr(index, "is_local", False)
         c.delete([1, 2])

@@ -110,6 +110,26 @@ def test_requests_of_any_shape_are_answered_or_refused(server, path):
     fuzz()
 
 
+KEYS = ["$any", "$all", "$not", "$labels", "$text", "title", "any", "all", "not", "in", "lt"]
+KEYS += ["contains", "exists", "has", "predicted"]
+FILTERS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def test_filters_of_any_shape_are_answered_or_refused(server):
+    @FUZZING
+    @given(st.dictionaries(st.sampled_from(KEYS), FILTERS, max_size=3))
+    def fuzz(where):
+        refused(server, "search", json.dumps({"words": ["cat"], "where": where}).encode())
+
+    fuzz()
+
+
 def broken_bodies():
     """Bodies that make decoders stumble, with their type."""
     X, y = vectors(2)
@@ -121,6 +141,10 @@ def broken_bodies():
     yield b"[" * 200_000, JSON
     yield b'{"where":' * 50_000 + b"1" + b"}" * 50_000, JSON
     yield b'{"words":["cat"],"where":' + b'{"a":' * 90 + b"1" + b"}" * 91, JSON
+    yield b'{"words":["cat"],"where":' + b'{"$any":[' * 60 + b"{}" + b"]}" * 60 + b"}", JSON
+    yield json.dumps({"words": ["cat"], "where": {"$any": [{"a": 1}] * 50_000}}).encode(), JSON
+    yield json.dumps({"words": ["cat"], "where": {"a": {"in": [1] * 200_000}}}).encode(), JSON
+    yield json.dumps({"items": [{"text": "a" * 10_000_000}]}).encode(), JSON
     yield b'{"like": ' + b"9" * 100_000 + b"}", JSON
     yield b'{"vectors": {"image": [[1e999, -1e999, NaN, Infinity]]}}', JSON
     yield b'{"vectors": {"image": [[' + b"1e308," * 899 + b"1e308]]}}", JSON

@@ -14,7 +14,9 @@ has seen, a picture of something else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,13 +85,22 @@ class Calibration:
         >>> Calibration.none().sure(np.array([0.0, 0.4, 0.8], dtype=np.float32)).round(3)
         array([0.018, 0.5  , 0.982], dtype=float32)
         """
-        z = np.zeros(predictions.shape)
-        for sums, prior in ((self.hits, PRIOR_HIT), (self.misses, PRIOR_MISS)):
-            n, total, squares = sums + _prior(*prior)
-            mean = total / n
-            z += (predictions - mean) / np.sqrt(max(squares / n - mean * mean, 1e-4))
-        sure: Single = (1 / (1 + np.exp(-np.clip(z, -50, 50)))).astype(np.float32)
+        slope, offset = self._line
+        z = np.clip(predictions.astype(np.float64) * slope + offset, -50, 50)
+        sure: Single = (1 / (1 + np.exp(-z))).astype(np.float32)
         return sure
+
+    @cached_property
+    def _line(self) -> tuple[float, float]:
+        """Slope and offset of ``z_h + z_m`` as a function of a prediction."""
+        slope = offset = 0.0
+        for sums, prior in ((self.hits, PRIOR_HIT), (self.misses, PRIOR_MISS)):
+            n, total, squares = (sums + _prior(*prior)).tolist()
+            mean = total / n
+            deviation = math.sqrt(max(squares / n - mean * mean, 1e-4))
+            slope += 1 / deviation
+            offset -= mean / deviation
+        return slope, offset
 
 
 def _prior(mean: float, deviation: float) -> Array:

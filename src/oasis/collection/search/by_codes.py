@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from itertools import islice
 from math import nan
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -204,7 +204,7 @@ def _beyond(
     """Return the score of the item after the hits of each query, NaN where there is none.
 
     None where the one after the first n answers ties with the last hit, but is no item of the
-    snapshot's commit, so that more answers are needed.
+    snapshot's commit, or the one that is left out, so that more answers are needed.
     """
     wanted = question.k + question.offset
     scores: list[float | None] = []
@@ -218,11 +218,14 @@ def _beyond(
                 tied[i] = int(found.keys[i, n])
         else:
             scores.append(nan)
-    if tied:
-        ids = dict(catalog.rows(connection, "key, id", set(tied.values())))
-        for i, key in tied.items():
-            if ids.get(key, question.without) == question.without or key >= snapshot.head.next_key:
-                scores[i] = None
+    ids: dict[int, Any] = dict.fromkeys(tied.values(), question.without)
+    if snapshot.replica.is_local and question.without is None:
+        ids = {}  # memory holds no items that are deleted
+    elif tied:
+        ids.update(catalog.rows(connection, "key, id", ids))
+    for i, key in tied.items():
+        if (key in ids and ids[key] == question.without) or key >= snapshot.head.next_key:
+            scores[i] = None
     return scores
 
 

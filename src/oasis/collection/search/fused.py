@@ -87,8 +87,10 @@ def _answer_fused(
             )
             if fetched is None:
                 raise too_much(question.max_bytes)
-            there = set(fetched)
-            there.update(key for (key,) in catalog.rows(connection, "key", found.keys[n:].tolist()))
+            beyond = [key for key in found.keys[n:].tolist() if key < head.next_key]
+            if not snapshot.replica.is_local:  # memory holds no items that are deleted
+                beyond = [key for (key,) in catalog.rows(connection, "key", beyond)]
+            there = {*fetched, *beyond}
         lost = [key for key in found.keys.tolist() if key not in there]
         if not lost:
             break
