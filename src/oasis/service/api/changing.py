@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from oasis.errors import InputError
-from oasis.service.api import wire
+from oasis.service.api import described, wire
 from oasis.service.api.bodies import (
     FORM,
     TENSORS,
@@ -39,7 +39,7 @@ router = APIRouter()
 @router.post(
     "/v1/ingest",
     dependencies=WRITE,
-    responses=gives(wire.IngestAnswer),
+    responses=gives(described.IngestAnswer),
     openapi_extra=takes(wire.IngestRequest, FORM, TENSORS),
 )
 async def ingest(request: Request, service: Served) -> Response:
@@ -114,7 +114,7 @@ def _ingested(service: Service, n: int, rejected: list[Any], start: float) -> di
 @router.patch(
     "/v1/item",
     dependencies=WRITE,
-    responses=gives(wire.StoredAnswer),
+    responses=gives(described.StoredAnswer),
     openapi_extra=takes(wire.UpdateRequest),
 )
 async def update(
@@ -142,7 +142,7 @@ async def update(
 @router.post(
     "/v1/delete",
     dependencies=WRITE,
-    responses=gives(wire.CountAnswer),
+    responses=gives(described.CountAnswer),
     openapi_extra=takes(wire.IdsRequest),
 )
 async def delete(request: Request, service: Served) -> Response:
@@ -151,7 +151,7 @@ async def delete(request: Request, service: Served) -> Response:
     return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
 
 
-@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(wire.CountAnswer))
+@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(described.CountAnswer))
 async def checkpoint(service: Served) -> Response:
     """Write the whole model and the index, and erase the journal with the features in it."""
     await service.change(service.collection.checkpoint)
@@ -161,7 +161,7 @@ async def checkpoint(service: Served) -> Response:
 @router.post(
     "/v1/words",
     dependencies=WRITE,
-    responses=gives(wire.CountAnswer),
+    responses=gives(described.CountAnswer),
     openapi_extra=takes(wire.WordsRequest),
 )
 async def add_words(request: Request, service: Served) -> Response:

@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
-from oasis.service.api import wire
+from oasis.service.api import described, wire
 from oasis.service.api.bodies import FORM, JSON, TENSORS, read_body
 from oasis.service.api.served import Served, Service
 from oasis.service.http.problems import MEDIA_TYPE, Problem, at_pointer
@@ -18,7 +18,7 @@ bearer = HTTPBearer(auto_error=False, description="A read token, or the write to
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 _STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": wire.ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
+    status: {"model": described.ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
 }
 
 

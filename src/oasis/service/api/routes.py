@@ -9,7 +9,7 @@ from zlib import crc32
 
 from fastapi import APIRouter, Query, Request, Response
 
-from oasis.service.api import wire
+from oasis.service.api import described, wire
 from oasis.service.api.operations import (
     PROBLEMS,
     READ,
@@ -36,14 +36,14 @@ _None = Annotated[
 ]
 
 
-@router.get("/v1/item", dependencies=READ, responses=gives(wire.StoredAnswer))
+@router.get("/v1/item", dependencies=READ, responses=gives(described.StoredAnswer))
 async def get(service: Served, id: ItemId, kind: IdKind = "text") -> Response:  # noqa: A002
     """Return an item as it is stored. The id stands in the query, as it may hold anything."""
     key = item_id(id, kind)
     return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
 
 
-@router.get("/v1/latest", dependencies=READ, responses=gives(wire.LatestAnswer))
+@router.get("/v1/latest", dependencies=READ, responses=gives(described.LatestAnswer))
 async def latest(
     service: Served,
     k: Annotated[int, Query(ge=1, le=100, description="How many items.")] = 24,
@@ -126,7 +126,7 @@ def _sent(request: Request, id: str, picture: bytes | None, none: str) -> Respon
 @router.post(
     "/v1/known",
     dependencies=READ,
-    responses=gives(wire.IdsAnswer),
+    responses=gives(described.IdsAnswer),
     openapi_extra=takes(wire.IdsRequest),
 )
 async def known_ids(request: Request, service: Served) -> Response:
@@ -140,7 +140,7 @@ async def known_ids(request: Request, service: Served) -> Response:
     return wire.answer(await service.read(known))
 
 
-@router.get("/v1/classes", dependencies=READ, responses=gives(wire.ClassesAnswer))
+@router.get("/v1/classes", dependencies=READ, responses=gives(described.ClassesAnswer))
 async def classes(service: Served) -> Response:
     """Return the classes in order of arrival."""
     return wire.answer(
@@ -150,7 +150,7 @@ async def classes(service: Served) -> Response:
     )
 
 
-@router.get("/v1/fields", dependencies=READ, responses=gives(wire.FieldsAnswer))
+@router.get("/v1/fields", dependencies=READ, responses=gives(described.FieldsAnswer))
 async def fields(service: Served) -> Response:
     """Return the fields of payloads with examples of their values, from a sample of the items."""
     return wire.answer(
@@ -160,7 +160,7 @@ async def fields(service: Served) -> Response:
     )
 
 
-@router.get("/v1/rounds", dependencies=READ, responses=gives(wire.RoundsAnswer))
+@router.get("/v1/rounds", dependencies=READ, responses=gives(described.RoundsAnswer))
 async def rounds(service: Served) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""
     return wire.answer(
@@ -170,27 +170,27 @@ async def rounds(service: Served) -> Response:
     )
 
 
-@router.get("/v1/stats", dependencies=READ, responses=gives(wire.StatsAnswer))
+@router.get("/v1/stats", dependencies=READ, responses=gives(described.StatsAnswer))
 async def stats(service: Served) -> Response:
     """Return the collection in numbers."""
     found = await service.read(service.collection.stats)
     return wire.answer(wire.stats(found, readonly=service.collection.readonly))
 
 
-@router.get("/v1/norms", dependencies=READ, responses=gives(wire.NormsAnswer))
+@router.get("/v1/norms", dependencies=READ, responses=gives(described.NormsAnswer))
 async def norms(service: Served) -> Response:
     """Return the Frobenius norms of what the model has learned, by name."""
     return wire.answer({"norms": await service.read(service.collection.norms)})
 
 
-@router.get("/v1/limits", dependencies=READ, responses=gives(wire.LimitsAnswer))
+@router.get("/v1/limits", dependencies=READ, responses=gives(described.LimitsAnswer))
 async def limits(service: Served) -> Response:
     """Return what one request may take."""
     found = asdict(service.settings.limits)
-    return wire.answer({name: found[name] for name in wire.LimitsAnswer.model_fields})
+    return wire.answer({name: found[name] for name in described.LimitsAnswer.model_fields})
 
 
-@router.post("/v1/check", dependencies=WRITE, responses=gives(wire.FindingsAnswer))
+@router.post("/v1/check", dependencies=WRITE, responses=gives(described.FindingsAnswer))
 async def check(service: Served) -> Response:
     """Read everything and return what is wrong with it, in words; one check at a time.
 
@@ -202,13 +202,13 @@ async def check(service: Served) -> Response:
 # -- watching ----------------------------------------------------------------------------------
 
 
-@router.get("/health/live", responses={200: {"model": wire.HealthAnswer}, 421: PROBLEMS[421]})
+@router.get("/health/live", responses={200: {"model": described.HealthAnswer}, 421: PROBLEMS[421]})
 async def live() -> Response:
     """Say that the process answers."""
     return wire.answer({"status": "live"})
 
 
-@router.get("/health/ready", responses=gives(wire.HealthAnswer))
+@router.get("/health/ready", responses=gives(described.HealthAnswer))
 async def ready(service: Served) -> Response:
     """Say whether searches and changes are taken; codes that are elsewhere are asked for there."""
     if service.queue.stopping:

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from oasis.collection import Hit
 from oasis.errors import TooLargeError
 from oasis.index import HammingIndex
-from oasis.service.api import wire
+from oasis.service.api import described, wire
 from oasis.service.api.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
 from oasis.service.api.operations import (
     READ,
@@ -37,7 +37,7 @@ _FEW_BYTES = 1 << 18
 @router.post(
     "/v1/search",
     dependencies=READ,
-    responses=gives(wire.SearchAnswer),
+    responses=gives(described.SearchAnswer),
     openapi_extra=takes(wire.SearchRequest, FORM, TENSORS),
 )
 async def search(request: Request, service: Served) -> Response:
