@@ -1,9 +1,9 @@
-"""The rivals that OASIS is measured against, and the controls a practitioner would ask for.
+"""Baselines: published methods that OASIS is compared with, and simple controls.
 
 Hashers as published: the online `FOMH`, `LEMON`, `THOR` and `IWOMH`; the batch methods `OMHDQ` and
-`SAPMH`, which are trained anew on everything seen. Hashers that use no labels: `RandomProjection`,
-`PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine`, `CompletedCosine`, which predicts
-the modalities that an item lacks, and `Probe`, the ceiling.
+`SAPMH`, which are retrained on everything seen. Hashers without labels: `RandomProjection`,
+`PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine`; `CompletedCosine`, which predicts
+missing modalities; and `Probe`, an upper bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A ranker that predicts what a sample lacks: cosine of features, across modalities."""
+"""A ranker by cosine of features that predicts missing modalities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class JointSums:
-    """Sums over the samples that have every modality, unit rows side by side.
+    """Sums over the samples that have every modality; unit rows, concatenated.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class JointSums:
         return slice(start, start + self.widths[name])
 
     def mean(self, name: str) -> Array:
-        """Return the mean row of a modality; zeros where there was no sample."""
+        """Return the mean row of a modality; zeros if there was no sample."""
         return np.asarray(self.s[self.span(name)] / max(1, self.n))
 
     def predict(self, X: Mapping[str, Matrix], name: str, delta: float) -> Array:
-        """Return a modality of samples, (n, d), by ridge regression on the ones they have."""
+        """Return a modality (n, d), predicted by ridge regression from the modalities of X."""
         n_rows = int(next(iter(X.values())).shape[0])
         if self.n == 0:
             return np.zeros((n_rows, self.widths[name]))
@@ -83,12 +83,12 @@ class JointSums:
 
 
 class CompletedCosine(Estimator):
-    """Rank by the cosine of centred features; a modality that an item lacks is predicted.
+    """Rank by the cosine of centred features; missing modalities are predicted.
 
-    A streaming ridge regression from the modalities that an item has to each one that it lacks,
-    learned from the samples that have all, fills it in when the item arrives. So a text finds
-    pictures that have no text. It is the float reference of search across modalities, as
-    `FloatCosine` is of search within them. Labels are checked and not used.
+    When an item arrives, each missing modality is predicted from the present ones by a streaming
+    ridge regression, which is learned from the samples that have all modalities. So a text query
+    finds pictures without text. This is the float reference of search across modalities, as
+    `FloatCosine` is of search within them. Labels are checked but not used.
 
     Parameters
     ----------
@@ -172,9 +172,9 @@ def _completed(
     has: Mapping[str, npt.NDArray[np.bool_]],
     delta: float,
 ) -> dict[str, Matrix]:
-    """Return the modalities of a chunk, float32, with what rows lack filled in.
+    """Return the modalities of a chunk, float32, with missing rows predicted.
 
-    Rows are taken together by what they have; a row that has nothing gets the mean.
+    Rows are grouped by the modalities that they have; a row without any gets the mean.
     """
     filled: dict[str, Matrix] = {}
     patterns = np.stack([has[name] for name in X], axis=1)  # (n, n_modalities)
@@ -200,7 +200,7 @@ def _dense(matrix: Matrix) -> Array:
 
 
 def _centred(queries: Array, items: Matrix, mean: Array) -> tuple[Array, Array]:
-    """Return the products of queries with items less their mean, and the lengths of these."""
+    """Return the products of queries with centred items, and the lengths of the centred items."""
     if isinstance(items, sp.csr_array):
         exact = items.astype(np.float64)
         squares = np.asarray(exact.multiply(exact).sum(axis=1)).ravel()

@@ -1,7 +1,7 @@
-"""Hashers that use no labels: random projections, principal components, and ITQ.
+"""Hashers without labels: random projections, principal components, and ITQ.
 
-All of them scale the features of each modality to unit length, row by row, and put the modalities
-side by side. A row of zeros is a sample that lacks the modality; it is not centred.
+All of them scale the features of each modality to unit length, row by row, and concatenate the
+modalities. A row of zeros is a sample that lacks the modality; it is not centred.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ControlState:
 class Control(Learner[ControlState]):
     """A hasher that is fitted once, on the first chunk, and then frozen.
 
-    Labels are checked and their names kept, as by every hasher; codes do not depend on them.
+    Labels are checked and their names recorded, as in every hasher; codes do not depend on them.
     """
 
     random_state: int | np.random.Generator | None
@@ -86,18 +86,18 @@ class Control(Learner[ControlState]):
 
 
 class RandomProjection(Control):
-    """Signs of random projections: the code of a sample needs nothing but the seed.
+    """Signs of random projections, which depend only on the seed.
 
     Parameters
     ----------
     n_bits : int
-        Length of a code, a positive multiple of 8; any number of dimensions will do.
+        Length of a code, a positive multiple of 8, for any number of features.
     random_state : int, numpy Generator or None
         Seed of the directions.
 
     Notes
     -----
-    Features are not centred: the chance that two samples differ in a bit is their angle over pi.
+    Features are not centred. Two samples differ in a bit with probability angle / pi.
     Memory: n_bits x d float64.
 
     Examples
@@ -161,12 +161,12 @@ class ITQ(Control):
     Parameters
     ----------
     n_bits : int
-        Length of a code, a positive multiple of 8. Where it exceeds the rank of the data, random
-        directions join the principal components before the rotation is fitted.
+        Length of a code, a positive multiple of 8. If it exceeds the rank of the data, random
+        directions are added to the principal components before the rotation is fitted.
     refit : bool
-        False: fitted on the first chunk and frozen. True: a batch method, fitted again at each
-        chunk on everything seen, with everything encoded again; it keeps all features. An upper
-        bound for what the frozen one can do.
+        False: fitted on the first chunk and frozen. True: a batch method, which at each chunk is
+        fitted again on everything seen and encodes everything again; it keeps all features. It is
+        an upper bound for the frozen one.
     n_iter : int
         Iterations of the rotation.
     random_state : int, numpy Generator or None
@@ -177,8 +177,8 @@ class ITQ(Control):
     codes_ : (n, n_bits / 8) uint8
         The last chunk's codes.
     all_codes_ : (n_seen_, n_bits / 8) uint8
-        The codes of everything seen, in order of arrival, which replace the stored ones; with
-        ``refit`` only.
+        The codes of everything seen, in order of arrival, which replace the stored ones; only
+        with ``refit``.
 
     Examples
     --------
@@ -209,7 +209,9 @@ class ITQ(Control):
     def all_codes_(self) -> Codes:
         codes = self.learned.all_codes
         if codes is None:
-            raise AttributeError("all_codes_ is there with refit=True only: frozen codes stand")
+            raise AttributeError(
+                "all_codes_ exists only with refit=True; frozen codes never change"
+            )
         return codes
 
     def _learn(self, old: ControlState | None, chunk: Chunk) -> tuple[ControlState, Codes]:
@@ -217,7 +219,9 @@ class ITQ(Control):
             return super()._learn(old, chunk)
         X = chunk.X
         if old is None or old.seen is None:
-            seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller's stay theirs
+            seen = {
+                name: matrix.copy() for name, matrix in X.items()
+            }  # the caller may change its own
         else:
             seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
         hash_function = self._fitted(seen)
@@ -247,14 +251,14 @@ class ITQ(Control):
 
 
 def _directions(data: Centred, n_bits: int, rng: np.random.Generator) -> Array:
-    """Return (d, n_bits): principal axes, and random unit vectors where there are too few."""
+    """Return (d, n_bits): principal axes, and random unit vectors if there are too few axes."""
     axes = principal_axes(data, n_bits, rng)
     random = rng.standard_normal((data.n_features, n_bits - axes.shape[1]))
     return np.hstack([axes, random / np.linalg.norm(random, axis=0)])
 
 
 def _centred_map(data: Centred, directions: Array) -> LinearMap:
-    """Return the map onto directions (d, r) of unit-length features less their means."""
+    """Return the map of centred unit-length features onto directions (d, r)."""
     parts = data.split(directions)
     return LinearMap(
         {name: np.ascontiguousarray(part.T) for name, part in parts.items()},
@@ -264,7 +268,7 @@ def _centred_map(data: Centred, directions: Array) -> LinearMap:
 
 
 def _stacked(above: Matrix, below: Matrix) -> Matrix:
-    """Put one chunk below another; the result is of the first one's kind, dense or CSR."""
+    """Stack two chunks; the result is dense or CSR like the first one."""
     if isinstance(above, sp.csr_array):
         return sp.csr_array(sp.vstack([above, sp.csr_array(below)]))
     return np.vstack([above, below.toarray() if isinstance(below, sp.csr_array) else below])

@@ -39,7 +39,7 @@ from oasis.hashers.learner import (
 )
 
 PUBLISHED_WIDTHS = {"image": 140.0, "text": 60.0}
-"""The authors' kernel widths, for features whose distances are about as large."""
+"""The authors' kernel widths, for features with distances of this size."""
 
 _ENCODING_PASSES = 5
 _ENCODING_ROWS = 1000
@@ -74,7 +74,7 @@ class FOMHRegression:
 
 @dataclass(frozen=True)
 class FOMHVariables:
-    """What a chunk of the same size goes on from: codes, multipliers and the relaxed codes, (n, r).
+    """Codes, multipliers and relaxed codes, (n, r): the start of a next chunk of the same size.
 
     ``Gm`` are the multipliers of the constraint ``B = Z``.
     """
@@ -94,7 +94,7 @@ class FOMHVariables:
 
 @dataclass(frozen=True)
 class FOMHState:
-    """All that FOMH has learned; it grows with the size of a chunk, not with the stream."""
+    """The state of FOMH; its size depends on the size of a chunk, not on the stream."""
 
     regressions: dict[str, FOMHRegression]
     variables: FOMHVariables
@@ -108,11 +108,11 @@ class FOMHState:
 
 
 class FOMH(Learner[FOMHState]):
-    """Flexible online multi-modal hashing: kernel regressions whose weights follow their errors.
+    """Flexible online multi-modal hashing: kernel regressions, weighted by their errors.
 
-    A chunk's codes and every query's are its encoding by the W of the round. Encoding is not row by
-    row: the weights of the modalities are fitted to 1,000 rows at a time and carried on to the next
-    1,000, as in the authors' program, so a code depends slightly on its batch.
+    The codes of a chunk, as those of queries, are encoded with the W of the round. Encoding is not
+    row by row: as in the authors' program, the weights of the modalities are fitted to 1,000 rows
+    at a time and carried over to the next 1,000, so a code depends slightly on its batch.
 
     Parameters
     ----------
@@ -122,18 +122,18 @@ class FOMH(Learner[FOMHState]):
         Anchors of the kernel, drawn from the first chunk (all of its rows when it has fewer); the
         same rows for every modality.
     sigma : None, "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width. None: the published 140 for "image" and 60 for "text", which fit features
-        whose distances are about as large; one 5 times off is warned of.
+        Kernel width. None: the published 140 for "image" and 60 for "text", which suit features
+        with distances of this size; a width that is off by a factor of 5 gives a warning.
         "mean": the root mean squared distance between the first chunk and the anchors,
-        for any features. Used on the first chunk; later ones keep the width.
+        for any features. The width is set by the first chunk.
     alpha, beta, gamma, rho : float
         Weights of similarity, relaxation, ridge, and of the multipliers' step.
     n_iter : int
-        Iterations a round.
+        Iterations per round.
     classes : list of str, optional
         All classes of the stream, announced beforehand; a chunk with any other class is refused.
-        None accepts every class: the formulas compare samples within one chunk only, so the result
-        does not depend on what is announced.
+        None accepts every class. The result does not depend on it: the formulas compare samples
+        only within one chunk.
     random_state : int, numpy Generator or None
         Seed of the anchors and of the random starts.
 
@@ -148,15 +148,15 @@ class FOMH(Learner[FOMHState]):
 
     Notes
     -----
-    B, Z, D and the multipliers of a chunk are the start of the next one if it has as many samples;
-    they are drawn anew otherwise. The similarity ``S = 2LL' - 11'`` is never formed. Unlabelled
-    samples are learned from as the formulas stand: they are similar to nothing. Where few pairs
-    share a label, S is nearly -1 throughout and drives all samples to the same bits; the method
-    suits data whose samples share labels often.
+    B, Z, D and the multipliers of a chunk are the start of the next one if it has the same number
+    of samples; otherwise they are drawn again. The similarity ``S = 2LL' - 11'`` is never formed.
+    Unlabelled samples are learned from as in the formulas: they are similar to nothing. If few
+    pairs share a label, S is nearly -1 everywhere and drives all samples to the same bits; the
+    method suits data whose samples often share labels.
 
-    With M modalities the weights start at 1 / M (published for two, 1/2). A query may lack a
-    modality: its weights are then shared among those it has. A row of zeros is a sample that lacks
-    the modality, in a chunk too, and adds nothing to any sum.
+    With M modalities the weights start at 1 / M (published for two, 1/2). If a query lacks a
+    modality, the weights of the others sum to 1. A row of zeros is a sample that lacks the
+    modality, also in a chunk, and adds nothing to any sum.
 
     Cost of a round with n samples and p anchors, per modality: n p d for the kernel, n p^2 for its
     Gram matrix, then per iteration one Cholesky factorisation of (p, p) and products of n p r.

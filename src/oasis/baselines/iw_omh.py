@@ -58,7 +58,7 @@ def class_codes(E: Array, alpha: float, n_iter: int, ridge_on: RidgeOn, start: A
 
 @dataclass(frozen=True)
 class IWOMHRegression:
-    """One modality: its sums, its hash function, and what predicts the error of the latter.
+    """One modality: its sums, its hash function, and the predictor of the hash function's error.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class IWOMHRegression:
 
 @dataclass(frozen=True)
 class IWOMHState:
-    """All that IW-OMH has learned; its size depends on classes and features, not on samples."""
+    """The state of IW-OMH; its size depends on classes and features, not on samples."""
 
     C: Array
     classes: tuple[str, ...]
@@ -104,10 +104,10 @@ class IWOMHState:
 
 
 class IWOMH(Learner[IWOMHState]):
-    """Online hashing with a code for each class, made beforehand from the words of all classes.
+    """Online hashing with a code for each class, computed in advance from the words of all classes.
 
-    The code of a sample is the sign of the sum of its classes' codes. In a query, a modality counts
-    less the larger its predicted error, measured against the largest error of the whole batch: a
+    The code of a sample is the sign of the sum of its classes' codes. In a query, the weight of a
+    modality is the largest predicted error of the whole batch minus its own predicted error. So a
     code depends on its batch, as published.
 
     Parameters
@@ -115,10 +115,10 @@ class IWOMH(Learner[IWOMHState]):
     n_bits : int
         Length of a code, a positive multiple of 8.
     classes : list of str
-        All classes of the stream. They must be known beforehand; a chunk with any other is refused.
+        All classes of the stream. They must be known in advance; a chunk with any other is refused.
     labels : optional
-        What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
-        word2vec or GloVe file, or a `LabelSpace`.
+        Source of the class vectors: a mapping name -> vector, "orthogonal", "wordllama", the path
+        of a word2vec or GloVe file, or a `LabelSpace`.
     alpha : float
         Ridge of the class codes.
     theta, delta : float
@@ -143,10 +143,10 @@ class IWOMH(Learner[IWOMHState]):
     Notes
     -----
     A bit on which the codes of a sample's classes cancel is 0 in the sums and stored as a clear
-    bit, as published; an unlabelled sample has zeros throughout. A row of zeros in a query is a
-    sample that lacks the modality. A sample whose every weight is zero, because it has the largest
-    error of the batch in all modalities it has, is answered with equal weights: its signs could not
-    be read off otherwise, and a query of one sample and one modality is such a case.
+    bit, as published; an unlabelled sample has only zeros. A row of zeros in a query is a sample
+    that lacks the modality. If a sample has the largest error of the batch in all its modalities,
+    all its weights would be zero and its signs undefined; then equal weights are used. A query of
+    one sample and one modality is such a case.
 
     Cost of a round, per modality: n d^2 for the sum X'X, and a Cholesky factorisation of it.
 
@@ -190,8 +190,8 @@ class IWOMH(Learner[IWOMHState]):
         """Return ``sum_m (h_max - h_m) X_m W_m'``, (n, n_bits) float32.
 
         ``h_m`` is the predicted error of a sample in a modality, the sum over bits of
-        ``|X_m R_m|``, and ``h_max`` the largest of X: the projections of a sample depend on the
-        others. The sum runs over the modalities that X has.
+        ``|X_m R_m|``, and ``h_max`` is the maximum over X, so the projections of a sample depend on
+        the other samples. The sum runs over the modalities that X has.
         """
         state = self.learned
         features = check_features(X, state.widths)
@@ -272,7 +272,7 @@ class IWOMH(Learner[IWOMHState]):
 
 
 def _ridge_factor(XX: Array, ridge: float, name: str) -> tuple[Array, bool]:
-    """Return the Cholesky factor of ``XX + ridge I``; ``name`` is the argument to raise."""
+    """Return the Cholesky factor of ``XX + ridge I``; ``name`` is the ridge's name, for errors."""
     if_singular = (
         f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
         f"features with a sum of squares of {np.trace(XX):.3g}; scale the features or raise {name}"

@@ -39,7 +39,7 @@ from oasis.model.updates import (
 
 @dataclass(frozen=True)
 class LEMONSums:
-    """What is remembered of all samples so far, apart from their features.
+    """Sums over all samples so far, except those of their features.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class LEMONSums:
 
 @dataclass(frozen=True)
 class LEMONState:
-    """All that LEMON has learned; its size depends on classes and features, not on samples."""
+    """The state of LEMON; its size depends on classes and features, not on samples."""
 
     sums: LEMONSums
     ridges: dict[str, Ridge]
@@ -97,10 +97,10 @@ class LEMONState:
 
 
 class LEMON(Learner[LEMONState]):
-    """Label embedding online hashing: the online method closest to OASIS, without words.
+    """Label embedding online hashing: the online method closest to OASIS, without word vectors.
 
-    Published for cross-modal search. Here a query is ranked by the sum of its modalities'
-    projections, so that it may have any of them.
+    Published for cross-modal search. Here a query uses the sum of the projections of its
+    modalities, so that it may have any of them.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class LEMON(Learner[LEMONState]):
     gamma, xi : float
         Ridges of the label embedding and of the hash functions.
     n_iter : int
-        Iterations a round.
+        Iterations per round.
     random_state : int, numpy Generator or None
         Seed of the random start of every round.
 
@@ -127,8 +127,8 @@ class LEMON(Learner[LEMONState]):
     Notes
     -----
     L are the 0/1 labels, G their rows at unit length; an unlabelled sample has rows of zeros. The
-    published terms in the vector of ones are left out: V sums to zero, so they vanish, and in
-    floating point they would only multiply rounding error by alpha r.
+    published terms in the vector of ones are omitted: V sums to zero, so they are 0; in floating
+    point they would only multiply rounding error by alpha r.
 
     Cost of a round: O(n r^2) per iteration, then one streaming ridge regression per modality.
 

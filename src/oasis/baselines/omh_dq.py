@@ -22,7 +22,7 @@ from oasis.baselines.shared.solvers import ridge_factor
 QueryWeights: TypeAlias = Literal["published", "inverse"]
 
 PUBLISHED_WIDTHS = {"image": 60.0, "text": 80.0}
-"""The authors' kernel widths, for features whose distances are about as large."""
+"""The authors' kernel widths, for features with distances of this size."""
 
 _ENCODING_PASSES = 4
 
@@ -36,7 +36,7 @@ class DynamicQueries:
     kernels : modality name -> kernel
     W : modality name -> (p, r)
     generator : the state from which every encoding draws its random start
-    weights : whether a modality counts by its error or by its inverse
+    weights : whether a modality is weighted by its error or by the inverse of it
     dtype : precision of the kernel features
     """
 
@@ -77,7 +77,7 @@ class DynamicQueries:
 class OMHDQ(BatchHasher):
     """Online multi-modal hashing with dynamic query adaption: a batch method.
 
-    At each chunk it is trained anew on everything seen. Encoding is over a whole set at once: the
+    At each chunk it is retrained on everything seen. Encoding works on a whole set at once: the
     weights of the modalities are fitted to all rows of a call together, so a code depends slightly
     on its batch. ``all_codes_`` is the encoding of everything seen in one batch.
 
@@ -86,23 +86,23 @@ class OMHDQ(BatchHasher):
     n_bits : int
         Length of a code, a positive multiple of 8.
     n_anchors : int
-        Anchors of the kernel, drawn from everything seen (all of it when there is less); the same
-        rows for every modality.
+        Number of anchors of the kernel, drawn from everything seen (all rows if there are fewer);
+        the same rows for every modality.
     sigma : None, "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width. None: the published 60 for "image" and 80 for "text", which fit features
-        whose distances are about as large; one 5 times off is warned of.
+        Kernel width. None: the published 60 for "image" and 80 for "text", which suit features
+        with distances of this size; a width that is off by a factor of 5 gives a warning.
         "mean": the root mean squared distance between everything seen and the anchors.
     alpha, beta, delta, lam : float
         Weights of similarity, rotation, ridge, and of the multipliers (the paper's lambda).
     n_iter : int
         Iterations of a training.
     query_weights : {"published", "inverse"}
-        How a modality counts in encoding: as published, in proportion to its error, which favours
-        the worse one; or to the inverse of its error.
+        Weight of a modality in encoding: as published, proportional to its error, which favours the
+        worse one; or proportional to the inverse of its error.
     dtype : {"float64", "float32"}
-        Precision in which features and kernel features are kept; sums are float64 in any case.
+        Precision of the stored features and kernel features; sums are always float64.
     random_state : int, numpy Generator or None
-        Seed of anchors and random starts. Every training and every encoding draws the same.
+        Seed of anchors and random starts. Every training and every encoding uses the same draws.
 
     Attributes
     ----------

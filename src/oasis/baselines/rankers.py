@@ -1,7 +1,7 @@
-"""Rankers: what is possible without codes. They score the base and keep no bits.
+"""Rankers: references without codes, which compute real-valued scores of the base.
 
-A base of n items and q queries gives (q, n) scores. Pass queries in blocks where that is too much:
-``(ranker.scores(block) for block in blocks)`` is what `oasis.metrics` takes.
+A base of n items and q queries gives (q, n) scores. If that is too large, pass queries in blocks:
+`oasis.metrics` takes ``(ranker.scores(block) for block in blocks)``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Scores: TypeAlias = npt.NDArray[np.float32]
 
 
 class FloatCosine(Estimator):
-    """Rank by the cosine of the features, which are all kept, as float32.
+    """Rank by the cosine of the features, which are all stored as float32.
 
-    Modalities are scaled to unit length, row by row, and put side by side; so the score is the sum
-    of the modalities' cosines over the root of the numbers of modalities that the two samples have.
-    A sample with no features at all scores 0. Labels are checked and not used.
+    Modalities are scaled to unit length, row by row, and concatenated. So the score of samples with
+    a and b modalities is the sum of their cosines divided by ``sqrt(a b)``. A sample without
+    features scores 0. Labels are checked but not used.
 
     Attributes
     ----------
@@ -95,11 +95,11 @@ class FloatCosine(Estimator):
 
 @dataclass(frozen=True)
 class ProbeState:
-    """What the probe has learned, and which label set each base item has.
+    """The regressions of the probe, and the label set of each base item.
 
     Attributes
     ----------
-    ridges : names of modalities -> regression of the classes on their features side by side
+    ridges : names of modalities -> regression of the classes on their concatenated features
     label_map : the sum of the regressions, as a function of the modalities
     classes : class names in order of arrival
     sets : distinct label sets, as sorted class numbers, in order of arrival
@@ -114,20 +114,19 @@ class ProbeState:
 
 
 class Probe(Estimator):
-    """The ceiling: labels predicted by a streaming ridge regression, against true label sets.
+    """An upper bound: labels predicted by a streaming ridge regression, against true label sets.
 
-    A query's label vector p is predicted from its features; a base item scores the sum of
-    ``max(p, 0)^1.5`` over its classes. So the base is represented without error, and what is lost
-    is lost by the query.
+    A query's label vector p is predicted from its features. The score of a base item is the sum of
+    ``max(p, 0)^1.5`` over its true classes. So only the query has an error, not the base.
 
     Parameters
     ----------
     delta : float
         The ridge. Features are scaled to unit length, row by row and modality by modality.
     joint : bool
-        True: one regression on all modalities side by side, which keeps a dense sum of (d, d) for
-        all of them together and refuses more than 8,192 features. False: the sum of one
-        regression per modality, for features that are wider together; it predicts less well.
+        True: one regression on all modalities concatenated, with one dense (d, d) sum; more than
+        8,192 features are refused. False: the sum of one regression per modality, for wider
+        features; it predicts less well.
 
     Attributes
     ----------
@@ -141,8 +140,8 @@ class Probe(Estimator):
 
     Notes
     -----
-    Classes may arrive in any chunk: earlier samples do not have them. Unlabelled samples are base
-    items that score 0, below all others; they are not learned from.
+    Classes may arrive in any chunk; earlier samples count as not having them. Unlabelled samples
+    are base items that score 0, below all others; they are not learned from.
 
     The power keeps many weak predictions from outweighing a strong one. On coco79 (MAP of at most
     400 queries of the last round, one split, three settings) it gives 0.855 / 0.755 / 0.844;
@@ -252,7 +251,7 @@ class Probe(Estimator):
 
 
 def _joined(parts: list[Matrix]) -> Matrix:
-    """Return the modalities side by side: CSR if all of them are, dense otherwise."""
+    """Return the modalities concatenated: CSR if all of them are, dense otherwise."""
     sparse = [part for part in parts if isinstance(part, sp.csr_array)]
     if len(sparse) == len(parts):
         return sp.csr_array(sp.hstack(sparse))
@@ -260,7 +259,7 @@ def _joined(parts: list[Matrix]) -> Matrix:
 
 
 def _side_by_side(X: Mapping[str, Matrix]) -> dict[str, Matrix]:
-    """Return the modalities in float32, scaled so that all of a sample's have length 1 together."""
+    """Return the modalities in float32, scaled so that their concatenation has unit length."""
     present = np.sum([has_row(matrix) for matrix in X.values()], axis=0)  # (n,)
     scale = 1 / np.sqrt(np.maximum(present, 1)).astype(np.float32)
     scaled: dict[str, Matrix] = {}

@@ -42,9 +42,9 @@ class SAPMHTraining:
 
     ``F = sum_m mu_m |phi_m - H U_m|^2 + theta |B - HW|^2 + rho |S - B(HW)'|^2 + lam sum_m |U_m|^2``
 
-    The steps of H and U are its exact minimisers, and so is that of W with ``w_weight="rho"``: none
-    of these raises F. The steps of B, Z and the multipliers Gm solve another, augmented problem,
-    and mu changes the weights of F.
+    The steps of H and U minimise F exactly, and so does that of W with ``w_weight="rho"``: none of
+    these increases F. The steps of B, Z and the multipliers Gm solve an augmented problem, and the
+    step of mu changes the weights of F.
 
     Attributes
     ----------
@@ -150,41 +150,41 @@ class SAPMHTraining:
 class SAPMH(BatchHasher):
     """Supervised adaptive partial multi-view hashing: a batch method.
 
-    At each chunk it is trained anew on everything seen. Encoding fits a set of samples as a whole
-    (the weights of the modalities are common to all rows of a call), so a code depends slightly on
-    its batch. ``all_codes_`` is the encoding of everything seen in one batch.
+    At each chunk it is retrained on everything seen. Encoding fits a set of samples as a whole (the
+    weights of the modalities are common to all rows of a call), so a code depends slightly on its
+    batch. ``all_codes_`` is the encoding of everything seen in one batch.
 
     Parameters
     ----------
     n_bits : int
         Length of a code, a positive multiple of 8.
     n_anchors : int
-        Anchors of the kernel, drawn from everything seen (all of it when there is less); the same
-        rows for every modality.
+        Number of anchors of the kernel, drawn from everything seen (all rows if there are fewer);
+        the same rows for every modality.
     sigma : "mean", float, or a mapping of modality name to "mean" or float
-        Kernel width; the published ones fit features whose distances are about as large, and one
-        that is 5 times off is warned of. "mean": the root mean squared distance between everything
-        seen and the anchors.
+        Kernel width. The published widths suit features with distances of this size; a width that
+        is off by a factor of 5 gives a warning. "mean": the root mean squared distance between
+        everything seen and the anchors.
     k : int
         Dimensions of the common representation H.
     theta, rho, lam : float
         Weights of the codes, of similarity, and the ridge of U (the paper's lambda). The defaults
         are those published for MIRFlickr; `NUSWIDE` holds the others: ``SAPMH(64, **NUSWIDE)``.
     max_iter : int
-        Iterations of a training at most. It stops from the fourth on when the objective has fallen
-        by less than 0.01.
+        Maximum number of iterations of a training. From the fourth on, it stops when the objective
+        decreases by less than 0.01.
     w_weight : {"mu", "rho"}
         Weight w of B'B in ``W = (H'H)^-1 (theta H'B + rho H'SB)(theta I + w B'B)^-1``. "mu": the
-        weight mu of the last modality, as in the authors' program; rho stays before the target.
-        "rho": rho in both places, as the derivation gives it.
+        weight mu of the last modality, as in the authors' program; rho remains in the target.
+        "rho": rho in both places, as in the derivation.
     mu_features : {"own", "first"}
-        Kernel features from which the weights are taken in encoding: each modality's own, or the
+        Kernel features from which the weights in encoding are computed: each modality's own, or the
         first modality's for all, as in the authors' program. With ``w_weight="mu"`` and "first"
         the codes equal those of the program.
     dtype : {"float64", "float32"}
-        Precision in which features and kernel features are kept; sums are float64 in any case.
+        Precision of the stored features and kernel features; sums are always float64.
     random_state : int, numpy Generator or None
-        Seed of anchors and random starts. Every training and every encoding draws the same.
+        Seed of anchors and random starts. Every training and every encoding uses the same draws.
 
     Attributes
     ----------
@@ -199,8 +199,8 @@ class SAPMH(BatchHasher):
     -----
     The similarity ``S = 2LL' - 11'`` is never formed; unlabelled samples are similar to nothing.
     With M modalities the weights start at 1 / M (published for two). A row of zeros is a sample
-    that lacks the modality: in training its kernel features are zero, and in encoding it is fitted
-    by the modalities it has. A system that is singular gets a small ridge; see `PSDFactor`.
+    that lacks the modality: in training its kernel features are zero, and in encoding only the
+    present modalities are fitted. A singular system gets a small ridge; see `PSDFactor`.
 
     Cost of a training on n samples with p anchors, per modality: n p d for the kernel, then per
     iteration two products of n p k. Memory: the features, n p numbers per modality, three (n, k)

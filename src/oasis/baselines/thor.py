@@ -40,7 +40,7 @@ from oasis.model.updates import (
 )
 
 MAX_CLASSES = 128
-"""Columns of the Hadamard matrix from which the codewords are made: one per class."""
+"""Columns of the Hadamard matrix from which the codewords are computed: one per class."""
 
 NUSWIDE: dict[str, float] = {"theta": 0.1, "beta": 0.001, "gamma": 1000.0, "alpha": 1.0}
 """The published parameters for NUS-WIDE; the defaults are those for MIRFlickr."""
@@ -63,7 +63,7 @@ class THORCodewords:
 
     @classmethod
     def start(cls, n_bits: int, labels: LabelSpace, rng: np.random.Generator) -> THORCodewords:
-        """Draw P, unless the code is as long as a column: then it is the identity."""
+        """Draw P; if the code has the length of a column, P is the identity."""
         if n_bits == MAX_CLASSES:
             P = np.eye(MAX_CLASSES)
         else:
@@ -71,7 +71,7 @@ class THORCodewords:
         return cls(P, np.zeros((n_bits, 0)), labels)
 
     def grown(self, classes: tuple[str, ...], alpha: float) -> THORCodewords:
-        """Return the codewords with those of new classes at the end; docs/formulas.md has C_n.
+        """Return the codewords with new classes added at the end; docs/formulas.md has C_n.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class THORCodewords:
         T = self.P @ hadamard(MAX_CLASSES)[:, : len(classes)]  # (r, c)
         new = T[:, old:]
         names = labels.represent([[name] for name in classes])  # (c, f), unit rows
-        # as published, the first classes are weighed by alpha in place of r
+        # as published, the first classes have the weight alpha instead of r
         weight = r if old else alpha
         target = weight * (T @ (names @ names[old:].T)) + alpha * new  # (r, c_new)
         factor = cho_factor(T @ T.T + alpha * np.eye(r), lower=True)
@@ -93,7 +93,7 @@ class THORCodewords:
 
 @dataclass(frozen=True)
 class THORSums:
-    """What is remembered of all samples so far, apart from their features.
+    """Sums over all samples so far, except those of their features.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class THORSums:
 
 @dataclass(frozen=True)
 class THORState:
-    """All that THOR has learned; its size depends on classes and features, not on samples."""
+    """The state of THOR; its size depends on classes and features, not on samples."""
 
     codewords: THORCodewords
     sums: THORSums
@@ -140,27 +140,27 @@ class THORState:
 
 
 class THOR(Learner[THORState]):
-    """Online hashing whose codes are drawn to a frozen codeword per class.
+    """Online hashing with a frozen codeword per class, which the codes of its samples approach.
 
-    Published for cross-modal search. Here a query is ranked by the sum of its modalities'
-    projections, so that it may have any of them.
+    Published for cross-modal search. Here a query uses the sum of the projections of its
+    modalities, so that it may have any of them.
 
     Parameters
     ----------
     n_bits : int
         Length of a code, a positive multiple of 8.
     labels : optional
-        What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
-        word2vec or GloVe file, or a `LabelSpace`. The cosine of two classes' vectors draws their
-        codewords together.
+        Source of the class vectors: a mapping name -> vector, "orthogonal", "wordllama", the path
+        of a word2vec or GloVe file, or a `LabelSpace`. Classes with similar vectors get similar
+        codewords.
     alpha : float
-        How much a codeword keeps of its column of the Hadamard matrix.
+        Weight of the column of the Hadamard matrix in a codeword.
     beta, theta : float
         Weights of similarity and of the relaxed codes.
     gamma : float
         Weight of the hash functions' own regression.
     n_iter : int
-        Iterations a round.
+        Iterations per round.
     random_state : int, numpy Generator or None
         Seed of the codewords, once, and of the random start of every round.
 
@@ -171,15 +171,15 @@ class THOR(Learner[THORState]):
     codes_ : (n, n_bits / 8) uint8
         The last chunk's codes, to be stored as they are.
     classes_ : tuple of str
-        Class names in order of arrival: any number of new ones in a chunk, 128 in all.
+        Class names in order of arrival: any number of new ones per chunk, at most 128 in total.
     n_seen_ : int
         Samples seen.
 
     Notes
     -----
     L are the 0/1 labels, G their rows at unit length; an unlabelled sample has rows of zeros. The
-    published terms in the vector of ones are left out: V sums to zero, so they vanish, and in
-    floating point they would only multiply rounding error.
+    published terms in the vector of ones are omitted: V sums to zero, so they are 0; in floating
+    point they would only multiply rounding error.
 
     Cost of a round: O(n r^2) per iteration, then per modality n d^2 for the sum X'X and 4/3 d^3 for
     the Sylvester equation; see

@@ -1,4 +1,4 @@
-"""What the rivals share.
+"""Code that the baselines share.
 
 =============  ===================================================================================
 batch          methods that keep everything seen and retrain on it
@@ -8,7 +8,7 @@ gram_sums      sums X'X and B'X over a stream
 solvers        ridge systems, singular systems, Sylvester's equation
 signs          signs, their distance from projections, random rotations
 components     principal components of several modalities together
-partial_views  how SAPMH codes a sample by the modalities it has
+partial_views  SAPMH's encoding of samples with missing modalities
 parameters     checks of constructor arguments
 =============  ===================================================================================
 """

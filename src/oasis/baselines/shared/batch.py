@@ -1,4 +1,4 @@
-"""What batch methods share: everything seen is kept, and each chunk retrains on all of it."""
+"""Base of batch methods, which keep everything seen and retrain on all of it at each chunk."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ Precision: TypeAlias = Literal["float32", "float64"]
 
 
 def as_kept(matrix: Matrix, dtype: Precision) -> Matrix:
-    """Return the features in the precision in which they are kept; float32 stays float32."""
+    """Return the features in the precision in which they are stored; float32 stays float32."""
     if dtype == "float64" or matrix.dtype == np.float32:
         return matrix
-    with np.errstate(over="ignore"):  # an infinity is refused where distances are taken
+    with np.errstate(over="ignore"):  # infinity is refused later, when distances are computed
         if isinstance(matrix, sp.csr_array):
             return sp.csr_array(matrix.astype(np.float32))
         return matrix.astype(np.float32)
@@ -53,7 +53,7 @@ def as_kept(matrix: Matrix, dtype: Precision) -> Matrix:
 
 @dataclass(frozen=True)
 class Seen:
-    """The features and label sets of everything seen, chunk by chunk, so that none is moved.
+    """The features and label sets of everything seen, as one matrix per chunk to avoid copies.
 
     Attributes
     ----------
@@ -93,8 +93,8 @@ class Seen:
     ) -> AnchorKernel:
         """Return the kernel whose anchors are these rows of one modality.
 
-        With ``sigma="mean"``, sigma^2 is the mean squared distance between all rows that are not
-        zero and the anchors; 1 when all of them coincide.
+        With ``sigma="mean"``, sigma^2 is the mean squared distance between all nonzero rows and the
+        anchors; 1 if all of them coincide.
         """
         parts: list[Any] = []
         start = 0
@@ -116,7 +116,7 @@ class KernelRows:
     Attributes
     ----------
     kernel : maps features to phi
-    phi : (n, p), float32 or float64; products with it are float64, a block of rows at a time
+    phi : (n, p), float32 or float64; products with it are float64, computed in blocks of rows
     """
 
     kernel: AnchorKernel
@@ -179,10 +179,10 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class BatchState:
-    """Everything seen, and what the last training made of it.
+    """Everything seen, and the result of the last training.
 
-    ``seed`` is the generator's state at the start of every training: after any number of chunks
-    the model is what one chunk with all samples would have given.
+    ``seed`` is the generator's state at the start of every training, so that the model does not
+    depend on how the samples are divided into chunks.
     """
 
     seen: Seen
@@ -206,7 +206,7 @@ class BatchState:
 
 
 class BatchHasher(Learner[BatchState]):
-    """A kernel method that is trained anew, at each chunk, on everything seen.
+    """A kernel method that is retrained on everything seen at each chunk.
 
     Attributes
     ----------
@@ -232,7 +232,7 @@ class BatchHasher(Learner[BatchState]):
     def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
         """Return the (n, n_bits) float32 projections, whose signs are the codes.
 
-        They depend on the other rows of X; see the class. Any subset of the modalities will do.
+        They depend on the other rows of X; see the class. X may have any subset of the modalities.
         """
         state = self.learned
         features = check_features(X, state.widths)
@@ -246,7 +246,7 @@ class BatchHasher(Learner[BatchState]):
     def _train(
         self, X: dict[str, KernelRows], L: sp.csr_array, rng: np.random.Generator
     ) -> tuple[Encoder, npt.NDArray[np.float32]]:
-        """Return the hash function, and the projections (n, r) of everything seen by it."""
+        """Return the hash function, and its projections (n, r) of everything seen."""
 
     def _check_parameters(self, state: BatchState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
@@ -256,7 +256,7 @@ class BatchHasher(Learner[BatchState]):
             check_unchanged("n_bits", n_bits, state.n_bits)
 
     def _learn(self, old: BatchState | None, chunk: Chunk) -> tuple[BatchState, Codes]:
-        """Return what training on everything seen gives; see `Learner`."""
+        """Train on everything seen; see `Learner`."""
         widths = check_widths(self.sigma, chunk.X, self._published_widths)
         seed = old.seed if old else first_state(self.random_state)
         seen = (old.seen if old else Seen.nothing(chunk.X)).plus(chunk, self.dtype)
@@ -276,7 +276,7 @@ class BatchHasher(Learner[BatchState]):
 
 
 def _like(others: tuple[Matrix, ...], matrix: Matrix) -> Matrix:
-    """Return the matrix as dense or CSR as the others; as it is when there are none."""
+    """Return the matrix in the format of the others, dense or CSR; unchanged if there are none."""
     if not others or isinstance(others[0], sp.csr_array) == isinstance(matrix, sp.csr_array):
         return matrix
     return matrix.toarray() if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)

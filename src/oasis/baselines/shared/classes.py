@@ -19,7 +19,7 @@ LabelSets = Sequence[tuple[str, ...]]
 
 
 def grown(names: tuple[str, ...], label_sets: LabelSets) -> tuple[str, ...]:
-    """Return the names with those of the label sets that are new at the end.
+    """Return the names, followed by the new names of the label sets.
 
     >>> grown(("sky",), [("sea", "sky"), (), ("cat",)])
     ('sky', 'sea', 'cat')
@@ -39,7 +39,7 @@ def indicator_of(label_sets: LabelSets, names: Sequence[str]) -> sp.csr_array:
 
 
 def check_announced(classes: Any) -> tuple[str, ...] | None:
-    """Return the class names that were announced beforehand, or None when none were."""
+    """Return the class names that were announced in advance, or None if none were."""
     if classes is None:
         return None
     if isinstance(classes, (str, bytes)) or not isinstance(classes, Collection):
@@ -51,7 +51,7 @@ def check_announced(classes: Any) -> tuple[str, ...] | None:
 
 
 def refuse_unannounced(label_sets: LabelSets, announced: tuple[str, ...], way_out: str) -> None:
-    """Raise when a sample has a class that was not announced; the error ends with the way out."""
+    """Raise if a sample has a class that was not announced; the error ends with ``way_out``."""
     known = set(announced)
     for row, names in enumerate(label_sets):
         for name in names:

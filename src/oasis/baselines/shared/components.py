@@ -1,4 +1,4 @@
-"""Principal components of several modalities together, dense or CSR, without densifying."""
+"""Principal components of several modalities together; CSR is not converted to dense."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SPARE = 16
 
 @dataclass(frozen=True)
 class Centred:
-    """The modalities side by side, (n, d), less their means; never formed.
+    """The centred concatenation of the modalities, (n, d), as an operator; it is never formed.
 
-    The mean of a modality is that of the rows which have it; a row of zeros stays zero, as if the
-    sample's missing modality were the mean.
+    The mean of a modality is taken over the rows that have it. A row of zeros stays zero, as if the
+    missing modality were equal to the mean.
     """
 
     X: Mapping[str, Matrix]
@@ -47,7 +47,7 @@ class Centred:
         }
 
     def split(self, columns: Array) -> dict[str, Array]:
-        """Cut the rows of a (d, m) array into modalities."""
+        """Split the rows of a (d, m) array by modality."""
         ends = np.cumsum([matrix.shape[1] for matrix in self.X.values()])
         return dict(zip(self.X, np.split(columns, ends[:-1]), strict=True))
 
@@ -71,13 +71,13 @@ class Centred:
 
 
 def principal_axes(data: Centred, n_axes: int, rng: np.random.Generator) -> Array:
-    """Return the directions of most variance, (d, k) orthonormal columns, most important first.
+    """Return the principal axes, (d, k) orthonormal columns, in order of decreasing variance.
 
-    k is ``n_axes`` or the rank of the data, whichever is less. The largest entry of an axis is
-    positive. Found by subspace iteration on ``2 n_axes + 16`` random directions, which is exact
-    when that reaches the smaller side of the data, and close otherwise.
+    k is the smaller of ``n_axes`` and the rank of the data. The largest entry of an axis is
+    positive. Method: subspace iteration on ``2 n_axes + 16`` random directions, which is exact if
+    this number reaches min(n, d), and close otherwise.
 
-    Cost: 14 products of the data with as many directions.
+    Cost: 14 products of the data with these directions.
     """
     n, d = data.n_samples, data.n_features
     size = min(n, d, 2 * n_axes + _SPARE)
@@ -86,7 +86,7 @@ def principal_axes(data: Centred, n_axes: int, rng: np.random.Generator) -> Arra
         basis = _orthonormal(data.times(_orthonormal(data.transposed_times(basis))))
     axes, s, _ = np.linalg.svd(data.transposed_times(basis), full_matrices=False)
     dtype = np.result_type(*(matrix.dtype for matrix in data.X.values()))
-    # what is left of data without variance is rounding error, in proportion to the means taken off
+    # for data without variance the remainder is rounding error, proportional to the means
     lengths = sum(float(np.vdot(mean, mean)) for mean in data.means.values())
     floor = np.finfo(dtype).eps * np.sqrt(max(n, d) * (n * lengths + float(np.vdot(s, s))))
     k = min(n_axes, int(np.count_nonzero(s > floor)))

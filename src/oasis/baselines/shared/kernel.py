@@ -21,17 +21,17 @@ Width: TypeAlias = float | Literal["mean", "half-mean", "double-mean"]
 _MEANS = {"mean": 1.0, "half-mean": 0.5, "double-mean": 2.0}
 
 MOST_RATIO = 5.0
-"""A kernel width is warned of outside this ratio to the mean distance, either way."""
+"""A kernel width gives a warning if it differs from the mean distance by more than this factor."""
 
 _ROWS = 4096
 
 
 @dataclass(frozen=True)
 class AnchorKernel:
-    """``phi(x) = [exp(-|x - a_j|^2 / (2 sigma^2))]_j``, with a constant 1 at the end if asked for.
+    """``phi(x) = [exp(-|x - a_j|^2 / (2 sigma^2))]_j``, with a constant 1 at the end if ``bias``.
 
-    A row of zeros stands for a sample that lacks the modality: its features are all zero, the
-    constant included, so that it adds nothing to any sum.
+    A row of zeros is a sample that lacks the modality: its features are all zero, including the
+    constant, so that it adds nothing to any sum.
 
     Attributes
     ----------
@@ -50,8 +50,8 @@ class AnchorKernel:
     ) -> AnchorKernel:
         """Return the kernel whose anchors are rows of X; ``name`` is the modality, for a warning.
 
-        With ``sigma="mean"``, sigma^2 is the mean squared distance between the rows of X that are
-        not zero and the anchors; 1 when all of them coincide.
+        With ``sigma="mean"``, sigma^2 is the mean squared distance between the nonzero rows of X
+        and the anchors; 1 if all of them coincide.
         """
         anchors: Matrix = X[rows]
         if isinstance(sigma, str):
@@ -76,7 +76,7 @@ class AnchorKernel:
         return self.n_anchors + self.bias
 
     def features(self, X: Matrix) -> Array:
-        """Return phi (n, n_features), float64; distances are taken in the precision of X.
+        """Return phi (n, n_features), float64; distances are computed in the precision of X.
 
         Cost: one product of X with the anchors and n p exponentials. CSR rows are not densified.
         """
@@ -129,9 +129,9 @@ def check_widths(
 def chosen_width(sigma: Width, mean: float, name: str) -> float:
     """Return the width of a kernel on data with this mean squared distance to the anchors.
 
-    A width given as a number is compared with the root mean squared distance: more than 5 times
-    larger, the features phi are all above 0.98 and nearly the same for every sample; more than 5
-    times smaller, they are below 4e-6 for most. Either is warned of.
+    A width given as a number is compared with the root mean squared distance. If it is more than 5
+    times larger, the features phi are all above 0.98 and nearly the same for every sample. If it is
+    more than 5 times smaller, most of them are below 4e-6. Both cases give a warning.
 
     >>> chosen_width("mean", 9.0, "image"), chosen_width("half-mean", 9.0, "image")
     (3.0, 1.5)
@@ -153,7 +153,7 @@ def chosen_width(sigma: Width, mean: float, name: str) -> float:
 
 
 def blocks(n_samples: int) -> Iterator[slice]:
-    """Yield the blocks of rows in which products over many samples are taken.
+    """Yield the blocks of rows in which products over many samples are computed.
 
     >>> list(blocks(5000))
     [slice(0, 4096, None), slice(4096, 5000, None)]
@@ -163,7 +163,7 @@ def blocks(n_samples: int) -> Iterator[slice]:
 
 
 def mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
-    """Return the mean of ``|x - a|^2`` over the rows x that are not zero and the anchors a."""
+    """Return the mean of ``|x - a|^2`` over the nonzero rows x and the anchors a."""
     count, squares = 0, 0.0
     total = np.zeros(anchors.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -186,7 +186,7 @@ def mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
             "scale them first"
         )
     mean = lengths - 2 * between
-    # what is left of rows that coincide is rounding error, in proportion to their lengths
+    # for rows that coincide the remainder is rounding error, proportional to their lengths
     return mean if mean > float(np.finfo(anchors.dtype).eps) * lengths else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What constructor arguments must be; each check names the argument, what it got and expected."""
+"""Checks of constructor arguments; errors name the argument, what it is and what is expected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
-    """Refuse what is neither of two words.
+    """Raise unless the value is one of two words.
 
     >>> check_choice("ridge_on", "diagonal", ("diagonal", "entries"))
     """
@@ -45,13 +45,13 @@ def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
 
 
 def check_unchanged(name: str, value: Any, learned: Any) -> None:
-    """Refuse an argument that was changed after the first chunk."""
+    """Raise if an argument was changed after the first chunk."""
     if value != learned:
         raise InputError(f"{name} is fixed once a model has learned: it is {learned}, got {value}")
 
 
 def first_state(random_state: Any) -> GeneratorState:
-    """Return the state of a new generator; a given Generator seeds it and moves on by one draw."""
+    """Return the state of a new generator; a given Generator seeds it with one draw."""
     if isinstance(random_state, np.random.Generator):
         random_state = int(random_state.integers(2**63))
     try:

@@ -1,4 +1,4 @@
-"""Samples that are fitted by the modalities they have: how SAPMH turns features into codes."""
+"""The encoding of SAPMH, which fits each sample with the modalities that it has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def modality_weight(squared_error: float) -> float:
 
 
 class FittedModality:
-    """The kernel features of some samples beside one modality's U: all that a fit needs of them.
+    """Products of some samples' kernel features with one modality's U, from which H is fitted.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class FittedModality:
         self.present = np.zeros(n_samples, dtype=bool)
 
     def fill(self, rows: slice, part: KernelRows) -> None:
-        """Take the kernel features of these rows."""
+        """Set the products of these rows from their kernel features."""
         self.phiU[rows] = part.times(self._U.T)
         self.present[rows] = part.phi.any(axis=1)
         self._squares += part.squares()
@@ -64,7 +64,7 @@ class FittedModality:
 
 @dataclass(frozen=True)
 class PartialViews:
-    """The hash function: samples are fitted by the views they have, and coded by the fit.
+    """The hash function: H is fitted to the views that a sample has, and ``HW`` gives its code.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class PartialViews:
     W : (k, r)
     theta : weight of the codes
     generator : the state from which every encoding draws its random start
-    mu_features : whose kernel features the weight of a modality is taken from
+    mu_features : from whose kernel features the weight of a modality is computed
     dtype : precision of the kernel features
     """
 
@@ -100,7 +100,7 @@ class PartialViews:
         return self._fitted(n, list(X), parts)
 
     def project_rows(self, X: Mapping[str, KernelRows]) -> npt.NDArray[np.float32]:
-        """Return the projections of samples whose kernel features are there already."""
+        """Return the projections of samples, given their kernel features."""
         n = len(next(iter(X.values())).phi)
         parts = (
             (rows, {name: KernelRows(each.kernel, each.phi[rows]) for name, each in X.items()})
@@ -113,8 +113,8 @@ class PartialViews:
     ) -> npt.NDArray[np.float32]:
         """Return ``HW`` (n, r), whose signs are the codes; SAPMH in docs/formulas.md.
 
-        Draws B and H, in that order. A sample is fitted by the modalities it has; one that has none
-        projects to zero.
+        Draws B and H, in that order. A sample is fitted with the modalities that it has; one
+        without any projects to zero.
         """
         views = {name: FittedModality(n, self.U[name]) for name in names}
         weighed = dict(views)
@@ -152,7 +152,7 @@ class PartialViews:
         views: Mapping[str, FittedModality],
         patterns: list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]],
     ) -> None:
-        """Replace H (n, k) by the fit to B and the views, in place: it is large."""
+        """Replace H (n, k) in place by the fit to B and the views."""
         np.matmul(B, self.theta * self.W.T, out=H)
         for name, view in views.items():
             for rows in blocks(len(H)):
@@ -173,6 +173,6 @@ class PartialViews:
 def _patterns(
     present: list[npt.NDArray[np.bool_]],
 ) -> list[tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]]:
-    """Return each combination of modalities that occurs, and the rows where it does."""
+    """Return each combination of modalities that occurs, and its rows."""
     combinations, which = np.unique(np.column_stack(present), axis=0, return_inverse=True)
     return [(has, np.flatnonzero(which.ravel() == i)) for i, has in enumerate(combinations)]

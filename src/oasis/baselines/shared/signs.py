@@ -9,7 +9,7 @@ import numpy as np
 from oasis.arrays import Array
 
 LEAST_RESIDUAL = 1e-12
-"""Lower bound of an error: weights are divided by errors, and an exact fit has error 0."""
+"""Lower bound of an error, because weights are divided by errors and an exact fit has error 0."""
 
 
 def signs(values: Array) -> Array:
@@ -42,6 +42,6 @@ def random_rotation(rng: np.random.Generator, size: int) -> Array:
     True
     """
     Q, upper = np.linalg.qr(rng.standard_normal((size, size)))
-    # QR alone favours some rotations; the signs of the diagonal make the draw uniform
+    # QR alone is not uniform; the signs of the diagonal make the distribution uniform
     rotation: Array = Q * np.where(np.diag(upper) < 0, -1.0, 1.0)
     return rotation

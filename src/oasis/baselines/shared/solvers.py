@@ -10,11 +10,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from oasis.arrays import Array
 from oasis.errors import InputError
 
-# Below this reciprocal condition a solution is rounding error; the ridge brings it back above.
+# Below this reciprocal condition a solution is rounding error; a ridge then improves the condition.
 _LEAST_CONDITION = 1e-13
 _RIDGE = 1e-11
 _ROWS = 8192
-# An eigenvalue of the small matrix below this part of the largest is zero but for rounding.
+# An eigenvalue of the small matrix below this share of the largest is rounding error.
 _RANK_CUT = 1e-12
 
 
@@ -24,7 +24,7 @@ def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bo
     Parameters
     ----------
     gram : (d, d), only the lower triangle is read
-    if_singular : text of the `InputError` when the ridge is lost in rounding
+    if_singular : text of the `InputError` if the ridge is lost in rounding
 
     >>> import numpy as np
     >>> factor, lower = ridge_factor(np.array([[3.0, 0.0], [2.0, 4.0]]), 1.0, "raise the ridge")
@@ -41,10 +41,10 @@ def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bo
 
 @dataclass(frozen=True)
 class PSDFactor:
-    """The Cholesky factor of a symmetric A (k, k) with no negative eigenvalue.
+    """The Cholesky factor of a positive semidefinite A (k, k).
 
-    Where the reciprocal condition of A, as LAPACK estimates it, is below 1e-13, a ridge of 1e-11
-    times its norm is added first; elsewhere A is taken as it is.
+    If LAPACK's estimate of the reciprocal condition of A is below 1e-13, a ridge of 1e-11 times its
+    norm is added first; otherwise A is used unchanged.
 
     >>> import numpy as np
     >>> PSDFactor.of(np.diag([2.0, 4.0])).solve(np.array([[1.0], [1.0]]))
@@ -79,7 +79,7 @@ class PSDFactor:
         return np.zeros_like(Y) if self.L is None else np.asarray(cho_solve((self.L, True), Y))
 
     def solve_rows(self, Y: Array) -> None:
-        """Replace Y (n, k) by ``Y A^-1``, in place, a block of rows at a time."""
+        """Replace Y (n, k) by ``Y A^-1``, in place, in blocks of rows."""
         for start in range(0, len(Y), _ROWS):
             rows = slice(start, start + _ROWS)
             Y[rows] = self.solve(Y[rows].T).T
@@ -100,12 +100,11 @@ def solve_sylvester(BB: Array, XX: Array, Y: Array, gamma: float) -> Array:
 
     Notes
     -----
-    Where s_i is zero, Y has nothing in that direction either, and the solution of least length is
-    zero there.
+    If s_i is zero, ``(Q'Y)_i`` is zero too, and so is that row of the minimum-norm solution.
 
     Cost: 4/3 d^3 for the reduction, 4 d^2 r to rotate Y there and back. An eigendecomposition of XX
-    takes about 2.5 times as long, and r Cholesky factorisations, r d^3 / 3, more than ten times at
-    64 bits.
+    takes about 2.5 times as long; r Cholesky factorisations, r d^3 / 3, take more than ten times as
+    long at 64 bits.
 
     >>> import numpy as np
     >>> BB, XX = np.diag([1.0, 3.0]), np.diag([0.0, 2.0])
@@ -118,7 +117,7 @@ def solve_sylvester(BB: Array, XX: Array, Y: Array, gamma: float) -> Array:
     targets = np.ascontiguousarray(Q.T @ Y)  # (r, d)
     size, _ = lapack.dsytrd_lwork(d, lower=1)
     A, diagonal, beside, tau, _ = lapack.dsytrd(XX, lower=1, lwork=int(size))
-    # The reflectors stand below the subdiagonal, as those of a QR factorisation one size smaller.
+    # The reflectors are below the subdiagonal, like those of a QR factorisation one size smaller.
     reflectors = np.asfortranarray(A[1:, :-1])
     rotated = _reflect(reflectors, tau, targets.T, "T")  # (d, r)
     solution = np.zeros((d, len(s)), order="F")

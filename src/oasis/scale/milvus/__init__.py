@@ -1,19 +1,22 @@
-"""Search past one machine: the methods of `HammingIndex` over a Milvus collection.
+"""Search beyond one machine: the methods of `HammingIndex` over a Milvus collection.
 
-How it is built, and why:
+Design:
 
 - **Schema.** A primary key ``id``, a binary vector ``code`` and Milvus's dynamic field, which holds
-  ``labels`` and ``payload`` where they are given. Declared columns for the two would halve the
-  rate of insertion even where they stay empty.
+  ``labels`` and ``payload`` if they are given. Declared columns for the two would halve the
+  insertion rate even if they are empty.
 - **Bits are stored several times**, four by default, so that the Hamming distance of Milvus can
   weigh the bits of a query (`oasis.scale.milvus.copies`).
-- **Secrets** are named by an address, never part of it (`oasis.scale.milvus.access`).
-- **Writes are upserts by id.** Milvus accepts a second row of the same key without a word, so
-  uniqueness is ours; and a chunk may be sent again, whole or in part, without harm.
+- **Secrets** are not part of an address, which names the variable or file that holds them
+  (`oasis.scale.milvus.access`).
+- **Writes are upserts by id.** Milvus silently accepts a second row with the same key, so this
+  package ensures uniqueness. It is safe to send a chunk again, completely or in part.
 - **Wire.** Requests are protocol messages of whole columns, written and read as arrays
-  (`oasis.scale.milvus.messages`): the client of pymilvus turns every row into a dict and back.
-- **Faults.** Every request has a deadline, is repeated with growing pauses while the fault may
-  pass, and ends in one `EngineError` that names the server (`oasis.scale.milvus.connection`).
+  (`oasis.scale.milvus.messages`). The client of pymilvus would convert every row to a dict and
+  back.
+- **Faults.** Every request has a deadline and is retried with increasing delays while the fault may
+  be temporary. If it still fails, one `EngineError` names the server
+  (`oasis.scale.milvus.connection`).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ __all__ = ["MilvusIndex"]
 
 
 def __getattr__(name: str) -> Any:
-    # loaded when first used: a collection whose codes are in memory reads addresses alone
+    # imported lazily: a collection whose codes are in memory only parses addresses
     if name == "MilvusIndex":
         from oasis.scale.milvus.index import MilvusIndex
 

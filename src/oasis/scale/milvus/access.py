@@ -1,7 +1,7 @@
-"""How a Milvus server is reached: with or without TLS, and as whom.
+"""TLS and credentials of a Milvus server.
 
-A secret is never part of what is recorded, shown or logged. An address names an environment
-variable or a file that holds it, and it is read when a connection is made.
+A secret is never recorded, shown or logged. An address names the environment variable or the file
+that holds it, which is read when a connection is made.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Access:
     Attributes
     ----------
     user : str
-        The user's name; empty where a token stands for itself.
+        The user's name; empty for a token without a user.
     tls : bool
     tls_ca : str
-        The file of the certificates that are trusted; empty: those that gRPC brings along.
+        The file of the trusted certificates; empty: those that come with gRPC.
     token_env, token_file : str
         The environment variable, or the file, that holds the token, or the password of ``user``.
     password : str
-        A token that was written into the address itself.
+        A token or password in the address itself.
     """
 
     user: str = ""
@@ -55,7 +55,7 @@ class Access:
             raise InputError("an address of Milvus has tls_ca without tls=1; expected both")
 
     def options(self) -> Iterator[tuple[str, str]]:
-        """Yield what an address says after its ``?``, in a fixed order."""
+        """Yield the options after the ``?`` of an address, in a fixed order."""
         if self.tls:
             yield "tls", "1"
         for name in ("tls_ca", "token_env", "token_file"):
@@ -63,12 +63,12 @@ class Access:
                 yield name, value
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return what goes along with every request: nothing, or who is asking.
+        """Return the metadata of every request: empty, or the credentials.
 
         Raises
         ------
         EngineError
-            The variable is not set, or the file cannot be read, or what is there is empty.
+            The variable is not set, the file cannot be read, or it is empty.
         """
         token = self._token()
         if not token:
@@ -77,7 +77,7 @@ class Access:
         return (("authorization", base64.b64encode(whole.encode()).decode()),)
 
     def certificates(self) -> bytes | None:
-        """Return the certificates that are trusted; None: those that gRPC brings along."""
+        """Return the trusted certificates; None: those that come with gRPC."""
         return _read(self.tls_ca, "tls_ca") if self.tls_ca else None
 
     def _token(self) -> str:

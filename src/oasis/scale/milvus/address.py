@@ -1,4 +1,4 @@
-"""Where a Milvus collection is: a server and a name, or a file and a name."""
+"""The address of a Milvus collection: a server and a name, or a file and a name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE = re.compile(r"[A-Za-z0-9._-]{1,36}")
 
 @dataclass(frozen=True)
 class Address:
-    """One collection's place.
+    """The address of one collection.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Address:
     lite : bool
         Whether the target is a file.
     timeout : float or None
-        Seconds that a request may take, where the address says so.
+        Seconds that a request may take, if the address has this option.
     access : Access
         TLS and credentials.
     """
@@ -46,10 +46,10 @@ class Address:
 
     @classmethod
     def parse(cls, uri: Any, name: str) -> Address:
-        """Read an address; a name in its path goes before ``name``.
+        """Parse an address; a name in its path takes precedence over ``name``.
 
-        A user with a password, or with the place where it is found, may be given; so may ``tls``,
-        ``tls_ca`` and ``timeout``. Whatever else could not be kept is refused.
+        An address may have a user with a password, or with the place of the password, and the
+        options ``tls``, ``tls_ca`` and ``timeout``. Anything else is refused.
 
         >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis").target
         'db.example:19530'
@@ -79,7 +79,7 @@ class Address:
         try:
             host, port = parts.hostname, parts.port or _PORT
         except ValueError:
-            # what urllib says may quote a part of a password
+            # the message of urllib may quote a part of a password
             raise InputError(
                 f"{shown!r} is no address: host and port cannot be read; expected "
                 "milvus://host:port/name, with / ? # @ : in a password as %2F %3F %23 %40 %3A"
@@ -103,7 +103,7 @@ class Address:
 
     @property
     def uri(self) -> str:
-        """The address in full, every part of it there: what is recorded.
+        """The complete address with all its parts, as it is recorded.
 
         >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis").uri
         'milvus://db.example:19530/photos?timeout=60'
@@ -128,7 +128,7 @@ class Address:
 
 
 def without_user(text: str) -> str:
-    """Return an address as it may be shown: errors go to logs and screens.
+    """Return an address without user and password, for errors, which go to logs and screens.
 
     >>> without_user("http://me:secret@host/x"), without_user("http://me:se/c@ret@host/x")
     ('http://***@host/x', 'http://***@host/x')

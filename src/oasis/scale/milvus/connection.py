@@ -1,4 +1,4 @@
-"""A connection to one Milvus: requests with a deadline, repeated while a fault may pass."""
+"""A connection to one Milvus: requests with a deadline, retried while a fault may be temporary."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oasis.scale.milvus.engine import protocol
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _AFTER_LOADING = 1.0
-"""Seconds for the request that a collection was loaded for, if loading has taken all of them."""
+"""Seconds for the request after a collection was loaded, if loading has used up the timeout."""
 
-# what the transport says of a request itself, and will say of it again
+# permanent errors of gRPC: a retry of the same request would fail in the same way
 _FINAL = ("UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT")
 
-# codes of Milvus's own; texts are looked at only where version 2.3 has no code for the case
+# error codes of Milvus; texts are matched only for cases that have no code in version 2.3
 _NOT_THERE = frozenset({100, 700})  # no such collection, no such index
 _NOT_LOADED = 101
 _FULL = frozenset({3, 9})  # out of memory, over the quota
@@ -29,11 +29,11 @@ _UNREADABLE = ("cannot parse expression", "failed to create query plan", "Invali
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # gRPC waits for minutes between attempts otherwise, long after the server is back
+    # by default gRPC waits for minutes between attempts, long after the server is back
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # channels to one target share their connections, and so their faults, unless told not to
+    # by default channels to one target share their connections, and so their faults
     ("grpc.use_local_subchannel_pool", 1),
 )
 
@@ -49,7 +49,7 @@ class Connection:
     ----------
     address : Address
     timeout : float
-        Seconds that one request may take, repetitions included.
+        Seconds that one request may take, including retries.
     """
 
     def __init__(self, address: Address, timeout: float) -> None:
@@ -91,16 +91,16 @@ class Connection:
             The name of the remote procedure.
         request : message
         timeout : float, optional
-            Seconds for this request, if not those of the connection.
+            Seconds for this request; by default those of the connection.
         reload : callable, optional
-            Called with the seconds that are left when the server says that the collection is not
-            loaded, as after a restart. The request is sent once more after it, whatever is left.
+            Called with the remaining seconds if the server reports that the collection is not
+            loaded, as after a restart. Then the request is sent once more, even if no time remains.
 
         Raises
         ------
         EngineError
-            The server was absent, too slow or full for as long as ``timeout``, or refused; or the
-            connection is closed, by another thread perhaps.
+            The server was absent, too slow or full during all of ``timeout``, or refused the
+            request; or the connection was closed, perhaps by another thread.
         InputError
             The server does not understand an expression.
         """
@@ -118,11 +118,11 @@ class Connection:
             except wire.grpc.RpcError as error:
                 code = error.code()
                 fault = self._fault_of_transport(code, str(error.details()))
-                # milvus-lite answers UNKNOWN to what it cannot do, a dying server to anything
+                # milvus-lite answers UNKNOWN to unsupported requests, a dying server to any
                 if code.name in _FINAL or (code.name == "UNKNOWN" and self.address.lite):
                     raise fault from None
             except ValueError:
-                # what gRPC says of a channel that was closed between our look and the request
+                # gRPC raises this if the channel was closed between our check and the request
                 if not self._closed:
                     raise
                 raise self._fault_of_closing() from None
@@ -172,7 +172,7 @@ class Connection:
         return EngineError(f"Milvus at {self.address} failed: {code.name}, {details}")
 
     def _fault_of_status(self, status: Any) -> EngineError:
-        """Return the error for a status that may pass; raise the one for a status that will not."""
+        """Return the error for a temporary status; raise the error for a permanent one."""
         if status.code in _NOT_THERE:
             raise NotThereError(
                 f"Milvus at {self.address} has no collection {self.address.name!r} any more, or no "

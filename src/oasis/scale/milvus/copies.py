@@ -1,23 +1,24 @@
-"""Codes stored several times over, so that a Hamming distance can weigh the bits of a query.
+"""Codes with several copies of each bit, so that a Hamming distance can weigh the bits of a query.
 
-Milvus compares binary vectors by Hamming distance, where all bits weigh the same. If every bit is
-stored R times, a query may set a of its R copies of a bit to one and the others to zero. A stored 1
-then differs in R - a copies and a stored 0 in a, so up to a constant the distance is
-``-sum_i v_i sign_i / 2`` with the weight ``v_i = 2 a - R``, one of -R, -R + 2, ..., R. The nearest
-vectors are those with the largest inner product with v, a rounded copy of the real-valued query.
+Milvus compares binary vectors by Hamming distance, in which all bits weigh the same. If every bit
+is stored R times, a query can set ``a`` of its R copies of a bit to one and the others to zero. A
+stored 1 then differs in R - a copies and a stored 0 in a copies. So the distance is, up to a
+constant, ``-sum_i v_i sign_i / 2`` with the weight ``v_i = 2 a - R``, one of -R, -R + 2, ..., R.
+The nearest vectors are those with the largest inner product with v, a quantised copy of the
+real-valued query.
 
-Which rounding is best depends on the query, ``v = round(q / step)``, cut at R. A small step keeps
-the small values apart, which decide among items that agree on the large ones; a large step keeps
-the large values above the sum of the small ones. The step is chosen that needs the fewest
-candidates, for codes with independent bits:
+The query is quantised as ``v = round(q / step)``, clipped at R, and the best step depends on the
+query. A small step preserves differences of small values, which decide among items that agree on
+the large ones. A large step keeps large values above the sum of the small ones. The step that needs
+the fewest candidates is chosen, under the assumption of independent bits:
 
-1. The items of the answer are tilted towards the query: bit i agrees with its sign with probability
-   ``1 / (1 + exp(-2 l |q_i|))``, where l is such that one item in exp(11.5) is as good.
+1. The items of the answer follow a tilted distribution: bit i agrees with the sign of q_i with
+   probability ``1 / (1 + exp(-2 l |q_i|))``, where l is such that one item in exp(11.5) is as good.
 2. Their v scores have mean ``sum_i |v_i| tanh(l |q_i|)`` and variance
-   ``sum_i v_i^2 / cosh(l |q_i|)^2``. The score t that most of them reach lies two standard
-   deviations below the mean.
+   ``sum_i v_i^2 / cosh(l |q_i|)^2``. Most of them reach the score t, two standard deviations below
+   the mean.
 3. At most ``exp(-I)`` of all codes reach t, ``I = max_m m t - sum_i log cosh(m v_i)`` (Chernoff).
-   The step with the largest I is taken.
+   The step with the largest I is chosen.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from oasis.codes import Codes, pack
 _RARITY = 11.5
 _BELOW = 2.0
 _STEPS = np.geomspace(1e-3, 1.0, 24)
-"""Steps that are tried, as parts of that at which the largest value is not cut."""
+"""Steps that are tried, as fractions of the smallest step without clipping."""
 
 _BLOCK = 64
 
 
 def repeated(codes: Codes, copies: int) -> Codes:
-    """Return codes as they are stored: ``copies`` times, one copy after the other."""
+    """Return codes as they are stored: ``copies`` concatenated copies."""
     return codes if copies == 1 else np.tile(codes, (1, copies))
 
 
 def query_codes(values: npt.NDArray[np.floating], copies: int) -> Codes:
-    """Return the vectors that are nearest to stored codes with large inner products with a query.
+    """Return binary vectors whose nearest stored codes have large inner products with the queries.
 
     Parameters
     ----------
     values : (q, n_bits) finite real numbers
     copies : int
-        How many times each bit is stored.
+        Number of stored copies of each bit.
 
     Returns
     -------
@@ -71,14 +72,14 @@ def query_codes(values: npt.NDArray[np.floating], copies: int) -> Codes:
 
 
 def rounded(values: Array, copies: int) -> Array:
-    """Return the weights (q, n_bits), of the parity of ``copies`` and at most that, for queries."""
+    """Return the weights v (q, n_bits): integers with the parity of ``copies``, |v| <= copies."""
     size = np.abs(values)
     largest = size.max(axis=1, keepdims=True)
     size /= np.where(largest > 0, largest, 1.0)
     tilt = _tilt(size)[:, None]
     mean = np.tanh(tilt * size)
     variance = 1 - mean**2
-    # (q, steps, n_bits); of an odd number of copies no weight is zero
+    # (q, steps, n_bits); for an odd number of copies no weight is zero
     parts = size[:, None, :] * copies / (2 * _STEPS[:, None])
     whole = np.floor(parts) * 2 + 1 if copies % 2 else np.rint(parts) * 2
     weight = np.minimum(whole, copies)
@@ -104,7 +105,7 @@ def _tilt(size: Array) -> Array:
 def _rate(weight: Array, least: Array, copies: int) -> Array:
     """Return ``max_m m t - sum_i log cosh(m v_i)`` for weights (q, steps, n_bits) and t ``least``.
 
-    Weights have few different values, so the sum is one over these, times how often they occur.
+    Weights have few distinct values, so the sum runs over these, times their counts.
     """
     kinds = np.arange(2 - copies % 2, copies + 1, 2, dtype=np.float64)
     counts = np.stack([(weight == kind).sum(axis=2) for kind in kinds], axis=-1)

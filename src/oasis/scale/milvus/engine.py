@@ -1,4 +1,4 @@
-"""What of pymilvus is used: the messages of Milvus's protocol, and gRPC to send them."""
+"""The parts of pymilvus that are used: the messages of Milvus's protocol, and gRPC."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Protocol(NamedTuple):
 
 @functools.cache
 def protocol() -> Protocol:
-    """Import and return the protocol; raises MissingExtraError where pymilvus is not installed."""
+    """Import and return the protocol; raises MissingExtraError if pymilvus is not installed."""
     try:
         import grpc
         from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc, schema_pb2

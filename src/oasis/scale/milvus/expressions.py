@@ -11,11 +11,11 @@ from oasis.errors import InputError
 from oasis.index.engine.arguments import Ids
 
 IDS_AT_ONCE = 8192
-"""So many ids go into one expression: some hundred kilobytes of text, parsed in milliseconds."""
+"""Maximum number of ids in one expression: about 100 kB of text, parsed in milliseconds."""
 
 
 def ids_in(ids: Ids) -> str:
-    """Return the expression that admits these ids.
+    """Return the expression that matches these ids.
 
     >>> ids_in(np.array([3, 1]))
     'id in [3, 1]'
@@ -24,9 +24,9 @@ def ids_in(ids: Ids) -> str:
 
 
 def pieces(ids: Ids) -> Iterator[str]:
-    """Return expressions that together admit ascending ids, and admit each of them once.
+    """Yield disjoint expressions that together match these ascending ids.
 
-    Long runs of successive ids become ranges, the rest lists.
+    Long runs of consecutive ids become ranges, the others lists.
 
     >>> list(pieces(np.array([3, 7])))
     ['id in [3, 7]']

@@ -1,4 +1,4 @@
-"""Labels and payloads as Milvus's dynamic field takes them: one JSON object per item."""
+"""Labels and payloads in the form of Milvus's dynamic field: one JSON object per item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SETS = (tuple, list, set, frozenset)
 
 
 def encode_extras(ids: Ids, labels: Any, payload: Any) -> list[bytes] | None:
-    """Return one JSON object per item, or None where neither labels nor payload are given.
+    """Return one JSON object per item, or None if neither labels nor payload are given.
 
     >>> import numpy as np
     >>> encode_extras(np.array([7]), [("sky",)], [{"year": 2024}])

@@ -1,4 +1,4 @@
-"""The hits of several queries as flat arrays, cut and joined."""
+"""The hits of several queries as flat arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from oasis.index.engine.arguments import Ids
 
 
 class Hits(NamedTuple):
-    """The hits of several queries, one query after the other.
+    """The hits of several queries, concatenated in the order of the queries.
 
     Attributes
     ----------
     query : (n,) int64, the query of each hit
     ids : (n,) int64
     distances : (n,) int32
-    codes : (n, n_bits / 8) uint8, or None where they were not asked for
+    codes : (n, n_bits / 8) uint8, or None if they were not requested
     """
 
     query: Ids
@@ -42,7 +42,7 @@ class Hits(NamedTuple):
         return self.at(np.lexsort((self.ids, self.distances, self.query)))
 
     def rank(self) -> npt.NDArray[np.int64]:
-        """Return the place of each hit among those of its query; the hits are ordered by query.
+        """Return the rank of each hit within its query, from 0; the hits are ordered by query.
 
         >>> query, nothing = np.array([0, 0, 3]), np.zeros(3, dtype=np.int64)
         >>> Hits(query, nothing, nothing.astype(np.int32), None).rank().tolist()
@@ -52,7 +52,7 @@ class Hits(NamedTuple):
 
 
 def joined(parts: Iterable[Hits]) -> Hits:
-    """Return the hits of several answers, one after the other."""
+    """Return the concatenated hits of several answers."""
     some = [part for part in parts if len(part.ids)]
     if not some:
         nothing = np.empty(0, dtype=np.int64)

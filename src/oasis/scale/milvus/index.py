@@ -41,12 +41,12 @@ _MOST_COPIES = 64
 class MilvusIndex:
     """Nearest-neighbour search over packed codes that live in a Milvus collection.
 
-    It has the methods of `HammingIndex`, and answers alike but for ties: distances are exact, which
-    of the items tied at the k-th distance come back is the engine's choice, and those that do are
-    ordered by id. The collection is made when it is absent, and checked when it is there.
+    It has the methods of `HammingIndex` and gives the same answers except for ties: distances are
+    exact; among the items tied at the k-th distance the engine chooses; the result is ordered by
+    distance, then id. The collection is created if it does not exist, and checked if it does.
 
-    Writes are upserts: sending the same items again is harmless, also after a fault that left it
-    unknown whether they had arrived. Threads may share an index.
+    Writes are upserts: it is safe to send the same items again, also after a fault that leaves it
+    unknown whether they arrived. Threads may share an index.
 
     Parameters
     ----------
@@ -58,32 +58,32 @@ class MilvusIndex:
     n_bits : int
         Length of a code, a multiple of 8.
     name : str
-        The collection's name, where ``uri`` has none.
+        The collection's name, if ``uri`` has none.
     timeout : float, optional
-        Seconds until a request that keeps failing is given up with an `EngineError`. A call that
-        takes several requests allows it to each of them. If not given, as ``uri`` says, else 10.
+        Seconds until a request that keeps failing ends with an `EngineError`. In a call of several
+        requests it applies to each of them. Default: the option of ``uri``, else 10.
     consistency : {"Strong", "Session", "Bounded", "Eventually"}
-        What a search must see: with "Strong" whatever anyone has written before, with "Session"
-        what this object has. The others are faster and may miss the newest items.
+        Which writes a search must see: with "Strong" all earlier ones, with "Session" those of this
+        object. The others are faster and may miss the newest items.
     kind : {"BIN_FLAT", "BIN_IVF_FLAT"}
-        How Milvus keeps the codes. BIN_FLAT compares all of them. BIN_IVF_FLAT, on a server only,
-        compares a quarter, faster, and misses some of the nearest.
+        Milvus's index. BIN_FLAT compares all codes. BIN_IVF_FLAT, on a server only, compares a
+        quarter of them; it is faster and misses some of the nearest.
     copies : int, optional
-        How many times Milvus stores each bit. A query can weigh bits by so many levels and one, so
-        that asymmetric searches find more; memory and the time of a search grow with it. If not
-        given, 4 in a collection that is made here, else what is there.
+        Number of stored copies of each bit. A query can weigh bits by ``copies`` + 1 levels, so
+        asymmetric searches have a higher recall; memory and search time grow with it. Default: 4
+        for a new collection, else that of the existing one.
     oversample : int, optional
-        An asymmetric search rescores so many times k candidates, at most 16,384. If not given, 10
-        times k and at least 2,000.
+        An asymmetric search rescores ``oversample * k`` candidates, at most 16,384. Default: 10 k,
+        and at least 2,000.
     description : str
-        What a collection that is made here is to say of itself, such as whose it is.
+        Description of a new collection, such as its owner.
 
     Attributes
     ----------
     copies : int
-        How many times each bit is stored.
+        Number of stored copies of each bit.
     description : str
-        What the collection says, whoever has made it.
+        Description of the collection, whoever created it.
 
     Examples
     --------
@@ -175,15 +175,14 @@ class MilvusIndex:
         self.close()
 
     def close(self) -> None:
-        """End the connection; what was added stays in Milvus. Closing again does nothing."""
+        """Close the connection; the items stay in Milvus. Closing again does nothing."""
         self._connection.close()
 
     def add(self, codes: Codes, ids: Any, labels: Any = None, payload: Any = None) -> None:
-        """Add items, or replace those whose ids are there; sending them again is harmless.
+        """Add items, or replace items with the same ids (upsert).
 
-        Everything is checked before anything is sent. Items go in batches, each of which Milvus
-        takes whole or not at all; after an error the earlier batches are there, and the call may
-        simply be repeated.
+        Everything is checked before anything is sent. Items are sent in batches, each of which is
+        atomic. After an error the earlier batches are stored, and the call can be repeated.
 
         Parameters
         ----------
@@ -191,8 +190,8 @@ class MilvusIndex:
         ids : (n,) integers, >= 0, distinct
         labels : sequence of n tuples of str, optional
         payload : sequence of n dicts, optional
-            Both are for ``where`` in a search. They are replaced with the item: left out, they are
-            gone. Together at most 65,536 bytes an item as JSON.
+            Both are for ``where`` in a search. They are replaced together with the item: if they
+            are not given, the old ones are removed. Together at most 65,536 bytes of JSON per item.
         """
         codes = check_codes(codes, self.n_bits)
         keys = check_ids_of(codes, ids)
@@ -201,9 +200,9 @@ class MilvusIndex:
         self._table.upsert(keys, codes, extras)
 
     def remove(self, ids: Any) -> None:
-        """Remove items by id; every id must be there, and only once in ``ids``.
+        """Remove items by id; every id must exist, and be only once in ``ids``.
 
-        Nothing is removed where one is unknown. An id that was removed may be added again.
+        If one is unknown, nothing is removed. A removed id may be added again.
         """
         keys = check_ids(ids)
         check_distinct(keys)
@@ -213,7 +212,7 @@ class MilvusIndex:
         self.discard(keys)
 
     def discard(self, ids: Any) -> None:
-        """Remove items by id; ids that are not there are passed over."""
+        """Remove items by id; unknown ids are ignored."""
         keys = check_ids(ids)
         for start in range(0, len(keys), IDS_AT_ONCE):
             self._table.delete(ids_in(keys[start : start + IDS_AT_ONCE]))
@@ -233,7 +232,7 @@ class MilvusIndex:
         return self._table.pages([ID, CODE])
 
     def codes_of(self, ids: Any) -> Codes:
-        """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
+        """Return the (n, n_bits / 8) codes of items by id; every id must exist."""
         keys = check_ids(ids)
         known, codes = self._table.rows_of(np.unique(keys), [ID, CODE])
         at = np.searchsorted(known, keys)
@@ -253,20 +252,20 @@ class MilvusIndex:
     def search(self, codes: Codes, k: int, allow: Any = None, where: Any = None) -> Matches:
         """Return the k nearest items of each query by Hamming distance.
 
-        Distances are exact; which of the items tied at the k-th come back is the engine's choice,
-        and equal distances are ordered by id.
+        Distances are exact. Among the items tied at the k-th distance the engine chooses; equal
+        distances are ordered by id.
 
         Parameters
         ----------
         codes : (q, n_bits / 8) uint8
         k : int
-            From 1 to 16,384; where it exceeds the number of items the answer is padded with -1.
+            From 1 to 16,384; if it exceeds the number of items, the answer is padded with -1.
         allow : array of ids, or bool array indexed by id, optional
-            Answer with these items only. Costs one search for each 8,192 ids that are not part of a
-            long run of successive ones.
+            Allow-list: return only these items. Costs one search per 8,192 ids that are not part of
+            a long run of consecutive ids.
         where : str, optional
-            Answer with items that satisfy this Milvus expression over ``id``, ``labels`` and
-            ``payload`` only, as in ``json_contains(labels, "sky") and payload["year"] > 2020``.
+            Return only items that satisfy this Milvus expression over ``id``, ``labels`` and
+            ``payload``, such as ``json_contains(labels, "sky") and payload["year"] > 2020``.
 
         Returns
         -------
@@ -285,14 +284,14 @@ class MilvusIndex:
     def search_asymmetric(
         self, projections: Any, k: int, allow: Any = None, where: Any = None
     ) -> ScoredMatches:
-        """Return the k items whose signs have the largest inner product with each query, nearly.
+        """Return approximately the k items whose signs have the largest inner product with a query.
 
-        The candidates are the items with the largest inner product with the query rounded to
+        The candidates are the items with the largest inner product with the query quantised to
         ``copies`` + 1 levels (`oasis.scale.milvus.copies`); with one copy these are the nearest to
-        its signs. ``oversample`` says how many. They are rescored exactly, as
-        `HammingIndex.search_asymmetric` scores, and equal scores are ordered by id. So scores are
-        exact, and the answer is exact where there are no more items than candidates; else some of
-        the best may be missing (docs/scale.md states how many).
+        its signs. Their number is set by ``oversample``. They are rescored exactly, as in
+        `HammingIndex.search_asymmetric`, and equal scores are ordered by id. So scores are exact,
+        and the answer is exact if there are no more items than candidates; otherwise some of the
+        best may be missing (docs/scale.md has the recall).
 
         Parameters
         ----------
@@ -315,7 +314,7 @@ class MilvusIndex:
         codes = self.codes_of(hits.ids) if hits.codes is None else hits.codes
         score = queries.score(hits.query, codes)
         order = np.lexsort((hits.ids, -score, hits.query))
-        # the hits of a query stay in the same stretch, so places in it keep their meaning
+        # the hits of a query stay in the same range, so positions within it remain valid
         rank = hits.rank()
         order, query, rank = order[rank < k], hits.query[rank < k], rank[rank < k]
         ids = np.full((len(queries), k), -1, dtype=np.int64)
@@ -326,13 +325,13 @@ class MilvusIndex:
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
         """Return every item at distance <= radius of each query, by distance, then id.
 
-        All items are compared, with inverted lists too. A query with 16,384 items or more is
-        answered in several searches, by ranges of ids.
+        All items are compared, also with BIN_IVF_FLAT. A query with 16,384 hits or more takes
+        several searches, by ranges of ids.
 
         Returns
         -------
         RangeMatches
-            offsets (q + 1,), ids and distances; query i has the stretch between its two offsets.
+            offsets (q + 1,), ids and distances; query i has the hits ``offsets[i]:offsets[i + 1]``.
         """
         queries = check_codes(codes, self.n_bits)
         reach = self.copies * min(check_radius(radius), self.n_bits)

@@ -14,12 +14,12 @@ _users: Counter[str] = Counter()
 
 
 def acquire(path: str) -> str:
-    """Return the gRPC target of the server for a file, started if it does not run yet."""
+    """Return the gRPC target of the server for a file; it is started if it is not running."""
     if not Path(path).parent.is_dir():
         raise EngineError(f"milvus-lite cannot open {path}: its folder does not exist; make it")
     try:
         with warnings.catch_warnings():
-            # milvus-lite imports pkg_resources, which warns of its own end
+            # milvus-lite imports pkg_resources, which gives a deprecation warning
             warnings.simplefilter("ignore")
             from milvus_lite.server_manager import server_manager_instance
     except ImportError:
@@ -40,7 +40,7 @@ def acquire(path: str) -> str:
 
 
 def release(path: str) -> None:
-    """Give up one use of a file's server."""
+    """Release one use of a file's server."""
     from milvus_lite.server_manager import server_manager_instance
 
     with _lock:

@@ -1,4 +1,4 @@
-"""Milvus's messages from arrays and to arrays, a column at a time."""
+"""Conversion between Milvus's messages and arrays, column by column."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def search_request(
 
 
 def read_hits(answer: Any, n_bytes: int, copies: int) -> Hits:
-    """Return the hits of a search, each query's by distance, then id; codes without copies."""
+    """Return the hits of a search, per query by distance, then id; codes without copies."""
     results = answer.results
     counts = np.array(results.topks, dtype=np.int64)
     query = np.repeat(np.arange(len(counts)), counts)
@@ -106,7 +106,7 @@ def read_hits(answer: Any, n_bytes: int, copies: int) -> Hits:
 
 
 def read_rows(answer: Any, n_bytes: int, copies: int) -> tuple[Ids, Codes]:
-    """Return the ids and codes of a query, by id; no codes where they were not asked for."""
+    """Return the ids and codes of a query, by id; no codes if they were not requested."""
     ids = np.empty(0, dtype=np.int64)
     codes = np.empty((0, n_bytes), dtype=np.uint8)
     for column in answer.fields_data:

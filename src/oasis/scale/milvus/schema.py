@@ -1,4 +1,4 @@
-"""The Milvus collection behind an index: made when absent, checked when there, loaded."""
+"""The Milvus collection behind an index: created or checked, and loaded."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ EXTRA = "$meta"
 """Milvus's dynamic field; ``labels`` and ``payload`` are keys in it."""
 
 KINDS: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nlist": 128}}
-"""The kinds of index, with what each is built with."""
+"""The kinds of index, with their build parameters."""
 
 PROBES: dict[str, dict[str, int]] = {"BIN_FLAT": {}, "BIN_IVF_FLAT": {"nprobe": 32}}
-"""... and what each is searched with."""
+"""The kinds of index, with their search parameters."""
 
 COPIES = 4
-"""How many times each bit is stored where nothing else is said."""
+"""Default number of stored copies of each bit."""
 
 _POLL = 0.02
 _WIDTH = re.compile(r"([0-9]{1,6}) bits, ([0-9]{1,3}) copies")
-"""What the field of the codes says of itself."""
+"""Description of the field of the codes."""
 
 
 class Schema:
-    """The collection of one index: what it must look like, and how it comes to be there.
+    """The schema of one index's collection, which is created, checked and loaded here.
 
     Parameters
     ----------
     connection : Connection
     n_bits : int
     copies : int or None
-        How many times each bit is stored; None: 4 in a collection that is made here, else as found.
+        Number of stored copies of each bit; None: 4 in a new collection, else as found.
     kind : str
         "BIN_FLAT" or "BIN_IVF_FLAT".
     description : str
-        What a collection that is made here says of itself.
+        Description of a new collection.
 
     Attributes
     ----------
     copies : int
-        How many times each bit is stored, after `prepare`.
+        Number of stored copies of each bit, after `prepare`.
     description : str
-        What the collection that is there says, after `prepare`.
+        Description of the existing collection, after `prepare`.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Schema:
         self.description = description
 
     def prepare(self) -> None:
-        """Make the collection and its index where they are absent, check them, and load."""
+        """Create the collection and its index if they do not exist, check them, and load."""
         try:
             found = self._describe()
         except NotThereError:
             self._create()
-            # another process may have made it at the same moment, and differently
+            # another process may have created it at the same time, with other settings
             found = self._describe()
         self.copies = self._check(found)
         self.description = str(found.description)
@@ -84,7 +84,7 @@ class Schema:
         self.load(self._connection.timeout)
 
     def load(self, within: float) -> None:
-        """Have the server load the collection, and wait until it has, so many seconds in all."""
+        """Let the server load the collection, and wait for it, at most ``within`` seconds."""
         milvus = protocol().milvus
         deadline = time.monotonic() + within
         self._connection.call(
@@ -134,7 +134,7 @@ class Schema:
         )
 
     def _check(self, found: Any) -> int:
-        """Refuse a collection that is not as expected; return how often it stores each bit."""
+        """Raise if a collection is not as expected; return its number of copies of each bit."""
         types = protocol().schema
         place = f"the Milvus collection {self.name!r} at {self._connection.address}"
         fields = {field.name: field for field in found.fields if not field.is_dynamic}
@@ -154,7 +154,7 @@ class Schema:
             )
         dim = int(next(p.value for p in fields[CODE].type_params if p.key == "dim"))
         told = _WIDTH.fullmatch(fields[CODE].description)
-        # one that was made by hand says nothing of copies
+        # a collection that was created by hand does not state the number of copies
         n_bits, copies = (dim, 1) if told is None else (int(told[1]), int(told[2]))
         if n_bits * copies != dim:
             raise InputError(
@@ -174,7 +174,7 @@ class Schema:
         return copies
 
     def _index(self) -> None:
-        """Make the index of the codes, or check the one that is there."""
+        """Create the index of the codes, or check the existing one."""
         milvus = protocol().milvus
         described: list[Any] = []
         with contextlib.suppress(NotThereError):

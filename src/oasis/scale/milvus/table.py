@@ -27,10 +27,10 @@ from oasis.scale.milvus.messages import (
 from oasis.scale.milvus.schema import KINDS, PROBES, Schema
 
 MOST = 16_384
-"""The most items that Milvus returns for a query, and the most rows of a page."""
+"""Maximum number of items that Milvus returns for a query, and of rows in a page."""
 
 GUARANTEES = {"Strong": 0, "Session": None, "Bounded": 2, "Eventually": 1}
-"""The timestamp up to which a search must see, per consistency; None: that of the last write."""
+"""Guarantee timestamp of a search, per consistency; None: that of the last write."""
 
 _BATCH_ROWS = 20_000
 _AT_ONCE = 2
@@ -47,13 +47,13 @@ class Table:
     connection : Connection
     n_bits : int
     copies : int or None
-        How many times each bit is stored; None: as the collection that is there has it.
+        Number of stored copies of each bit; None: that of the existing collection.
     kind : str
         A key of `KINDS`.
     consistency : str
         A key of `GUARANTEES`.
     description : str
-        What a collection that is made here says of itself.
+        Description of a new collection.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Table:
         self._writing = threading.Lock()
 
     def upsert(self, keys: Ids, codes: Codes, extras: list[bytes] | None) -> None:
-        """Write rows in batches, of which Milvus takes each whole or not at all."""
+        """Write rows in batches; each batch is atomic."""
 
         def send(part: slice) -> None:
             chosen = None if extras is None else extras[part]
@@ -85,8 +85,8 @@ class Table:
 
         copies = self.schema.copies
         parts = list(batches(len(keys), copies * codes.shape[1], extras))
-        # the next batch is made ready while the server works on one; ids are distinct, so the order
-        # in which batches arrive does not matter
+        # the next batch is prepared while the server works on one; ids are distinct, so the order
+        # of batches does not matter
         with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(parts)))) as pool:
             for _ in pool.map(send, parts):
                 pass
@@ -107,7 +107,7 @@ class Table:
         return read_rows(answer, self._n_bytes, self.schema.copies)
 
     def rows_of(self, ids: Ids, fields: list[str]) -> tuple[Ids, Codes]:
-        """Return ids and codes of those of these ascending ids that are there, by id."""
+        """Return ids and codes of the existing rows among these ascending ids, by id."""
         found = [
             self.rows(ids_in(ids[start : start + IDS_AT_ONCE]), fields)
             for start in range(0, len(ids), IDS_AT_ONCE)
@@ -138,8 +138,8 @@ class Table:
     ) -> Hits:
         """Return the k nearest rows of each query, by (query, distance, id).
 
-        Queries are as wide as stored vectors, all copies included, and so are distances. They are
-        sent in blocks that keep an answer's size in bounds.
+        Queries and distances include all copies, like stored vectors. Queries are sent in blocks to
+        bound the size of an answer.
         """
         guarantee = GUARANTEES[self._consistency]
         found = []
@@ -151,7 +151,7 @@ class Table:
                 k,
                 expression,
                 params=PROBES[self._kind] | (params or {}),
-                # milvus-lite fails where a search is to return vectors
+                # milvus-lite fails if a search has to return vectors
                 with_codes=with_codes and not self._connection.address.lite,
                 consistency=self._consistency,
                 guarantee=self.written if guarantee is None else guarantee,
@@ -180,7 +180,7 @@ class Table:
     def _halves(
         self, query: Codes, params: dict[str, float], low: int, high: int
     ) -> Iterator[Hits]:
-        """Yield all hits with ids from low to high, halving what is more than one answer holds."""
+        """Yield all hits with ids from low to high; a range with too many hits is halved."""
         hits = self.nearest(query, MOST, f"id >= {low} and id <= {high}", params=params)
         if len(hits.ids) < MOST:
             yield hits
@@ -195,12 +195,12 @@ class Table:
             self.written = max(self.written, int(answer.timestamp))
 
     def _call(self, method: str, request: Any) -> Any:
-        # a server that was restarted has the collection, but not in memory
+        # after a restart the server has the collection, but not in memory
         return self._connection.call(method, request, reload=self.schema.load)
 
 
 def batches(n: int, n_bytes: int, extras: list[bytes] | None) -> Iterator[slice]:
-    """Yield stretches of items of bounded rows and bytes, at least one row each."""
+    """Yield slices of items of bounded rows and bytes, at least one row each."""
     row_bytes = np.full(n, n_bytes + 8, dtype=np.int64)
     if extras is not None:
         row_bytes += np.fromiter(map(len, extras), dtype=np.int64, count=n)
