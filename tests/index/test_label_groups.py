@@ -303,7 +303,7 @@ def test_groups_are_those_of_a_plain_loop(listed, monkeypatch):
 
 
 def test_parts_of_several_segments_are_searched_together(monkeypatch):
-    monkeypatch.setattr(packed_codes, "SEGMENT", 512)
+    monkeypatch.setattr(packed_codes, "GROUP_SEGMENT", 512)
     monkeypatch.setattr(best_codes, "SEGMENT", 512)
     monkeypatch.setattr(packed_codes, "GROUPED", 100)
     monkeypatch.setattr(packed_codes, "SMALLEST", 8)

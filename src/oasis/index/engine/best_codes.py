@@ -120,8 +120,12 @@ def scan(
     packs what it would otherwise look up, and one of a single query at most one segment.
     """
     parts = packed.parts(codes, n_slots, (1 + len(projections) // 2) * SEGMENT)
-    found = [part.search(projections, eased, s, wider) for part in parts]
-    sums, slots, bound, error = found[0] if len(found) == 1 else join(found)
+    found = []
+    for part in parts:
+        found.append(part.search(projections, eased, s, wider))
+        # what s codes of one part reach, codes of the others have to reach too
+        eased = eased._replace(floor=np.maximum(eased.floor, found[-1].floor))
+    sums, slots, bound, error, _ = found[0] if len(found) == 1 else join(found)
     if slots.shape[1] > 4 * s:
         slots = _prune(sums, slots, s, error, eased)
     return Candidates(slots, bound)
@@ -158,7 +162,7 @@ def _best_of_one(
 
     None where one segment does not hold all codes, or the answer is not proven.
     """
-    if n_slots > SEGMENT or projection.slack[0] == 0:
+    if n_slots > packed.segment or projection.slack[0] == 0:
         return None
     parts = packed.parts(codes, n_slots, SEGMENT)
     if len(parts) != 1:
@@ -198,14 +202,15 @@ def _nothing(q: int, s: int) -> Settled:
 
 
 def _prune(sums: Array, slots: Slots, s: int, error: Array, eased: Surrogate) -> Slots:
-    """Drop candidates that cannot matter: worse than the s-th best by sums, or below the floor.
+    """Drop candidates that cannot matter: below the floor, or worse than the s-th best by sums.
 
-    Sums of cut queries do not tell how good the s-th best is, only what is below the floor.
+    Where there is a floor, queries may have been cut, and their sums do not tell how good the s-th
+    best is, only what is below the floor.
     """
     c = sums.shape[1]
     sums[slots < 0] = -np.inf
     bar = np.partition(sums, c - s, axis=1)[:, c - s] - 2 * error
-    bar = np.where(eased.excess > 0, eased.floor - error, bar)
+    bar = np.where(eased.floor > -np.inf, eased.floor - error, bar)
     n = max(s, int((sums >= bar[:, None]).sum(axis=1).max()))
     if n == c:
         return slots

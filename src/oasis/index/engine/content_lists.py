@@ -155,7 +155,7 @@ class ContentLists:
                 # faiss leaves out codes whose sum is 0 steps: the lowest that there is
                 worst[row] = near[row, probed].min() - queries.total[row]
         bound = np.maximum(worst + top + queries.error, outside)
-        return Found(sums + top[:, None], slots, bound, queries.error)
+        return Found(sums + top[:, None], slots, bound, queries.error, np.full(len(lists), -np.inf))
 
     def search_one(
         self, query: ContentQueries, lists: Slots, labels: Array, n: int

@@ -40,12 +40,14 @@ class Found(NamedTuple):
     slots : (q, c): -1 for none
     bound : (q,): no other code that reaches the floor has a larger score; -inf where there is none
     error : (q,): by how much a sum may differ from the score of a code that reaches the floor
+    floor : (q,): what s codes reach for sure, -inf where nothing is known
     """
 
     sums: Array
     slots: Slots
     bound: Array
     error: Array
+    floor: Array
 
 
 class Part(Protocol):
@@ -93,7 +95,8 @@ def search_index(index: Any, eased: Surrogate, s: int, wider: int) -> Found:
     elif n == size:
         worst[:] = -np.inf
     error = eased.rounding + eased.slack
-    return Found(sums + eased.excess[:, None], slots, worst + error + eased.excess, error)
+    bound = worst + error + eased.excess
+    return Found(sums + eased.excess[:, None], slots, bound, error, eased.floor)
 
 
 def join(found: list[Found]) -> Found:
@@ -103,6 +106,7 @@ def join(found: list[Found]) -> Found:
         np.concatenate([each.slots for each in found], axis=1),
         np.max([each.bound for each in found], axis=0),
         np.max([each.error for each in found], axis=0),
+        np.max([each.floor for each in found], axis=0),
     )
 
 

@@ -124,16 +124,16 @@ class LabelGroups:
         floor = np.array([search.floor for search in searches])
         rest = np.array([row for row, look in enumerate(looks) if look is None], dtype=np.int64)
         if len(rest) == q:
-            return self._search_all(projections, floor, content, s, wider)
+            return self._search_all(projections, floor, content, s, wider)._replace(floor=floor)
         found = _stack([look for look in looks if look is not None])
         error = content.error
         if not len(rest):
-            return Found(*found, error)
+            return Found(*found, error, floor)
         others = self._search_all(projections[rest], floor[rest], content[rest], s, wider)
         answered = np.setdiff1d(np.arange(q), rest)
         width = max(found[0].shape[1], others.slots.shape[1])
         joined = Found(
-            np.full((q, width), -np.inf), np.full((q, width), -1), np.empty(q), error.copy()
+            np.full((q, width), -np.inf), np.full((q, width), -1), np.empty(q), error.copy(), floor
         )
         for rows, (sums, slots, bound) in ((answered, found), (rest, others[:3])):
             joined.sums[rows, : sums.shape[1]] = sums

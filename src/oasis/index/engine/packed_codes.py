@@ -27,7 +27,11 @@ from oasis.index.engine.label_groups import LabelGroups
 from oasis.index.engine.projections import Projections, Surrogate
 
 SEGMENT = 1 << 20
-"""Codes of a full segment; packing them takes some 20 ms, by label halves some 150 ms."""
+"""Codes of a full segment; packing them takes some 20 ms."""
+
+GROUP_SEGMENT = 1 << 22
+"""The same by label halves: a group that is spread over many segments is searched many times.
+Packing takes some 200 ms a million codes."""
 
 SMALLEST = 1024
 """So few codes are not worth a segment of their own."""
@@ -80,7 +84,7 @@ class UnpackedPart(NamedTuple):
         bound = np.full(len(sums), -np.inf)
         if n < len(self.codes):
             bound = sums[:, -1] + eased.excess + slack
-        return Found(sums + eased.excess[:, None], at + self.start, bound, slack)
+        return Found(sums + eased.excess[:, None], at + self.start, bound, slack, eased.floor)
 
 
 class CutPart(NamedTuple):
@@ -115,6 +119,11 @@ class PackedCodes:
         self._n_label_bytes = n_label_bytes
         self._segments: tuple[Segment, ...] = ()
         self._lock = threading.Lock()
+
+    @property
+    def segment(self) -> int:
+        """Codes of a full segment."""
+        return GROUP_SEGMENT if self._n_label_bytes else SEGMENT
 
     @property
     def nbytes(self) -> int:
@@ -155,12 +164,13 @@ class PackedCodes:
         """Pack the next codes, at most up to the end of a full segment; return how many."""
         kept = list(self._segments)
         first = _end(self._segments)
-        stop = min(length, (first // SEGMENT + 1) * SEGMENT)
+        full = self.segment
+        stop = min(length, (first // full + 1) * full)
         # smaller neighbours are packed again: a logarithmic number of times per code in all
         while (
             kept
-            and kept[-1].stop % SEGMENT
-            and (stop % SEGMENT == 0 or kept[-1].stop - kept[-1].start <= 3 * (stop - first))
+            and kept[-1].stop % full
+            and (stop % full == 0 or kept[-1].stop - kept[-1].start <= 3 * (stop - first))
         ):
             first = kept.pop().start
         part: FlatPart | LabelGroups
