@@ -219,9 +219,7 @@ class ITQ(Control):
             return super()._learn(old, chunk)
         X = chunk.X
         if old is None or old.seen is None:
-            seen = {
-                name: matrix.copy() for name, matrix in X.items()
-            }  # the caller may change its own
+            seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller keeps its own
         else:
             seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
         hash_function = self._fitted(seen)

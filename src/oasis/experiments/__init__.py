@@ -1,9 +1,9 @@
-"""Experiments: run methods over streams, keep what came out, and tell how good it was.
+"""Experiments: run methods over streams, store the results, measure and report them.
 
-A `run.definition.Run` is data and its key is its path. `run` streams it and keeps raw results,
-`measure` turns those into summaries, `report` turns summaries into tables, figures and a page.
-`grid` carries out many runs; `scenarios` are hard streams by name. Each step reads what the one
-before it wrote, and writes nothing else.
+A `run.definition.Run` is data, and its key is its path. `run` executes it and stores raw results,
+`measure` turns them into summaries, `report` turns summaries into tables, figures and a page.
+`grid` executes many runs; `scenarios` are hard streams by name. Each step reads only the output of
+the step before it, and does not modify it.
 
 ===========  =====================================================================================
 run/         definition (`Run`, `Grid`), methods (by name), brought (yours, by import path), runner
@@ -15,6 +15,6 @@ scenarios/   transformations (a scenario as data), trials, scoreboard
 beyond/      measures beyond the labels
 grid         many runs, resumed, in several processes
 tuning       the grid of each method, searched with equal trials
-evaluation   codes made elsewhere, judged by every measure
+evaluation   codes made elsewhere, evaluated by every measure
 ===========  =====================================================================================
 """

@@ -1,4 +1,4 @@
-"""Judge codes that were made elsewhere by every measure, and keep them beside other results."""
+"""Evaluate codes that were made elsewhere by every measure, and store them with other results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def evaluate(
     seed: int = 0,
     out: Path | None = None,
 ) -> Summary:
-    """Measure the codes or scores of a file; see `oasis.experiments.run.given` for what it holds.
+    """Measure the codes or scores of a file; `oasis.experiments.run.given` describes its layout.
 
     Parameters
     ----------
-    out : a results folder, in which raw result, summary and scores query by query are kept, so that
-        `oasis.experiments.report.report.write_report` tells of them beside others
+    out : a results folder, in which raw result, summary and scores per query are stored, so that
+        `oasis.experiments.report.report.write_report` includes them
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Carry out many runs: resume what is there, put aside what is damaged, use several processes.
+"""Execute many runs in several processes; resume, and move damaged files aside.
 
 A results folder holds ``raw/<key>.npz``, ``summaries/<key>.json`` and ``queries/<key>.npz``, and on
-request ``convergence/<key>.json``. A run whose files are whole and were made from the same data,
-runbook and method is not run again. Any other file in its place is moved aside with a notice, and
+request ``convergence/<key>.json``. A run is not repeated if its files are intact and were made from
+the same data, runbook and method. Any other file with its name is moved aside with a notice, and
 never overwritten.
 """
 
@@ -44,12 +44,12 @@ from oasis.experiments.run.runner import carry_out, describe
 from oasis.experiments.run.workers import Warned, warn_again, with_warnings, worker_processes
 
 RAW = "raw"
-"""Where a results folder keeps its raw results."""
+"""Subfolder of raw results in a results folder."""
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """A round of a run is over."""
+    """A round of a run is finished."""
 
     run: Run
     n_done: int
@@ -58,7 +58,7 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something a person should know, such as a damaged file."""
+    """A message for the user, such as about a damaged file."""
 
     run: Run
     text: str
@@ -66,7 +66,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run is over: computed, measured anew from a raw result that was there, kept, or failed."""
+    """A run is finished: computed, measured again from an existing raw result, kept, or failed."""
 
     run: Run
     status: Literal["computed", "measured", "kept", "failed"]
@@ -86,23 +86,23 @@ def reproduce(
     jobs: int = 1,
     listener: Listener | None = None,
 ) -> list[Finished]:
-    """Carry out runs into a results folder; return how each of them ended, in the order given.
+    """Execute runs into a results folder; return the outcome of each, in the given order.
 
     Parameters
     ----------
     runs : the runs, each key once
-    out : results folder; made when absent
+    out : results folder; created if it does not exist
     data : folder of data files
     jobs : processes; each gets its share of the cores for linear algebra
-    listener : told of everything that happens, in this process
+    listener : called for every event, in this process
 
     Raises
     ------
     DataError, MissingExtraError
-        At once: without its data a grid has no use.
+        Immediately, because no run of a data set can succeed without its files.
     InputError
-        Before anything runs, when a method cannot take a data set. Any other error that has a
-        name fails its own run, and the others go on.
+        Before anything runs, if a method does not support a data set. Any other `OasisError` fails
+        only its own run, and the others continue.
     """
     keys = [run.key for run in runs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -125,7 +125,7 @@ def reproduce(
             for run in runs:
                 note(_ensure(run, out, data, note))
         finally:
-            _dataset.cache_clear()  # the file may be another one next time
+            _dataset.cache_clear()  # the file may have changed by the next call
     else:
         _in_processes(runs, out, data, min(jobs, len(runs)), note)
     return [finished[run] for run in runs]
@@ -141,8 +141,8 @@ def trace_runs(
 ) -> list[Finished]:
     """Trace loss and MAP by iteration for the first seed of the method as published.
 
-    Other runs, and those with parameters, are left out. A trace that is there is kept if it is of
-    the same data and rounds and goes as far.
+    Other runs, and those with parameters, are skipped. An existing trace is kept if it has the same
+    data and rounds and at least as many iterations.
     """
     if n_iter < 1:
         raise InputError(f"iterations must be a positive integer, got {n_iter}")
@@ -185,14 +185,14 @@ def _is_kept_trace(run: Run, path: Path, dataset: Dataset, n_iter: int, tell: Li
 
 
 def _refuse_impossible(runs: Sequence[Run], data: Path | None) -> None:
-    """Raise for a method that cannot take a data set; only those with a limit need the data."""
+    """Raise if a method does not support a data set; loads data only for methods with a limit."""
     limited = {(run.dataset, run.method) for run in runs if method_named(run.method).max_classes}
     for dataset, method in sorted(limited):
         method_named(method).check_classes(_dataset(dataset, data))
 
 
 def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
-    """Make sure that a run's files are there, doing as little as possible."""
+    """Make sure that a run's files exist, with as little work as possible."""
     try:
         return _ensured(run, out, data, tell)
     except (DataError, MissingExtraError):
@@ -223,7 +223,7 @@ def _ensured(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished
 
 
 def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawResult | None:
-    """Return the raw result that is there, if it is whole and still holds."""
+    """Return the existing raw result, if it is intact and up to date."""
     if not path.exists():
         return None
     try:
@@ -240,15 +240,15 @@ def _kept_result(run: Run, path: Path, dataset: Dataset, tell: Listener) -> RawR
 
 
 def _differing(run: Run, dataset: Dataset, found_run: Run, found_about: Any) -> str:
-    """Return in what a file differs from what the run would give now; empty where in nothing."""
-    about = json.loads(json.dumps(describe(run, dataset)))  # as it was when it was written
+    """Return which of the recorded facts differ from those of the run now; empty if none does."""
+    about = json.loads(json.dumps(describe(run, dataset)))  # in the form in which it is recorded
     wanted = {"definition": run.key, **_comparable(about, found_about["method"])}
     found = {"definition": found_run.key, **_comparable(found_about, about["method"])}
     return next((key for key, value in wanted.items() if found.get(key) != value), "")
 
 
 def _comparable(about: Any, other_method: Any) -> dict[str, Any]:
-    # an older version may not have recorded everything about the method: what both have counts
+    # an older version may have recorded less about the method: only common keys are compared
     method = {
         key: value
         for key, value in about["method"].items()
@@ -272,7 +272,7 @@ def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary 
 
 
 def put_aside(path: Path) -> Path:
-    """Move a file out of the way, to a name of its own beside it; return that."""
+    """Rename a file to an unused name beside it; return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1
@@ -334,7 +334,7 @@ def _listen(events: multiprocessing.queues.Queue[Event]) -> None:
 
 
 def _work(run: Run, out: Path, data: Path | None) -> tuple[list[Notice], Finished]:
-    """Carry out a run; rounds are told on the way, notices with the result: none may be lost."""
+    """Execute a run. Rounds are reported at once, notices with the result, so that none is lost."""
     notices: list[Notice] = []
 
     def tell(event: Event) -> None:

@@ -1,12 +1,12 @@
-"""Tuning: every method, ours and the rivals', searches a declared grid with the same trials.
+"""Tuning: every method, including ours, searches a declared grid with the same number of trials.
 
-A trial learns from a part of the first rounds of the stream and is judged by MAP of another part of
-them, by Hamming distance. None of these samples is a query of the table: the queries of all seeds
-that the table will have are left out. The first trial has the published parameters; the others are
-drawn from the grid without repetition, by a fixed seed. What was tried and chosen is recorded in
+A trial learns from a part of the first rounds of the stream and is evaluated by MAP of another part
+of them, by Hamming distance. None of these samples is a query of the table: the queries of all
+seeds of the table are excluded. The first trial has the published parameters; the others are drawn
+from the grid without repetition, with a fixed seed. Trials and choices are recorded in
 ``tuning/<data set>/<setting>/<method>/<bits>.json`` of the results folder, and `tuned_runs` gives
-the runs with the chosen parameters. A tuned run has ``tuned``, the number of trials, as a
-parameter besides.
+the runs with the chosen parameters. A tuned run has the additional parameter ``tuned``, the number
+of trials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oasis.store import replacing
 from oasis.streams import rounds
 
 TUNING = "tuning"
-"""Where a results folder keeps what was tried."""
+"""Subfolder of tuning records in a results folder."""
 
 N_TRIALS = 24
 TUNED = "tuned"
@@ -107,8 +107,8 @@ GRIDS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "itq": {"scaling": _SCALINGS, "n_iter": (10, 50, 100)},
     "itq-refit": {"scaling": _SCALINGS, "n_iter": (10, 50, 100)},
 }
-"""What is searched for each method: the weights that its paper tunes, the width of its kernel, and
-how features are scaled. A method with fewer combinations than trials tries them all."""
+"""The grid of each method: the weights that its paper tunes, the kernel width, and the scaling of
+features. A method with fewer combinations than trials tries them all."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class TuningTrial:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What was tried for one method on one stream, and what was chosen.
+    """The trials of one method on one stream, and the choice.
 
     Attributes
     ----------
     dataset, setting, method, n_bits : of the stream and the method
     grid : parameter -> values
-    n_learned, n_queries : samples that a trial learned from, and was judged by
+    n_learned, n_queries : samples that a trial learned from, and was evaluated with
     chance : MAP of a random order
     trials : the first has the published parameters
     """
@@ -151,16 +151,16 @@ class TuningRecord:
 
     @property
     def chosen(self) -> TuningTrial:
-        """The trial with the highest MAP; of equal ones the first."""
+        """The trial with the highest MAP; the first one if there are several."""
         return max(self.trials, key=lambda trial: -1.0 if trial.map is None else trial.map)
 
     @property
     def run_parameters(self) -> Parameters:
-        """What a run is given: the chosen parameters and the number of trials."""
+        """Parameters of the tuned run: the chosen ones and the number of trials."""
         return tuple(sorted((*self.chosen.parameters, (TUNED, len(self.trials)))))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, of which `parse` makes the same record."""
+        """Return plain values, from which `parse` makes an equal record."""
         values = asdict(self)
         for trial in values["trials"]:
             trial["parameters"] = dict(trial["parameters"])
@@ -168,7 +168,7 @@ class TuningRecord:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make a record of what `as_dict` returned."""
+        """Return the record that `as_dict` described."""
         if values.get("format") != _FORMAT or values.get("version") != _VERSION:
             raise FormatError("it is no record of tuning that this version can read")
         try:
@@ -190,7 +190,7 @@ class TuningRecord:
 
 @dataclass(frozen=True, eq=False)
 class ValidationPart:
-    """Rows to learn from, round by round, and rows to ask with."""
+    """Rows to learn from, round by round, and rows of queries."""
 
     train: tuple[Rows, ...]
     queries: Rows
@@ -205,13 +205,13 @@ def validation_part(
     n_rounds: int,
     n_samples: int,
 ) -> ValidationPart:
-    """Return a part of a stream's first rounds that holds no query of any of the table's seeds.
+    """Return a part of a stream's first rounds without the queries of the table's seeds.
 
     Parameters
     ----------
     n_seeds : seeds of the table, from 0; the stream is that of seed 0
     n_rounds : rounds from the beginning
-    n_samples : at most so many samples in all; a fifth of them, 500 at most, are queries
+    n_samples : maximum number of samples in total; a fifth of them, at most 500, are queries
     """
     book = runbook_for(dataset_name, setting)
     asked = [each.queries for seed in range(n_seeds) for each in rounds(dataset, book, seed)]
@@ -235,7 +235,7 @@ def validation_part(
 
 
 def trial_parameters(method: str, n_trials: int = N_TRIALS) -> list[Parameters]:
-    """Return what is tried: the published parameters, then draws from the grid, none twice.
+    """Return the parameters of the trials: the published ones, then distinct draws from the grid.
 
     >>> sorted(trial_parameters("random-projection"))
     [(), (('scaling', 'unit'),), (('scaling', 'zscore'),)]
@@ -255,7 +255,7 @@ def trial_parameters(method: str, n_trials: int = N_TRIALS) -> list[Parameters]:
 
 
 def grid_of(method: str) -> Mapping[str, tuple[Value, ...]]:
-    """Return the declared grid of a method; the scaling alone for one that declares none."""
+    """Return the declared grid of a method; only the scaling for a method without one."""
     entry = method_named(method)
     if not entry.has_codes:
         raise InputError(f"{method!r} has no codes and is not tuned")
@@ -271,7 +271,7 @@ def tune(
 ) -> TuningRecord:
     """Search the grid of a run's method on a part of its stream.
 
-    A trial that raises an error with a name is recorded with it and not chosen.
+    A trial that raises an `OasisError` or `LinAlgError` is recorded with it and not chosen.
     """
     if run.n_bits is None:
         raise InputError(f"{run.method!r} has no codes and is not tuned")
@@ -308,14 +308,14 @@ def tune(
 
 
 def record_path(out: Path, run: Run) -> Path:
-    """Return where the record of a run's method is kept."""
+    """Return the path of the record of a run's method."""
     dataset, setting, *_ = run.key.parts
     name = run.method.replace(":", "~")
     return out / TUNING / dataset / setting / name / f"{run.n_bits}.json"
 
 
 def write_record(path: Path, record: TuningRecord) -> None:
-    """Write a record, atomically; folders are made."""
+    """Write a record, atomically; folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(record.as_dict(), indent=1) + "\n", "utf-8")
@@ -332,7 +332,7 @@ def read_record(path: Path) -> TuningRecord:
 
 
 def read_records(folder: Path) -> list[TuningRecord]:
-    """Read all records of a results folder, or of that which a folder of summaries lies in."""
+    """Read all records of a results folder, or of the parent of a folder of summaries."""
     inner = folder / TUNING if (folder / TUNING).is_dir() else folder.parent / TUNING
     return [read_record(path) for path in sorted(inner.rglob("*.json"))] if inner.is_dir() else []
 
@@ -340,7 +340,7 @@ def read_records(folder: Path) -> list[TuningRecord]:
 def tuned_runs(runs: Sequence[Run], out: Path) -> Iterator[Run]:
     """Yield the tuned run of every run whose method was tuned on the same data and setting.
 
-    The parameters of another code length are taken where a length was not tuned itself.
+    If a code length was not tuned, the parameters of another length are used.
     """
     for run in runs:
         if run.n_bits is None or run.parameters:

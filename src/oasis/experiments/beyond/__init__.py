@@ -1,5 +1,5 @@
-"""Measures beyond the labels: what a code says that its label set does not.
+"""Measures beyond the labels: information in a code that its label set does not have.
 
-`material` loads a data set with texts and finer labels, `protocols` deals it into streams and
-questions, `answers` asks them of a method, `results` keeps what comes out.
+`material` loads a data set with texts and finer labels, `protocols` divides it into streams and
+questions, `answers` evaluates a method on them, `inquiries` stores the results.
 """

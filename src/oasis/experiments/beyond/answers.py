@@ -1,4 +1,4 @@
-"""Ask the questions of an episode of any method: hashers, batch methods and rankers."""
+"""Evaluate any method (hasher, batch method, ranker) on the questions of an episode."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Model = OnlineHasher | Ranker
 Figures = dict[str, float]
 
 PLACES = (1, 5, 10)
-"""Of one relevant item: the share of queries that have it among so many first hits."""
+"""Values of k for recall at k of one relevant item."""
 
 TIE_PLACE = 10
-"""The hit of which it is said whether it is in a tie."""
+"""The rank at which ties are counted."""
 
 _SCORE_CELLS = 1 << 23
 
@@ -52,10 +52,9 @@ class Answer:
     ----------
     hamming, asymmetric : mapping or None
         ``map``, or ``mrr`` and ``first_1`` and so on: by codes, and by the query's projection
-        against codes. A ranker has scores, which stand under ``asymmetric``; None where there is
-        no answer.
+        against codes. Scores of a ranker are under ``asymmetric``. None if there is no answer.
     chance : mapping
-        The same of a random order.
+        The same figures for a random order.
     empty : str
         Why there is no answer.
     """
@@ -71,19 +70,19 @@ class Answer:
 
 
 class CannotAnswer(InputError):
-    """A method has no way to take this question."""
+    """A method does not support this question."""
 
 
 def learn(model: Model, episode: Episode) -> Codes | None:
     """Stream an episode through a method; return the codes of everything stored.
 
-    What arrives later without labels is given to `partial_fit` of `OASIS()`, which says what code
-    such a sample gets. Published methods do not: they encode it by their hash function. A ranker
-    has no codes: None.
+    Samples that arrive later without labels are passed to `partial_fit` of `OASIS()`, which defines
+    their codes. Published methods do not define them, so here they encode such samples by their
+    hash function. A ranker has no codes: None.
     """
     codes: list[Codes] = []
     if isinstance(model, OnlineHasher) and model.is_batch:
-        episode = episode.joined()  # it would learn anew from everything each round
+        episode = episode.joined()  # it would retrain on everything in each round
     for X, y in episode.learned_chunks():
         model.partial_fit(X, y)
         if isinstance(model, OnlineHasher):
@@ -100,9 +99,9 @@ def learn(model: Model, episode: Episode) -> Codes | None:
 
 
 def stores_unlabelled(model: OnlineHasher) -> bool:
-    """Return whether a method has a rule for the code of a sample without labels.
+    """Return whether a method defines the code of a sample without labels.
 
-    In the rounds of published methods such a sample has a representation of zeros, and its code is
+    In the rounds of published methods the representation of such a sample is zero, and its code is
     mostly the random start of the round.
     """
     return isinstance(model, OASIS)
@@ -117,12 +116,12 @@ def takes_content(model: Model) -> bool:
 def ask(
     model: Model, stored: Codes | None, question: Question, content: float | None = None
 ) -> Answer:
-    """Ask a question of what is stored, by codes and by projections; ties are left open.
+    """Evaluate a question on the stored codes, by codes and by projections, with expected ties.
 
     Parameters
     ----------
     content : float, optional
-        Weight of content in the queries' projections, for models that have it; None for theirs.
+        Weight of content in the queries' projections; None for the model's default.
     """
     chance = chance_of(question)
     if question.empty:
@@ -144,9 +143,9 @@ def ask(
 def diagnose(
     model: Model, stored: Codes, question: Question, content: float | None = None
 ) -> dict[str, float | int]:
-    """Return what the codes tell apart: distinct ones, entropy, ties at the tenth hit.
+    """Return statistics of the codes: distinct codes, entropy, ties at the tenth hit.
 
-    Ties are left out where the method cannot take the question.
+    Ties are omitted if the method does not support the question.
     """
     base = stored[question.base]
     found = code_statistics(base).as_dict()
@@ -165,7 +164,7 @@ def diagnose(
 
 
 def chance_of(question: Question) -> Figures:
-    """Return what a random order gets."""
+    """Return the figures of a random order."""
     if question.items is not None:
         n = len(question.base)
         harmonic = float((1 / np.arange(1, n + 1)).sum())

@@ -1,4 +1,4 @@
-"""Carry out many inquiries: keep what is there and still holds, use several processes."""
+"""Execute many inquiries in several processes; valid results of earlier calls are kept."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from oasis.experiments.run.workers import warn_again, with_warnings, worker_proc
 
 @dataclass(frozen=True)
 class Done:
-    """An inquiry is over: computed, or kept from an earlier time.
+    """An inquiry is finished: computed now, or kept from an earlier call.
 
-    ``notice`` says what a person should know, such as that a damaged file was moved aside.
+    ``notice`` is a message for the user, such as that a damaged file was moved aside.
     """
 
     outcome: Outcome
@@ -52,18 +52,18 @@ def inquire(
     jobs: int = 1,
     listener: Listener | None = None,
 ) -> list[Done]:
-    """Carry out a plan into a results folder; return how each inquiry ended, in order.
+    """Execute a plan into a results folder; return the outcome of each inquiry, in order.
 
-    A result that is there is kept if it was made from the same data, sizes and method, and has
-    all weights of content that the plan asks for. A damaged or outdated one is moved aside. Where
-    a data set has no texts to take the meaning of, nothing is written.
+    An existing result is kept if it was made from the same data, sizes and method, and has all
+    weights of content of the plan. A damaged or outdated one is moved aside. If a data set has no
+    texts for the modality ``meaning``, nothing is written.
 
     Parameters
     ----------
-    out : results folder; made when absent
+    out : results folder; created if it does not exist
     data : folder of data files
     jobs : processes; each gets its share of the cores for linear algebra
-    listener : told of each inquiry that is over, in this process
+    listener : called for each finished inquiry, in this process
     """
     inquiries = plan.inquiries()
     keys = [each.key for each in inquiries]
@@ -80,7 +80,7 @@ def inquire(
                 done[each] = _ensure(each, plan.sizes, plan.content, out, data)
                 tell(done[each])
         finally:
-            _material.cache_clear()  # the file may be another one next time
+            _material.cache_clear()  # the file may have changed by the next call
     else:
         for result in _in_processes(inquiries, plan, out, data, jobs, tell):
             done[result.outcome.inquiry] = result
@@ -111,7 +111,7 @@ def _ensure(
 
 
 def _outdated(kept: Outcome, inquiry: Inquiry, material: Material, sizes: Sizes) -> str:
-    """Return in what a file differs from what would come out now; empty where in nothing."""
+    """Return why a file is outdated; empty if it is not."""
     wanted = json.loads(json.dumps(describe(inquiry, material, sizes)))
     if kept.inquiry.as_dict() != inquiry.as_dict():
         return f"{inquiry.key} holds another inquiry"

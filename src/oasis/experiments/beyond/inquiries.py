@@ -1,4 +1,4 @@
-"""What is run: an inquiry is data, and its key is its path.
+"""Inquiries: an inquiry is data, and its key is its path.
 
 An inquiry is one method on one episode: a data set with some modalities, a code length, a seed,
 and a kind of episode with its number. Its result is one JSON file under ``beyond/<key>.json``.
@@ -24,13 +24,13 @@ from oasis.experiments.run.methods import Value, method_named
 from oasis.store import replacing
 
 FOLDER = "beyond"
-"""Where a results folder keeps them."""
+"""Subfolder of a results folder."""
 
 DEFAULT = "default"
-"""The weight of content that a model has by itself; the only one of a model without content."""
+"""The model's default weight of content; the only weight of a model without content."""
 
 WEIGHTS = (0.0, 1.0)
-"""Weights that are always asked besides: the kind alone, content alone."""
+"""Weights that are always evaluated too: labels only, content only."""
 
 _FORMAT, _VERSION = "oasis-beyond", 1
 _NO_CODES = "float"
@@ -84,18 +84,18 @@ class Inquiry:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, of which `parse` makes the same inquiry."""
+        """Return plain values, from which `parse` makes an equal inquiry."""
         return {**asdict(self), "parameters": dict(self.parameters)}
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make an inquiry of what `as_dict` returned."""
+        """Return the inquiry that `as_dict` described."""
         return cls(**{**values, "parameters": tuple(sorted(values["parameters"].items()))})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All combinations of some picks; names are checked when it is made.
+    """All combinations of some choices; names are checked by the constructor.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Plan:
                 raise InputError(f"content must be a weight from 0 to 1, got {weight}")
 
     def inquiries(self) -> list[Inquiry]:
-        """Return the inquiries: data set, features, seed, method, bits, episode, last fastest."""
+        """Return the inquiries by data set, features, seed, method, bits, episode (the fastest)."""
         methods = [parse_variant(variant) for variant in self.methods]
         return [
             Inquiry(dataset, features, method.name, n_bits, seed, kind, number, parameters)
@@ -142,7 +142,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an inquiry.
+    """The result of an inquiry.
 
     Attributes
     ----------
@@ -152,11 +152,11 @@ class Outcome:
     answers : weight of content -> question -> answer
         The weight is ``default``, or a number as text.
     codes : mapping
-        What the stored codes tell apart; empty for a ranker.
+        Statistics of the stored codes; empty for a ranker.
     seconds : float
         Time to learn and store.
     empty : str
-        Why the data set cannot have this episode, or the method cannot take it.
+        Why the data set does not have this episode, or the method does not support it.
     """
 
     inquiry: Inquiry
@@ -184,7 +184,7 @@ class Outcome:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make an outcome of what `as_dict` returned."""
+        """Return the outcome that `as_dict` described."""
         if values.get("format") != _FORMAT:
             raise FormatError("it is not a result of oasis beyond")
         if values["version"] != _VERSION:
@@ -204,7 +204,7 @@ class Outcome:
 
 
 def describe(inquiry: Inquiry, material: Material, sizes: Sizes) -> dict[str, Any]:
-    """Return what decides an outcome besides the inquiry, as plain values."""
+    """Return what an outcome depends on besides the inquiry, as plain values."""
     method = method_named(inquiry.method)
     return {
         "dataset": material.dataset.describe(),
@@ -224,7 +224,7 @@ def carry_out(
     sizes: Sizes = FULL,
     content: Sequence[float] = (),
 ) -> Outcome:
-    """Stream the episode through the method and ask all questions, at each weight of content.
+    """Stream the episode through the method and evaluate all questions, at each content weight.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def weight_name(weight: float) -> str:
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
-    """Write an outcome, atomically; folders are made."""
+    """Write an outcome, atomically; folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(outcome.as_dict(), indent=1, allow_nan=False)
     with replacing(path) as temporary:
@@ -296,7 +296,7 @@ def read_outcome(path: Path) -> Outcome:
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:
-    """Read every outcome of a results folder, in the order of methods; none may be there."""
+    """Read every outcome of a results folder, in the order of methods; there may be none."""
     return [read_outcome(path) for path in sorted((folder / FOLDER).rglob("*.json"))]
 
 

@@ -12,7 +12,7 @@ from oasis.experiments.measure.cells import title_of
 from oasis.experiments.run.methods import place_of
 
 COSINE = "float-cosine"
-"""The ranker that others are measured by: cosine of the features as they are."""
+"""The reference ranker: cosine of the raw features."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Line:
 
     @property
     def title(self) -> str:
-        """How the row is called."""
+        """Name of the row."""
         return title_of(self.variant) + ("" if self.weight == DEFAULT else f", w={self.weight}")
 
     @property
@@ -73,7 +73,7 @@ class Line:
         return {key: each[measure.figure] for key, each in found.items() if each}
 
     def mean(self, measure: Measure, kind: str) -> float | None:
-        """Return the mean of a figure over seeds and draws; None where there is none."""
+        """Return the mean of a figure over seeds and draws; None if there is none."""
         values = self.values(measure, kind)
         return fmean(values.values()) if values else None
 
@@ -87,7 +87,7 @@ class Line:
 class Group:
     """All methods on one data set with some modalities at one code length.
 
-    ``n_bits`` is None where there are rankers alone.
+    ``n_bits`` is None if there are only rankers.
     """
 
     dataset: str
@@ -97,12 +97,12 @@ class Group:
 
     @property
     def title(self) -> str:
-        """How the group is called."""
+        """Name of the group."""
         features = "" if self.features == "own" else f" ({self.features})"
         return f"{self.dataset}{features}" + (f", {self.n_bits} bits" if self.n_bits else "")
 
     def measures(self) -> list[Measure]:
-        """Return the measures that have a figure, those of texts across modalities included."""
+        """Return the measures that have a figure, including those across modalities."""
         names = sorted(
             {
                 question
@@ -125,11 +125,11 @@ class Group:
         return any(line.mean(measure, kind) is not None for line in self.lines for kind in _KINDS)
 
     def cosine(self) -> Line | None:
-        """Return the row that others are measured by."""
+        """Return the row of the reference ranker."""
         return next((line for line in self.lines if line.variant == COSINE), None)
 
     def share(self, line: Line, measure: Measure, kind: str) -> float | None:
-        """Return a figure as a share of what float cosine has on the same draws, in the mean."""
+        """Return the mean ratio of a figure to that of float cosine on the same draws."""
         cosine = self.cosine()
         if cosine is None:
             return None
@@ -138,10 +138,10 @@ class Group:
         return fmean(both) if both else None
 
     def beyond(self, line: Line) -> float | None:
-        """Return how far a method comes from chance to float cosine, beyond the labels.
+        """Return the score of a method beyond the labels: 0 is chance, 1 is float cosine.
 
         The mean over measures of ``(x - chance) / (cosine - chance)`` by asymmetric scores. A
-        question that a method has no answer to counts 0; None where it was not asked all.
+        question without an answer counts 0; None if some questions were not evaluated.
         """
         cosine = self.cosine()
         if cosine is None:

@@ -1,4 +1,4 @@
-"""What the measures are made from: a data set, the texts of its items, and finer labels."""
+"""The input of the measures: a data set, the texts of its items, and finer labels."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from oasis.errors import InputError
 from oasis.experiments.run.definition import load_dataset
 
 N_WORDS = 3
-"""So many words of an item's text ask for it."""
+"""Number of words of an item's text that form a query for it."""
 
 OWN = "own"
-"""The modalities that a data set has by itself."""
+"""The data set's own modalities."""
 
 _TEXT_MODALITIES = ("text", "meaning")
 _LEAST_OF_A_TERM = 2
 
 
 class NoTextsError(InputError):
-    """The meaning of texts was asked of a data set whose texts are not known."""
+    """The modality ``meaning`` was requested for a data set whose texts are not known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grades:
-    """Labels that a learner is given, and finer ones that it is not.
+    """Coarse labels, which are given to a learner, and finer labels, which are not.
 
     Attributes
     ----------
@@ -48,18 +48,18 @@ class Grades:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A data set with what is known of it besides features and labels.
+    """A data set with its texts and finer labels.
 
     Attributes
     ----------
     dataset : Dataset
-        With the modalities that take part.
+        With the modalities that are used.
     features : str
-        Which ones these are: ``own``, or names joined by ``+``.
+        Names of these: ``own``, or names joined by ``+``.
     grades : Grades or None
-        None where there are no finer labels.
+        None if there are no finer labels.
     texts : Texts or None
-        None where the items' texts are not known.
+        None if the items' texts are not known.
     """
 
     dataset: Dataset
@@ -69,13 +69,13 @@ class Material:
 
     @property
     def text_modalities(self) -> tuple[str, ...]:
-        """The modalities that are made of a text."""
+        """The modalities that are computed from a text."""
         return tuple(name for name in _TEXT_MODALITIES if name in self.dataset.X)
 
     def text_features(self, texts: Sequence[str]) -> dict[str, Matrix] | None:
-        """Return the features of texts in every modality that is made of a text.
+        """Return the features of texts in every modality that is computed from a text.
 
-        None where it is not known how to make them.
+        None if it is not known how to compute them.
         """
         if self.texts is None or not self.text_modalities:
             return None
@@ -87,9 +87,9 @@ class Material:
         return {name: self.dataset.X[name][rows] for name in self.text_modalities}
 
     def can_be_asked(self) -> Rows:
-        """Return the items that a few words of their text ask for; empty where there are none.
+        """Return the items for which there is a query by words; may be empty.
 
-        An item with a title is asked for by it, another by `N_WORDS` of its words.
+        The query for an item is its title, or `N_WORDS` of its words if it has no title.
         """
         if not self.text_modalities:
             return np.zeros(0, dtype=np.int64)
@@ -134,7 +134,7 @@ class Material:
         return queries
 
     def _word_rows(self) -> sp.csr_array | None:
-        """Return which words each item's text has, where columns are words."""
+        """Return which words each item's text has, if columns are words."""
         if self.texts is not None and self.texts.vocabulary:
             return sp.csr_array(self.texts.words(self.texts.described))
         matrix = self.dataset.X.get("text")
@@ -144,7 +144,7 @@ class Material:
 
 
 def load_material(name: str, folder: Path | None = None, features: str = OWN) -> Material:
-    """Load a data set with what is known of it.
+    """Load a data set with its texts and finer labels.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def load_material(name: str, folder: Path | None = None, features: str = OWN) ->
 
 
 def material_of(dataset: Dataset, folder: Path | None = None, features: str = OWN) -> Material:
-    """Return a loaded data set with what is known of it; see `load_material`."""
+    """Return a loaded data set with its texts and finer labels; see `load_material`."""
     texts = texts_of(dataset, folder)
     picked = list(dataset.X) if features == OWN else features.split("+")
     if "meaning" in picked and "meaning" not in dataset.X:
@@ -179,7 +179,7 @@ def material_of(dataset: Dataset, folder: Path | None = None, features: str = OW
             f"{dataset.name} has no modality {unknown[0]!r}; it has {', '.join(dataset.X)}, and "
             "meaning where texts are known"
         )
-    # counted before modalities are left out: words are drawn from texts that may not take part
+    # counted before modalities are removed: words are drawn from texts that may not be used
     dataset = replace(dataset, X={each: dataset.X[each] for each in picked})
     return Material(dataset, features, _grades(dataset), texts)
 

@@ -1,23 +1,23 @@
 """The measures as data: seeded streams, what is stored, and questions with their answers.
 
-An episode is a stream and the questions that are asked after it. There are four kinds.
+An episode is a stream and the questions that are evaluated after it. There are four kinds.
 
 ``labels``
-    All labels are given. Asked: items that share a label (the label measure, beside which the
-    others stand), and **the item itself** by a few words of its text or by its title.
+    All labels are given. Questions: items that share a label (the label measure, for comparison),
+    and **the item itself** by a few words of its text or by its title.
 ``finer``
-    Coarse labels are given. Asked: items that share a coarse label, and items that share a fine
-    one. Only a code that says more than the labels it was given answers the second.
+    Coarse labels are given. Questions: items that share a coarse label, and items that share a fine
+    label. The second needs codes with more information than the given labels.
 ``never-labelled``
-    A quarter of the classes is held out, and the stream is learned from items that have none of
-    them. Then items that have them arrive without labels and are stored. Asked, with further such
-    items: those that share a held-out class (Sablayrolles, Douze, Usunier and Jegou 2017); and
-    each held-out class **by its name**, among all that is stored.
+    A quarter of the classes is held out, and the stream is learned from items without these
+    classes. Then items with held-out classes arrive without labels and are stored. Questions, with
+    further such items as queries: items that share a held-out class (Sablayrolles, Douze, Usunier
+    and Jegou 2017); and each held-out class **by its name**, among everything stored.
 ``across``
-    After the stream items arrive that have neither labels nor a text. Asked: each of them by its
-    text.
+    After the stream, items arrive that have neither labels nor a text. Question: each of them by
+    its text.
 
-Everything follows from the material, the seed and the sizes.
+Everything is determined by the material, the seed and the sizes.
 
 Examples
 --------
@@ -49,18 +49,18 @@ LabelNames = list[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of a data set takes part; a smaller one gives what it has.
+    """How much of a data set is used; a smaller data set is used completely.
 
     Attributes
     ----------
     n_rounds, chunk : int
-        Rounds of the stream, and samples of each.
+        Rounds of the stream, and samples per round.
     n_queries : int
-        A tenth of the samples at most.
+        Number of queries; at most a tenth of the samples.
     draws : int
-        How often classes are drawn that are never labelled.
+        Number of draws of the classes that are never labelled.
     across : tuple of int
-        How many items without a text there are, for which texts ask.
+        Numbers of items without a text, which are searched by their texts.
     """
 
     n_rounds: int = 5
@@ -70,11 +70,11 @@ class Sizes:
     across: tuple[int, ...] = (1000, 5000)
 
     def queries_of(self, n_samples: int) -> int:
-        """Return how many of so many samples are queries."""
+        """Return the number of queries for a number of samples."""
         return min(self.n_queries, n_samples // 10)
 
     def rounds_of(self, rows: Rows) -> tuple[Rows, ...]:
-        """Deal rows into rounds of one size."""
+        """Divide rows into rounds of equal size."""
         size = min(self.chunk, len(rows) // self.n_rounds)
         if size < 1:
             raise InputError(f"{len(rows)} samples are too few for {self.n_rounds} rounds")
@@ -94,7 +94,7 @@ QUICK = Sizes(n_rounds=2, chunk=1000, n_queries=100, draws=2, across=(200, 1000)
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked of everything stored, and what the right answer is.
+    """A query set over everything stored, with its relevant items.
 
     Attributes
     ----------
@@ -102,15 +102,15 @@ class Question:
     base : (n,) int64
         The stored items that are searched, as positions in order of storing.
     X : mapping or None
-        Features of the queries; any of the modalities. None where names are asked for.
+        Features of the queries; any of the modalities. None if the queries are class names.
     names : tuple of str
-        Class names to ask for, where a method answers names.
+        Class names as queries, for methods that support them.
     query_labels, base_labels : indicators or None
-        Relevance by shared labels, of queries and of the base.
+        Relevance by shared labels: labels of queries and base.
     items : (n_queries,) int64 or None
-        Relevance of one item: its position in ``base``.
+        Relevance of one item per query: its position in ``base``.
     empty : str
-        Why the question cannot be asked on this data set; it has nothing else then.
+        Why this data set does not have the question; then the other fields are empty.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Episode:
     later : tuple of (n_t,) int64
         Rows that arrive afterwards, without labels, and are stored.
     lacking : tuple of str
-        Modalities that these lack: rows of zeros.
+        Modalities that these rows lack: rows of zeros.
     questions : tuple of Question
     held_out : tuple of str
         Classes that no label set has.
@@ -175,7 +175,7 @@ class Episode:
 
     @property
     def seen(self) -> Dataset:
-        """The data set as the learner meets it: with the labels that it is given."""
+        """The data set with the labels that the learner is given."""
         data, vectors = self.material.dataset, self.material.dataset.vectors
         if vectors is not None:
             known = all(name in vectors for name in self.classes)
@@ -183,7 +183,7 @@ class Episode:
         return replace(data, L=self.L, classes=self.classes, vectors=vectors)
 
     def joined(self) -> Episode:
-        """Return the same with all that is learned in one round."""
+        """Return the same episode with all learned samples in one round."""
         return replace(self, rounds=(np.concatenate(self.rounds),))
 
     def learned_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
@@ -193,7 +193,7 @@ class Episode:
             yield seen.take(rows), seen.labels(rows)
 
     def later_chunks(self) -> Iterator[dict[str, Matrix]]:
-        """Yield X of what arrives afterwards, without labels."""
+        """Yield X of the samples that arrive afterwards, without labels."""
         for rows in self.later:
             X = self.material.dataset.take(rows)
             yield {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
@@ -218,7 +218,7 @@ def labels(material: Material, seed: int, sizes: Sizes = FULL) -> Episode:
 
 
 def finer(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
-    """Return the stream with coarse labels; None where a data set has no finer ones."""
+    """Return the stream with coarse labels; None if a data set has no finer ones."""
     grades = material.grades
     if grades is None:
         return None
@@ -276,9 +276,9 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
 
 
 def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
-    """Return a stream after which items without a text arrive, for which their texts ask.
+    """Return a stream after which items without a text arrive, which are searched by their texts.
 
-    None where a data set has no text, or nothing besides.
+    None if a data set has no text, or only texts.
     """
     data = material.dataset
     lacking = material.text_modalities
@@ -332,7 +332,7 @@ def numbered(sizes: Sizes = FULL) -> list[tuple[str, int]]:
 def episode(
     material: Material, kind: str, number: int, seed: int, sizes: Sizes = FULL
 ) -> Episode | None:
-    """Return one episode; None where the data set cannot have it."""
+    """Return one episode; None if the data set does not have it."""
     if kind == "labels":
         return labels(material, seed, sizes)
     if kind == "finer":
@@ -345,7 +345,7 @@ def episode(
 
 
 def why_not(material: Material, kind: str) -> str:
-    """Return why a data set cannot have a kind of episode."""
+    """Return why a data set does not have a kind of episode."""
     name = material.dataset.name
     if kind == "finer":
         return f"{name} has no labels that are finer than others"
@@ -369,7 +369,7 @@ def _rng(seed: int, *kind: int) -> np.random.Generator:
 def _split(
     material: Material, sizes: Sizes, rng: np.random.Generator, relevance: Indicator
 ) -> tuple[Rows, tuple[Rows, ...]]:
-    """Draw queries among the rows that have something relevant, and deal out the others."""
+    """Draw queries among the rows that have relevant items, and divide the others into rounds."""
     rows = rng.permutation(np.flatnonzero(material.dataset.L.any(axis=1)))
     able = relevance[rows].any(axis=1)
     queries = rows[able][: sizes.queries_of(len(rows))]
@@ -401,7 +401,7 @@ def _words(material: Material, names: tuple[str, ...], base_labels: Indicator) -
 
 
 def _across_counts(n_samples: int, sizes: Sizes) -> list[int]:
-    """Return how many items lack a text; on a small data set a third of it at most."""
+    """Return the numbers of items without a text; at most a third of the data set."""
     return sorted({min(wanted, n_samples // 3) for wanted in sizes.across})
 
 

@@ -1,1 +1,1 @@
-"""Measures of raw results, and the summaries that keep them."""
+"""Measures of raw results, and summaries that store them."""

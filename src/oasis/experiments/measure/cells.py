@@ -14,7 +14,7 @@ from oasis.experiments.run.definition import SETTINGS, Run
 from oasis.experiments.run.methods import Method, place_of, recorded_method, title_of_method
 
 CHANCE_MARGIN = 1.1
-"""A MAP up to this many times chance is marked."""
+"""A method is marked if its MAP is below this multiple of chance."""
 
 _PREFERRED_BITS = 64
 _LEAST_SWEEP = 3
@@ -52,7 +52,7 @@ class Cell:
 
     @property
     def method(self) -> Method:
-        """The method, as its first result tells of it: it need not be installed."""
+        """The method as recorded in its first result; it need not be installed."""
         first = self.summaries[0]
         return recorded_method(first.run.method, first.about["method"])
 
@@ -65,7 +65,7 @@ class Cell:
         return len(self.summaries[0].rounds)
 
     def estimate(self, value: Callable[[Summary], float | None]) -> Estimate | None:
-        """Return the mean of a figure over seeds; None where a seed has no such figure."""
+        """Return the mean of a figure over seeds; None if a seed does not have it."""
         values = [value(summary) for summary in self.summaries]
         known = [each for each in values if each is not None]
         return Estimate.of(known) if len(known) == len(values) else None
@@ -85,7 +85,7 @@ class Cell:
         return [each.number for each in self.summaries[0].rounds]
 
     def marks(self) -> list[str]:
-        """Return what is wrong with the codes: constant bits, or MAP within 10 % of chance."""
+        """Return defects of the codes: constant bits, or MAP within 10 % of chance."""
         found = []
         lookups = [each.lookup for each in self.summaries if each.lookup is not None]
         constant = max((each.n_constant for each in lookups), default=0)
@@ -119,7 +119,7 @@ Key: TypeAlias = tuple[str, str, str, int | None]
 
 @dataclass(frozen=True)
 class Sweep:
-    """One parameter of a method at several values, the others as they are."""
+    """One parameter of a method at several values, with the others fixed."""
 
     dataset: str
     setting: str
@@ -130,7 +130,7 @@ class Sweep:
 
     @property
     def default(self) -> float:
-        """The value that the method has by default."""
+        """The default value of the parameter."""
         cell = next(iter(self.cells.values()))
         return float(cell.method.parameters[self.parameter])
 
@@ -139,8 +139,8 @@ class Sweep:
 class Results:
     """All summaries of a report, by cell, in the order in which reports list them.
 
-    Where a data set has at least three values of one parameter of a method, those cells are a
-    sweep: they stand in ``sweeps``, by value, and not among ``cells``.
+    If a data set has at least three values of one parameter of a method, those cells are a sweep:
+    they are in ``sweeps``, by value, and not in ``cells``.
     """
 
     cells: dict[Key, Cell]
@@ -186,7 +186,7 @@ class Results:
         return sorted(each for each in found if each is not None)
 
     def shown_bits(self, dataset: str) -> int | None:
-        """Return the code length of figures that show one: 64 if there, else the longest."""
+        """Return the code length of figures that show only one: 64, or else the longest."""
         bits = self.bits(dataset)
         return _PREFERRED_BITS if _PREFERRED_BITS in bits else max(bits, default=None)
 
@@ -199,17 +199,17 @@ class Results:
         return {variant: cell for variant, cell in found.items() if cell is not None}
 
     def has_rankers(self, dataset: str) -> bool:
-        """Return whether something without codes takes part."""
+        """Return whether there is a method without codes."""
         return any(key[0] == dataset and key[3] is None for key in self.cells)
 
     def cell(self, dataset: str, setting: str, variant: str, n_bits: int | None) -> Cell | None:
-        """Return a cell; a ranker's whatever the code length."""
+        """Return a cell; for a ranker the code length is ignored."""
         found = self.cells.get((dataset, setting, variant, n_bits))
         return found or self.cells.get((dataset, setting, variant, None))
 
 
 def _sweeps(cells: dict[Key, Cell]) -> tuple[set[Key], tuple[Sweep, ...]]:
-    """Return the keys that belong to sweeps, and the sweeps; defaults stand in both places."""
+    """Return the keys that belong to sweeps, and the sweeps; default values are in both."""
     values: dict[tuple[str, str, str], set[float]] = {}
     single: dict[Key, tuple[str, float]] = {}
     for key, cell in cells.items():
@@ -237,9 +237,9 @@ def _sweeps(cells: dict[Key, Cell]) -> tuple[set[Key], tuple[Sweep, ...]]:
 
 
 def _with_common_seeds(cells: dict[float, Cell]) -> dict[float, Cell]:
-    """Return the cells with the seeds that all of them have: seeds differ by more than values do.
+    """Return the cells with only the seeds that all have: seeds differ by more than values do.
 
-    Where there are none, the cells are returned as they are.
+    If there are no such seeds, the cells are returned unchanged.
     """
     common = set.intersection(*({s.run.seed for s in cell.summaries} for cell in cells.values()))
     if not common:
@@ -253,7 +253,7 @@ def _with_common_seeds(cells: dict[float, Cell]) -> dict[float, Cell]:
 def shown_variant(run: Run) -> str:
     """Return the row of a table that a run belongs to.
 
-    Tuned parameters differ between settings, so that a tuned method is one row, whatever they are.
+    Tuned parameters differ between settings; a tuned method is one row for all of them.
 
     >>> shown_variant(Run("coco79", "first", "thor", 64, 0, (("beta", 0.1), ("tuned", 24))))
     'thor+tuned=24'
@@ -263,7 +263,7 @@ def shown_variant(run: Run) -> str:
 
 
 def title_of(variant: str) -> str:
-    """Return how a method with its parameters is called.
+    """Return the title of a method with its parameters.
 
     >>> title_of("oasis-paper+alpha=1"), title_of("mypackage.hashing:MyHasher")
     ('OASIS (paper), alpha=1', 'MyHasher')

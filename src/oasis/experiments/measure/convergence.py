@@ -1,8 +1,8 @@
 """Convergence: the loss of a round and its MAP after each iteration, for the method as published.
 
-The loss compares every sample with every other one, yet nothing of size n x n is formed: all
-squares are expanded, and what they need of old samples are sums. Two of these the method itself
-has no use for, ``sum G'G`` and ``sum B'B``; they are kept here alone.
+The loss compares all pairs of samples, but no n x n matrix is formed: the squares are expanded into
+sums over samples. Two of these sums, ``sum G'G`` and ``sum B'B``, are not used by the method
+itself; they are kept only here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from oasis.streams import rounds
 
 @dataclass(frozen=True)
 class OldSums:
-    """What the loss needs of the samples of earlier rounds, apart from their features.
+    """Sums over the samples of earlier rounds that the loss needs, except those of features.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class OldSums:
         return OldSums(self.sums.widened(n_semantic), np.pad(self.GG, ((0, more),) * 2), self.BB)
 
     def plus(self, rows: SampleRowsInMemory) -> OldSums:
-        """Return the sums with the rows of one chunk added, as they stand."""
+        """Return the sums with the rows of one chunk added, with their present codes."""
         G, B = rows.G, rows.B
         return OldSums(self.sums.joined(rows.sums()), self.GG + G.T @ G, self.BB + B.T @ B)
 
@@ -79,7 +79,7 @@ class Iterate:
 def round_loss(
     old: OldSums, G: Array, now: Iterate, ridges: Mapping[str, Ridge], weights: Weights
 ) -> float:
-    """Return the loss of the published method, docs/formulas.md, over this chunk and all earlier.
+    """Return the loss of the published method (docs/formulas.md) over this and all earlier chunks.
 
     Cost: O(n f (f + r)).
 
@@ -129,12 +129,12 @@ def trace_run(
     n_iter: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trace:
-    """Go through a stream as ``oasis-paper`` does, looking at ``n_iter`` iterations of each round.
+    """Process a stream like ``oasis-paper``, and trace ``n_iter`` iterations of each round.
 
-    Every round goes on from what the method has after its own number of iterations (3 as
-    published); iterations past that are only looked at. MAP is that of the round's queries, coded
-    by the hash function of the iteration, against everything stored before and the chunk's codes
-    of the iteration; ties are left open.
+    Every round starts from the state after the method's own number of iterations (3 as published);
+    further iterations are traced but not kept. MAP is measured with expected ties: the round's
+    queries, coded by the hash function of the iteration, against everything stored before and the
+    chunk's codes of the iteration.
     """
     options: dict[str, Any] = dict(run.parameters)
     words = "wordllama" if dataset.vectors is None else dataset.vectors

@@ -1,8 +1,8 @@
 """From raw results to measures.
 
-Costly measures are taken least often. After every round: MAP with expected ties for all queries so
-far, which needs no sort, and MAP with the older item first for the round's own queries, as in the
-paper. After the last round only: by projections, class by class, by radius and at depth k.
+Expensive measures are computed least often. After every round: MAP with expected ties for all
+queries so far, which needs no sort, and MAP with the older item first for the round's own queries,
+as in the paper. Only after the last round: by projections, per class, by radius and at depth k.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from oasis.metrics import (
 )
 
 DEPTH = 100
-"""Depth k of MAP@k and nDCG@k, and the place at which ties are counted."""
+"""Depth k of MAP@k and nDCG@k, and the rank at which ties are counted."""
 
 
 def measure(result: RawResult, raw_sha256: str) -> tuple[Summary, QueryScores]:
-    """Return the measures of a run, and average precisions query by query after the last round.
+    """Return the measures of a run, and the average precision of each query after the last round.
 
     Parameters
     ----------
-    result : what the run left behind
-    raw_sha256 : checksum of the file it was read from, so that a summary is known to be its own
+    result : raw result of the run
+    raw_sha256 : checksum of its file, which links the summary to it
     """
     start = time.perf_counter()
     rounds: list[RoundMeasures] = []
@@ -137,7 +137,7 @@ class _RoundScores:
         )
 
     def of(self, sets: Sequence[int]) -> QueryMeasures | None:
-        """Return the measures of some query sets together; None where they hold no query."""
+        """Return the measures of some query sets together; None if they have no query."""
         sizes = [len(self.expected[i]) for i in sets]
         if not sum(sizes):
             return None
@@ -153,7 +153,7 @@ class _RoundScores:
 def _last_round(
     result: RawResult,
 ) -> tuple[tuple[ClassMeasures, ...], Curve | None, LookupMeasures | None]:
-    """Measure classes, radii and first hits with the queries of all rounds; nothing of a ranker."""
+    """Measure classes, radii and first hits with the queries of all rounds; not for rankers."""
     last = len(result.rounds) - 1
     arrived = result.rounds[last].query_codes
     if not sum(len(codes) for codes in arrived):
@@ -192,7 +192,7 @@ def _by_set(
     base: Codes,
     base_labels: npt.NDArray[np.uint8],
 ) -> list[Array]:
-    """Measure all sets in one pass, since finding equal items of the base is shared by queries."""
+    """Measure all sets in one pass, because the search for equal base items is then done once."""
     together = average_precision(
         np.concatenate(query_codes), base, np.concatenate(labels), base_labels
     )
@@ -206,14 +206,14 @@ def _mean(values: dict[int, Array], sets: Sequence[int]) -> float | None:
 
 
 def _named(runbook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tells a runbook from others; the raw result has all of it."""
+    """Return what identifies a runbook; the raw result has all of it."""
     return {key: runbook[key] for key in ("name", "digest")}
 
 
 def _history(result: RawResult, values: list[list[Array]]) -> Array:
-    """Return MAP of the queries of round i after round t, rounds with queries of their own only.
+    """Return MAP of the queries of round i after round t, for rounds with queries of their own.
 
-    Empty where rounds share their queries: nothing is older than anything else there.
+    Empty if rounds share their queries.
     """
     sets = [each.query_set for each in result.rounds]
     if len(set(sets)) < len(sets):

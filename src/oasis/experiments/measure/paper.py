@@ -1,4 +1,4 @@
-"""The paper's own figures, shown beside ours where the data are the same."""
+"""The paper's own figures, shown beside ours if the data are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oasis.experiments.run.definition import SETTINGS
 from oasis.experiments.run.methods import METHODS
 from oasis.streams import runbook
 
-# what tells the paper's data from a part of them, or from other data of the same name
+# distinguishes the paper's data from a part of them, or from other data of the same name
 _DATA: dict[str, tuple[int, dict[str, int]]] = {
     "mirflickr": (20_015, {"image": 4096, "text": 1386}),
     "nuswide": (195_834, {"image": 4096, "text": 5018}),
@@ -23,9 +23,9 @@ _DATA: dict[str, tuple[int, dict[str, int]]] = {
 def published_map(summary: Summary) -> float | None:
     """Return the paper's MAP for the same cell, or None.
 
-    The same cell is: the paper's data set, whole; the paper's rounds; a method of the paper with
-    its parameters as published (at which rounds a batch method is measured changes nothing at the
-    last one); a code length that the paper has.
+    The same cell means: the paper's complete data set; the paper's rounds; a method of the paper
+    with its published parameters (the rounds at which a batch method is measured do not matter); a
+    code length of the paper.
     """
     run = summary.run
     method = METHODS.get(run.method)
@@ -45,10 +45,10 @@ def published_map(summary: Summary) -> float | None:
 
 
 def published_seconds(method: str) -> tuple[float, ...]:
-    """Return the paper's training times of rounds 1 to 9 (Table 2); empty where it has none.
+    """Return the paper's training times of rounds 1 to 9 (Table 2); empty if it has none.
 
-    MIRFlickr, first setting, 16 bits, on the authors' machine: a ratio of two methods can be set
-    beside ours, a time hardly.
+    MIRFlickr, first setting, 16 bits, on the authors' machine: ratios of methods are comparable
+    with ours, times are not.
 
     >>> published_seconds("fomh")[:2], published_seconds("lemon")
     ((0.3495, 0.31), ())

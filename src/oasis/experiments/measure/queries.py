@@ -1,7 +1,7 @@
-"""Average precision query by query after the last round, and intervals of its differences.
+"""Average precision per query after the last round, and confidence intervals of differences.
 
-One ``.npz`` file a run, at the run's key, without pickles. Runs of one data set, setting and seed
-have the same queries, so that two methods can be compared query by query.
+One ``.npz`` file per run, at the run's key, without pickles. Runs of one data set, setting and seed
+have the same queries, so two methods can be compared query by query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oasis.errors import FormatError
 from oasis.store import replacing
 
 QUERIES = "queries"
-"""Where a results folder keeps average precisions query by query."""
+"""Subfolder of average precisions per query in a results folder."""
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -50,7 +50,7 @@ class QueryScores:
 
 
 def write_queries(path: Path, scores: QueryScores) -> None:
-    """Write the scores of a run as float32, atomically; folders are made."""
+    """Write the scores of a run as float32, atomically; folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, temporary.open("wb") as stream:
         np.savez(
@@ -88,7 +88,7 @@ class Difference:
     mean, low, high : float
         The difference and the bounds of its 95 % interval.
     n_queries, n_seeds : int
-        How many pairs it is the mean of.
+        Number of pairs.
     """
 
     mean: float
@@ -99,7 +99,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether the first method is better, worse, or the interval holds 0."""
+        """Whether the first method is better, worse, or the interval contains 0."""
         return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
 
 
@@ -119,11 +119,11 @@ def paired_difference(
 
     Returns
     -------
-    The difference ``ours - theirs``, or None where no seed has both figures for the same queries.
+    The difference ``ours - theirs``, or None if no seed has both figures for the same queries.
 
     Notes
     -----
-    The mean is over seeds of the mean over queries. The draws are seeded. Cost: resamples times
+    The mean over seeds of the means over queries. The bootstrap is seeded. Cost: resamples times
     queries.
 
     Examples
@@ -165,7 +165,7 @@ def _same_queries(a: QueryScores, b: QueryScores, figure: str) -> bool:
 
 
 def _resampled_means(values: Array, n_resamples: int, rng: np.random.Generator) -> Array:
-    """Return the means of resamples of the values, (n_resamples,), a block of draws at a time."""
+    """Return the means of resamples of the values, (n_resamples,), in blocks of draws."""
     means = np.empty(n_resamples)
     size = max(1, _CELLS // len(values))
     for start in range(0, n_resamples, size):

@@ -1,6 +1,6 @@
-"""Summaries: the measures of one run, small enough to be kept under version control.
+"""Summaries: the measures of one run, small enough for version control.
 
-One JSON file a run, at the run's key. Figures are rounded to six significant digits, those of
+One JSON file per run, at the run's key. Figures are rounded to six significant digits, those of
 single classes and radii to four.
 """
 
@@ -18,7 +18,7 @@ from oasis.experiments.run.definition import Run
 from oasis.store import replacing
 
 FOLDER = "summaries"
-"""Where a results folder keeps its summaries."""
+"""Subfolder of summaries in a results folder."""
 
 _FORMAT = "oasis-summary"
 VERSION = 3
@@ -31,10 +31,10 @@ class QueryMeasures:
 
     Attributes
     ----------
-    n : how many queries
-    expected, stable : MAP, ties left open or the older item first; None where not measured
-    chance : what a random order would get
-    asymmetric : MAP by the queries' projections; None where there are none
+    n : number of queries
+    expected, stable : MAP with expected ties, or with the older item first; None if not measured
+    chance : MAP of a random order
+    asymmetric : MAP by the queries' projections; None if there are none
     """
 
     n: int
@@ -46,9 +46,9 @@ class QueryMeasures:
 
 @dataclass(frozen=True)
 class RoundMeasures:
-    """The measures after one round: of its own queries, of older rounds' only, and of all so far.
+    """The measures after one round: of its own queries, of those of older rounds, and of all.
 
-    None where there are no such queries. Rounds that share their queries have no older ones.
+    None if there are no such queries. Rounds that share their queries have no older ones.
     """
 
     number: int
@@ -75,7 +75,7 @@ class ClassMeasures:
     Attributes
     ----------
     name : the class
-    n_base, n_queries : how many items and queries have it
+    n_base, n_queries : number of items and queries that have it
     ap : MAP of those queries, where only items with this class count as similar
     """
 
@@ -89,8 +89,7 @@ class ClassMeasures:
 class Curve:
     """Precision and recall within every Hamming radius from 0 on, after the last round.
 
-    The pairs of all queries and items are pooled; a radius within which nothing is found is left
-    out.
+    The pairs of all queries and items are pooled; a radius without any hit is omitted.
     """
 
     precision: tuple[float, ...]
@@ -99,18 +98,18 @@ class Curve:
 
 @dataclass(frozen=True)
 class LookupMeasures:
-    """How a search answers after the last round, by Hamming distance, queries of all rounds.
+    """Measures of searches after the last round, by Hamming distance, queries of all rounds.
 
     Attributes
     ----------
-    k : depth of the next two and of ``tied``; the size of the base where that is smaller
-    map_at_k : MAP of the first k items, divided by the similar items that k could hold
+    k : depth of the next two and of ``tied``; the size of the base if that is smaller
+    map_at_k : MAP@k, with the denominator min(R, k)
     ndcg_at_k : nDCG of the first k items, with the number of shared labels as gain
-    precision_at_2 : precision within a Hamming radius of 2, the mean over queries; one that finds
-        nothing counts 0
+    precision_at_2 : precision within a Hamming radius of 2, the mean over queries; a query that
+        finds nothing counts 0
     tied : share of queries whose k-th item is in a tie
     n_distinct : distinct codes among the stored ones
-    n_constant : bits that all stored codes have in common
+    n_constant : bits that are the same in all stored codes
     """
 
     k: int
@@ -134,12 +133,12 @@ class Summary:
     measure_seconds : time that measuring took
     rounds : measures round by round
     history : ``history[t][i]``, MAP of the queries of round i after round t (expected ties);
-        rounds without queries of their own are left out
-    forgetting : per round of `history`, MAP right after it less MAP now
-    classes : measures class by class; empty for rankers, and in summaries of version 1
-    curve : precision and recall by radius; None where `classes` is empty
-    lookup : how a search answers; None for rankers, and in summaries before version 3
-    version : of the file that it was read from
+        rounds without queries of their own are omitted
+    forgetting : per round of `history`, MAP right after it minus MAP now
+    classes : measures per class; empty for rankers, and in summaries of version 1
+    curve : precision and recall by radius; None if `classes` is empty
+    lookup : measures of searches; None for rankers, and in summaries before version 3
+    version : version of the file
     """
 
     run: Run
@@ -161,7 +160,7 @@ class Summary:
 
     @property
     def mean_forgetting(self) -> float | None:
-        """The mean over all rounds but the last; None where nothing can be forgotten."""
+        """The mean over all rounds but the last; None if there is no such round."""
         earlier = self.forgetting[:-1]
         return sum(earlier) / len(earlier) if earlier else None
 
@@ -184,7 +183,7 @@ class Summary:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, of which `parse` makes the same summary up to rounding."""
+        """Return plain values, from which `parse` makes the same summary up to rounding."""
         return {
             "format": _FORMAT,
             "version": self.version,
@@ -212,7 +211,7 @@ class Summary:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make a summary of what `as_dict` returned."""
+        """Return the summary that `as_dict` described."""
         if values.get("format") != _FORMAT:
             raise FormatError("it is not a summary of an experiment")
         if values["version"] > VERSION:
@@ -236,10 +235,10 @@ class Summary:
 
 
 def write_summary(path: Path, summary: Summary) -> None:
-    """Write a summary, atomically; folders are made."""
+    """Write a summary, atomically; folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = summary.as_dict()
-    # one line a round: compact, and a change shows where it is
+    # one line per round: compact, with readable diffs
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
     at = list(values).index("rounds")
     rows = ",\n  ".join(json.dumps(row) for row in values["rounds"])
@@ -267,9 +266,9 @@ def read_summaries(folder: Path) -> list[Summary]:
     Raises
     ------
     InputError
-        When there is none.
+        If there is none.
     FormatError
-        When one is damaged; running the same grid again makes it anew.
+        If one is damaged; running the same grid again makes a new one.
     """
     inner = folder / FOLDER
     paths = sorted(_json_files(inner if inner.is_dir() else folder))

@@ -13,7 +13,7 @@ from oasis.experiments.run.definition import Run
 from oasis.store import replacing
 
 FOLDER = "convergence"
-"""Where a results folder keeps its traces."""
+"""Subfolder of traces in a results folder."""
 
 _FORMAT = "oasis-trace"
 _VERSION = 1
@@ -21,7 +21,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class RoundTrace:
-    """One round: loss and MAP after each iteration; no MAP where the round has no queries."""
+    """One round: loss and MAP after each iteration; no MAP if the round has no queries."""
 
     number: int
     loss: tuple[float, ...]
@@ -36,8 +36,8 @@ class Trace:
     ----------
     run : its definition
     about : data set, runbook, method, machine and versions
-    n_iter : iterations that the method itself takes
-    rounds : one after another
+    n_iter : iterations of the method itself
+    rounds : in order
     """
 
     run: Run
@@ -46,7 +46,7 @@ class Trace:
     rounds: tuple[RoundTrace, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, of which `parse` makes the same trace."""
+        """Return plain values, from which `parse` makes an equal trace."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
@@ -61,7 +61,7 @@ class Trace:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make a trace of what `as_dict` returned."""
+        """Return the trace that `as_dict` described."""
         if values.get("format") != _FORMAT:
             raise FormatError("it is not a trace of an experiment")
         try:
@@ -77,7 +77,7 @@ class Trace:
 
 
 def write_trace(path: Path, trace: Trace) -> None:
-    """Write a trace, atomically; folders are made."""
+    """Write a trace, atomically; folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(trace.as_dict()) + "\n", "utf-8")

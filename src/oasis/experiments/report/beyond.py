@@ -1,7 +1,7 @@
-"""The part of a report that says what codes know beyond the labels: tables and one figure.
+"""The part of a report on measures beyond the labels: tables and one figure.
 
-The figure and the first table set the label measure against the others, so that a method which
-encodes labels and nothing else is seen to win the one and lose the other.
+The figure and the first table compare the label measure with the others: a method that encodes only
+labels is good at the first and bad at the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ABOUT = (
 
 
 def glance_table(group: Group) -> Table:
-    """Return the label measure against the others, best by labels first."""
+    """Return the label measure beside the others, sorted by the label measure."""
     labels = MEASURES[0]
     by_labels = {line: line.mean(labels, "asymmetric") for line in group.lines}
     beyond = {line: group.beyond(line) for line in group.lines}
@@ -111,7 +111,7 @@ def measure_table(group: Group, kind: str) -> Table:
 
 
 def code_table(group: Group) -> Table:
-    """Return what the stored codes of the stream with all labels tell apart."""
+    """Return statistics of the stored codes of the stream with all labels."""
     rows: list[Row] = []
     for line in group.lines:
         found = [each.codes for each in line.outcomes if each.inquiry.kind == "labels"]
@@ -172,7 +172,7 @@ def empty_table(groups: Iterable[Group]) -> Table:
 
 
 def draw_glance(group: Group) -> Drawing | None:
-    """Draw label MAP against what lies beyond it, one mark a method."""
+    """Draw the score beyond the labels against label MAP, one mark per method."""
     marks = [
         (line, x, y)
         for line in group.lines
@@ -209,7 +209,7 @@ def draw_glance(group: Group) -> Drawing | None:
 
 
 def beyond_sections(folder: Path, *, figures: bool = True) -> list[ReportSection]:
-    """Return one section for each data set of a results folder; none where nothing was asked."""
+    """Return one section for each data set of a results folder; there may be none."""
     groups = groups_of(read_outcomes(folder))
     sections = []
     for dataset in dict.fromkeys(group.dataset for group in groups):

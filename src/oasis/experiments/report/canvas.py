@@ -1,8 +1,8 @@
-"""The canvas that figures are drawn on: panels side by side, lines named at their ends, one ink.
+"""The canvas of figures: panels side by side, lines labelled at their ends, one ink colour.
 
-Each figure is drawn twice, as PNG on white and as SVG without a background whose ink is the page's
-text colour, so that it suits light and dark pages alike. The same results give the same bytes.
-Colours are such that the colour-blind can tell them apart.
+Each figure is drawn twice: as PNG on white, and as SVG without a background in the page's text
+colour, for light and dark pages. The same results give the same bytes. The colours are
+distinguishable by colour-blind readers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# a colour that no method has, to be found again in the SVG
+# a colour that no method has, so that it can be replaced in the SVG
 _INK = "#010203"
 _PRINT_INK = "#222222"
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.9, 3.1  # inches
 CHANCE = ""
-"""Stands for chance where a line belongs to no method."""
+"""The variant of a line that shows chance."""
 
-# the palette of Okabe and Ito; controls step back behind the methods that learn
+# the palette of Okabe and Ito; controls are less prominent than the methods that learn
 _STYLES: dict[str, dict[str, Any]] = {
     "oasis": {"color": "#0072B2", "lw": 2.6, "marker": "o"},
     "oasis-paper": {"color": "#56B4E9", "lw": 2.2, "marker": "s"},
@@ -48,7 +48,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 _FALLBACK: dict[str, Any] = {"color": "#F0E442", "lw": 1.6, "marker": "h"}
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""For lines that are not methods'."""
+"""Colours of lines that do not belong to a method."""
 _VARIANT_DASHES = ("-", (0, (4, 1)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 
 
@@ -65,10 +65,10 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel: whose, where, how high, how sure.
+    """One line of a panel: variant, x, y and spread.
 
-    ``variant`` is a method's, with its parameters, or `CHANCE`; a line of anything else has a
-    ``color`` of its own, and ``variant`` is its name.
+    ``variant`` is a method with its parameters, or `CHANCE`. Any other line has its own ``color``,
+    and ``variant`` is its name.
     """
 
     variant: str
@@ -79,13 +79,13 @@ class Line:
 
     @property
     def title(self) -> str:
-        """How the line is called."""
+        """Name of the line."""
         if self.color:
             return self.variant
         return "chance" if self.variant == CHANCE else title_of(self.variant)
 
     def style(self, ink: str) -> dict[str, Any]:
-        """Return how the line is drawn."""
+        """Return the drawing style of the line."""
         if self.color:
             return {"color": self.color, "lw": 1.8, "marker": "o"}
         return style_of(self.variant, ink)
@@ -102,7 +102,7 @@ class Line:
 
 
 def check_available() -> None:
-    """Raise when figures cannot be drawn."""
+    """Raise if figures cannot be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -149,7 +149,7 @@ def finish(
 def side_by_side(
     n: int, left: float = 0.5, right: float = 1.35, end: float = 0.0
 ) -> tuple[Figure, list[Axes]]:
-    """Return panels side by side, with room in inches beside each, and more at the right end."""
+    """Return panels side by side, with space (in inches) right of each, and more after the last."""
     from matplotlib.figure import Figure
 
     width = left + _PANEL_WIDTH + right
@@ -177,7 +177,7 @@ def plot(
     *,
     log: bool = False,
 ) -> None:
-    """Draw lines on one common height, with bands, and name each of them at its right end."""
+    """Draw lines on a common y axis, with bands, and label each at its right end."""
     drawn = [[line for line in lines if line.x] for lines in drawn]
     heights = [y for lines in drawn for line in lines for y in line.y]
     low, high = (0.7 * min(heights), 1.4 * max(heights)) if log else (0.0, 1.06 * max(heights))
@@ -189,7 +189,7 @@ def plot(
         for line in lines:
             style = line.style(ink)
             panel.plot(line.x, line.y, ms=3.5, clip_on=False, **style)
-            # a band would reach below zero seconds
+            # a band could extend below zero seconds
             if any(line.spread) and not log and line.variant != CHANCE:
                 low_edge = [y - s for y, s in zip(line.y, line.spread, strict=True)]
                 high_edge = [y + s for y, s in zip(line.y, line.spread, strict=True)]
@@ -200,7 +200,7 @@ def plot(
 
 
 def _label_ends(panel: Axes, lines: list[Line], ink: str, log: bool) -> None:
-    """Write names to the right of the panel, apart from each other, tied to their lines."""
+    """Write names right of the panel, without overlap, connected to their lines."""
     low, high = panel.get_ylim()
 
     def share(y: float) -> float:
@@ -232,14 +232,14 @@ def _label_ends(panel: Axes, lines: list[Line], ink: str, log: bool) -> None:
 
 
 def spread_out(wanted: Sequence[float], gap: float) -> list[float]:
-    """Move sorted places within 0 to 1 apart to at least ``gap``, as little as possible.
+    """Move sorted positions in [0, 1] as little as possible, to distances of at least ``gap``.
 
     >>> [round(place, 3) for place in spread_out([0.0, 0.5, 0.5, 0.9], 0.1)]
     [0.0, 0.45, 0.55, 0.9]
     >>> [round(place, 3) for place in spread_out([0.98, 0.99], 0.1)]
     [0.9, 1.0]
     """
-    # least squares under order and bounds: with the gaps taken out, isotonic regression, clipped
+    # least squares with order and bounds: isotonic regression after subtracting the gaps, clipped
     blocks: list[list[float]] = []
     for number, place in enumerate(wanted):
         blocks.append([place - number * gap, 1.0])

@@ -13,7 +13,7 @@ _QUERIES = ("new", "old", "all")
 
 
 def last_round_csv(results: Results) -> str:
-    """Return every figure of the last round in long form, the paper's beside it."""
+    """Return every figure of the last round in long form, with the paper's figure."""
     rows = []
     for (dataset, setting, variant, n_bits), cell in results.cells.items():
         for queries in _QUERIES:

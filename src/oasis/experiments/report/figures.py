@@ -25,7 +25,7 @@ _STEPS = {"first": "all classes known", "second": "new classes join", "third": "
 
 
 def draw(results: Results, dataset: str) -> dict[str, Drawing]:
-    """Draw the main figures of one data set, those that its results have something for.
+    """Draw the main figures of one data set for which there are results.
 
     The keys are ``by-round``, ``by-round-all``, ``by-bits``, ``forgetting`` and ``time``.
     """
@@ -218,7 +218,7 @@ def _any_history(results: Results, dataset: str, setting: str) -> bool:
 
 
 def setting_title(setting: str) -> str:
-    """Return a setting with what it means."""
+    """Return a setting with its meaning."""
     return f"{setting}: {_STEPS[setting]}" if setting in _STEPS else setting
 
 

@@ -21,7 +21,7 @@ def headline_table(results: Results, dataset: str, n_bits: int | None = None) ->
 
     Parameters
     ----------
-    n_bits : code length; 64, or the longest there is, by default
+    n_bits : code length; by default 64, or the longest available
     """
     length = results.shown_bits(dataset) if n_bits is None else n_bits
     columns = _columns(results, dataset, length)
@@ -119,7 +119,7 @@ def differences(
 
 
 def difference_table(found: Mapping[str, tuple[str, Mapping[str, Difference]]]) -> Table:
-    """Return the differences as a table; empty where there are none."""
+    """Return the differences as a table; empty if there are none."""
     rows: list[Row] = []
     for setting, (best, compared) in found.items():
         for variant, each in compared.items():
@@ -146,9 +146,9 @@ def difference_table(found: Mapping[str, tuple[str, Mapping[str, Difference]]]) 
 
 
 def verdict_lines(found: Mapping[str, tuple[str, Mapping[str, Difference]]]) -> list[str]:
-    """Return for each setting whether the best method is better than every rival by the interval.
+    """Return for each setting whether the intervals show the best method better than all others.
 
-    Rankers and refitted methods count as rivals as well.
+    The others include rankers and refitted methods.
     """
     lines = []
     for setting, (best, compared) in found.items():

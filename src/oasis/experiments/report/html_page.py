@@ -44,9 +44,9 @@ th { color: var(--soft); font-weight: 600; }
 
 @dataclass(frozen=True)
 class ReportPart:
-    """What belongs together: a heading, some lines, figures and tables.
+    """One part of a section: a heading, some lines, figures and tables.
 
-    Tables after the first ``n_open`` are folded up on the page.
+    Tables after the first ``n_open`` are collapsed on the page.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ReportPart:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """One data set, or what else a report has: a heading, some lines, and parts."""
+    """One data set, or another section of a report: a heading, some lines, and parts."""
 
     name: str
     lines: tuple[str, ...]
@@ -66,7 +66,7 @@ class ReportSection:
 
 
 def page(title: str, lines: Sequence[str], sections: Sequence[ReportSection]) -> str:
-    """Return the whole page; figures are drawn into it."""
+    """Return the whole page with embedded figures."""
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -113,7 +113,7 @@ def _paragraphs(lines: Sequence[str]) -> list[str]:
 
 
 def _figure(drawing: Drawing, number: int) -> str:
-    # ids inside an SVG are the page's: two figures must not share them
+    # ids inside an SVG are global to the page, so each figure gets a prefix
     prefix = f"f{number}-{drawing.name}-"
     svg = drawing.svg.replace(' id="', f' id="{prefix}').replace('href="#', f'href="#{prefix}')
     svg = svg.replace("url(#", f"url(#{prefix}")

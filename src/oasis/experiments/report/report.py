@@ -45,12 +45,12 @@ _LINES = (
 
 
 Scores: TypeAlias = Mapping[Key, Mapping[int, QueryScores]]
-"""Average precisions query by query, by cell and seed."""
+"""Average precision per query, by cell and seed."""
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """Where a report was written."""
+    """Paths of a written report."""
 
     page: Path
     markdown: Path
@@ -63,11 +63,11 @@ def write_report(folder: Path, out: Path, benchmarks: Path | None = None) -> Wri
 
     Parameters
     ----------
-    folder : what `oasis.experiments.grid.reproduce` or `oasis.experiments.beyond.grid.inquire` has
-        written, or a folder of summaries; it is only read
-    out : where ``report.html``, ``report.md``, ``tables/*.csv``, ``tables/*.tex`` and
-        ``figures/*.png`` go; files of the same names are replaced
-    benchmarks : figures of ``python -m benchmarks``, to be told beside the results
+    folder : results folder of `oasis.experiments.grid.reproduce` or
+        `oasis.experiments.beyond.grid.inquire`, or a folder of summaries; it is only read
+    out : folder for ``report.html``, ``report.md``, ``tables/*.csv``, ``tables/*.tex`` and
+        ``figures/*.png``; files of the same names are replaced
+    benchmarks : results file of ``python -m benchmarks``, to be included in the report
 
     Raises
     ------
@@ -188,7 +188,7 @@ def headline(folder: Path, n_bits: int | None = None) -> str:
 
 
 def _query_scores(folder: Path, summaries: Sequence[Summary]) -> Scores:
-    """Read the average precisions that lie beside the summaries; none where there are none."""
+    """Read the average precisions that are stored beside the summaries, as far as they exist."""
     found: dict[Key, dict[int, QueryScores]] = {}
     for summary in summaries:
         run = summary.run

@@ -1,4 +1,4 @@
-"""Studies beside the main results: classes, precision and recall, parameters, convergence."""
+"""Studies besides the main results: classes, precision and recall, parameters, convergence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MOST_BINS = 7
 
 
 def class_averages(cell: Cell) -> dict[str, tuple[float, float]]:
-    """Return items and average precision of each class, both the mean over seeds.
+    """Return the number of items and average precision of each class, as means over seeds.
 
-    A class that not every seed has queries for is left out.
+    A class for which some seed has no queries is omitted.
     """
     seeds = [{each.name: each for each in summary.classes} for summary in cell.summaries]
     names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
@@ -46,7 +46,7 @@ def class_averages(cell: Cell) -> dict[str, tuple[float, float]]:
 def draw_studies(
     results: Results, dataset: str, traces: Sequence[Trace] = ()
 ) -> dict[str, Drawing]:
-    """Draw the studies of one data set, those that there is something for.
+    """Draw the studies of one data set for which there are results.
 
     The keys are ``classes``, ``curves``, ``sensitivity``, ``loss`` and ``loss-map``.
     """
@@ -163,7 +163,7 @@ def _classes(results: Results, dataset: str, n_bits: int | None, ink: str) -> Fi
 
 
 def _medians(variant: str, points: Sequence[tuple[float, float]]) -> Line:
-    """Return the medians of groups of about equally many neighbouring classes."""
+    """Return the medians of groups of neighbouring classes of about equal size."""
     n_bins = max(1, min(_MOST_BINS, len(points) // 3))
     edges = [round(len(points) * i / n_bins) for i in range(n_bins + 1)]
     groups = [points[a:b] for a, b in pairwise(edges)]
@@ -237,7 +237,7 @@ def _left_to_fall(loss: Sequence[float]) -> list[float]:
 
 
 def _shown_traces(traces: Sequence[Trace], dataset: str) -> list[Trace]:
-    """Return one trace a setting: of 64 bits, else of the longest codes."""
+    """Return one trace per setting: of 64 bits, else of the longest codes."""
     shown: dict[str, Trace] = {}
     for trace in traces:
         of, setting, *_ = trace.run.key.parts
@@ -277,7 +277,7 @@ def class_table(results: Results, dataset: str) -> Table:
 
 
 def classes_csv(results: Results) -> str:
-    """Return items and average precision of every class, the mean over seeds."""
+    """Return the number of items and average precision of every class, as means over seeds."""
     rows = []
     for (dataset, setting, variant, n_bits), cell in results.cells.items():
         for name, (n_base, ap) in class_averages(cell).items():

@@ -55,7 +55,7 @@ class Table:
             start = '<tr class="rule">' if rule else "<tr>"
             return start + "".join(cell(tag, i, text) for i, text in enumerate(cells)) + "</tr>"
 
-        # a rule where the first of several names changes, such as between settings
+        # a rule between rows whose first name differs, such as between settings
         before = [None, *(row[0] for row in self.rows)]
         grouped = len({row[0] for row in self.rows}) < len(self.rows)
         body = "\n".join(
@@ -101,9 +101,9 @@ def marked_best(rows: list[list[str]], values: list[list[float | None]], first: 
 
     Parameters
     ----------
-    rows : cells of text, one list a row
-    values : what each figure is, or None for one that takes no part; one list a row
-    first : the column that the first value belongs to
+    rows : cells of text, one list per row
+    values : the number of each figure, or None for one that is not compared; one list per row
+    first : the column of the first value
 
     >>> rows = [["a", "0.1"], ["b", "0.3"], ["c", "0.2"]]
     >>> marked_best(rows, [[0.1], [0.3], [0.2]], 1)

@@ -55,17 +55,17 @@ def map_tables(results: Results, dataset: str) -> list[Table]:
 
 
 def forgetting_tables(results: Results, dataset: str) -> list[Table]:
-    """Return what becomes of the queries of earlier rounds."""
+    """Return MAP of the queries of earlier rounds, then and now."""
     return _some(_forgetting_table(results, dataset))
 
 
 def time_tables(results: Results, dataset: str) -> list[Table]:
-    """Return training times, and the paper's Table 2 beside ours where the shapes are the same."""
+    """Return training times, with the paper's Table 2 beside ours if the shapes are the same."""
     return _some(_table_2(results, dataset), _training_table(results, dataset))
 
 
 def lookup_tables(results: Results, dataset: str) -> list[Table]:
-    """Return what a search finds at depth k and within radius 2, and what the codes tell apart."""
+    """Return measures of searches at depth k and within radius 2, and statistics of the codes."""
     rows: list[Row] = []
     depth = 0
     for (of, setting, variant, n_bits), cell in results.cells.items():
@@ -107,7 +107,7 @@ def lookup_tables(results: Results, dataset: str) -> list[Table]:
 
 
 def method_tables(results: Results, dataset: str) -> list[Table]:
-    """Return what every method is, and what it is given."""
+    """Return the kind of every method, and its inputs and parameters."""
     return _some(_method_table(results, dataset))
 
 
@@ -122,7 +122,7 @@ _ENGINEERS = (
 
 
 def bytes_table(results: Results, dataset: str) -> Table:
-    """Return what an engineer would pick at the same bytes an item, and the ceiling."""
+    """Return alternatives without labels at the same bytes per item, and the upper bound."""
     n_bits = results.shown_bits(dataset)
     rows: list[Row] = []
     for setting in results.settings(dataset):

@@ -1,4 +1,4 @@
-"""What was tried to tune each method, and what was chosen, as a table."""
+"""The trials and the chosen parameters of each tuned method, as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oasis.experiments.tuning import TuningRecord
 
 
 def tuning_table(records: Sequence[TuningRecord], dataset: str) -> Table:
-    """Return the records of a data set as a table; empty where nothing was tuned."""
+    """Return the records of a data set as a table; empty if nothing was tuned."""
     own = [record for record in records if record.dataset == dataset]
     sizes = sorted({(record.n_learned, record.n_queries) for record in own})
     parts = ", ".join(f"{learned:,} and {asked:,}" for learned, asked in sizes)

@@ -1,1 +1,1 @@
-"""Runs: what is run, how, and what it leaves behind."""
+"""Runs: their definition, execution and raw results."""

@@ -1,7 +1,7 @@
-"""Methods that others bring: classes by import path, or by the entry points of their packages.
+"""Methods of other packages: classes by import path, or by entry points.
 
-``package.module:Class`` names a class that can be imported; the current folder is looked in too. A
-package may give its methods a name in its ``pyproject.toml``::
+``package.module:Class`` names a class that can be imported; the current folder is searched too. A
+package can register names for its methods in its ``pyproject.toml``::
 
     [project.entry-points."oasis.methods"]
     my-hash = "mypackage.mymodule:MyHasher"
@@ -11,15 +11,15 @@ A hasher has
 - ``partial_fit(X, y)``, with X a mapping of modality name to an (n, d) array or CSR matrix and y
   one tuple of class names per sample;
 - ``codes_`` afterwards, the chunk's (n, n_bits / 8) uint8 codes (bit order little); ``all_codes_``
-  with those of everything seen, if the class says ``is_batch = True``;
+  with those of everything seen, if the class has ``is_batch = True``;
 - ``project(X)``, (n, n_bits) real values whose signs are the code, or ``encode(X)``, packed codes;
-  X has all modalities, and one that the queries lack has rows of zeros.
+  X has all modalities, with rows of zeros for those that the queries lack.
 
 A ranker has ``partial_fit(X, y)`` and ``scores(X)``, (queries, everything seen), instead.
 
-Of the constructor's parameters the run sets ``n_bits`` (a hasher's, required) and, where they are
-there, ``random_state``, ``classes`` (all class names, if the class says ``needs_classes = True``)
-and ``labels`` (vectors of the class names, or "wordllama", if it has no default). The others can be
+The run sets these parameters of the constructor: ``n_bits`` (required for a hasher) and, if they
+exist, ``random_state``, ``classes`` (all class names, if the class has ``needs_classes = True``),
+and ``labels`` (vectors of the class names, or "wordllama", if it has no default). Others can be
 given with the method: ``package.module:Class+alpha=1``.
 """
 
@@ -42,7 +42,7 @@ from oasis.hashers.chunk import check_chunk
 from oasis.hashers.protocol import Labels, OnlineHasher
 
 GROUP = "oasis.methods"
-"""The group of entry points that packages announce their methods in."""
+"""The group of entry points in which packages register their methods."""
 
 
 def is_path(name: str) -> bool:
@@ -55,17 +55,17 @@ def is_path(name: str) -> bool:
 
 
 def announced() -> dict[str, str]:
-    """Return the methods that installed packages announce, by name, as import paths."""
+    """Return the methods that installed packages register, by name, as import paths."""
     return {each.name: each.value for each in entry_points(group=GROUP)}
 
 
 def class_at(path: str) -> Callable[..., Any]:
-    """Import what an import path names; the current folder is looked in last.
+    """Import the class at an import path; the current folder is searched last.
 
     Raises
     ------
     InputError
-        With the reason, when there is no such module or class, or importing it fails.
+        With the reason, if there is no such module or class, or importing it fails.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
@@ -103,22 +103,22 @@ def parameters_of(cls: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def adapted(model: Any, name: str, n_bits: int) -> OnlineHasher:
-    """Return a hasher as it is, or behind the package's own protocol if it is written on none."""
+    """Return an `OnlineHasher` unchanged, and any other hasher wrapped in `BroughtHasher`."""
     return model if isinstance(model, OnlineHasher) else BroughtHasher(model, name, n_bits)
 
 
 class BroughtHasher(OnlineHasher):
-    """A hasher of someone else's behind the protocol; what it returns is checked.
+    """A foreign hasher with the interface of `OnlineHasher`; its results are checked.
 
     Parameters
     ----------
     inner : the hasher
-    name : how it was asked for, for errors
+    name : the requested name, for errors
     n_bits : the code length that it was made with
 
     Attributes
     ----------
-    empty : modality name -> no rows of it, from the last chunk: its width and type
+    empty : modality name -> zero rows of the last chunk, which keep its width and type
     """
 
     def __init__(self, inner: Any, name: str, n_bits: int) -> None:
@@ -175,7 +175,7 @@ class BroughtHasher(OnlineHasher):
 
 
 def _zeros(like: Matrix, n: int) -> Matrix:
-    """Return n rows of zeros, dense or CSR and as wide as a matrix."""
+    """Return n rows of zeros with the format and width of a matrix."""
     shape = n, int(like.shape[1])
     return type(like)(shape, dtype=like.dtype) if is_sparse(like) else np.zeros(shape, like.dtype)
 

@@ -1,10 +1,10 @@
-"""What is run: a run is data, and its key is its path.
+"""Definition of runs: a run is data, and its key is its path.
 
 A data set is named as in `oasis.datasets`, with ``synthetic`` for ``synthetic-coco79`` and
 ``name@n`` for a synthetic set of n samples. A setting is ``first``, ``second`` or ``third`` (the
 data set's own runbook, or the rule for any data), the name of a runbook, or the path of one. A
-method may carry parameters: ``oasis-paper+alpha=1+n_iter=5``. One that is not the package's is
-named by its import path, ``mypackage.mymodule:MyHasher+alpha=1``.
+method may have parameters: ``oasis-paper+alpha=1+n_iter=5``. A method of another package is named
+by its import path, ``mypackage.mymodule:MyHasher+alpha=1``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oasis.streams import Runbook, numbered_runbook, runbook, runbooks
 SETTINGS = ("first", "second", "third")
 """The paper's three online settings."""
 
-# what the icons' own stream is in the paper's terms: new classes join old ones
+# the icons' own stream corresponds to the paper's second setting: new classes join old ones
 _ICONS_SECOND = "icons"
 _NO_CODES = "float"
 _NUMBERED = re.compile(r"(apart-)?(?:rounds-([1-9]\d*))?(?:(?:(?<=\d)-)?classes-([1-9]\d*))?")
@@ -46,9 +46,9 @@ class Run:
     n_bits : int or None
         Code length; None for a ranker, which has no codes.
     seed : int
-        Of the split into rounds and of the method.
+        Seed of the split into rounds and of the method.
     parameters : tuple of (name, value)
-        What the method is given besides, sorted by name.
+        Parameters of the method, sorted by name.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class Run:
 
     @property
     def key(self) -> PurePosixPath:
-        """The path of everything that the run leaves behind, without a suffix."""
+        """The path of all files of the run, without a suffix."""
         return PurePosixPath(
             _dataset_segment(self.dataset),
             _setting_segment(self.setting),
-            self.variant.replace(":", "~"),  # no file name on Windows may hold a colon
+            self.variant.replace(":", "~"),  # file names on Windows cannot have a colon
             _NO_CODES if self.n_bits is None else str(self.n_bits),
             str(self.seed),
         )
@@ -80,7 +80,7 @@ class Run:
         return "+".join([self.method, *(f"{name}={value}" for name, value in self.parameters)])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, of which `parse` makes the same run."""
+        """Return plain values, from which `parse` makes an equal run."""
         return {
             "dataset": self.dataset,
             "setting": self.setting,
@@ -92,7 +92,7 @@ class Run:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """Make a run of what `as_dict` returned."""
+        """Return the run that `as_dict` described."""
         try:
             parameters = tuple(sorted(values["parameters"].items()))
             return cls(
@@ -108,7 +108,7 @@ class Run:
 
 
 def set_picks(plan: Any, **picks: Sequence[Any]) -> None:
-    """Set fields of a frozen plan, each value once; refuse an empty field or seeds below 1."""
+    """Set fields of a frozen plan without duplicates; raise for an empty field or seeds below 1."""
     for name, values in picks.items():
         if not values:
             raise InputError(f"no {name} picked; expected one at least")
@@ -119,10 +119,10 @@ def set_picks(plan: Any, **picks: Sequence[Any]) -> None:
 
 @dataclass(frozen=True)
 class Grid:
-    """All combinations of some picks.
+    """All combinations of some choices.
 
-    A ranker has no code length and takes part once. Names are checked when the grid is made, so
-    that nothing runs before everything is known.
+    A ranker has no code length and is run once. Names are checked by the constructor, before
+    anything runs.
 
     Examples
     --------
@@ -153,9 +153,9 @@ class Grid:
             parse_variant(variant)
 
     def runs(self) -> list[Run]:
-        """Return the runs: data set, setting, seed, method, code length, the last moving fastest.
+        """Return the runs by data set, setting, seed, method and code length (the fastest).
 
-        So the first seed of everything in a setting is there before the second.
+        So in a setting the first seed of all methods is finished before the second.
         """
         methods = [parse_variant(variant) for variant in self.methods]
         return [
@@ -169,7 +169,7 @@ class Grid:
 
 
 def check_dataset(name: str) -> str:
-    """Return the full name of a data set, or say which ones there are.
+    """Return the full name of a data set; an error lists the known ones.
 
     >>> check_dataset("synthetic@2000")
     'synthetic-coco79@2000'
@@ -208,7 +208,7 @@ def runbook_for(dataset: str, setting: str) -> Runbook:
     if setting in SETTINGS:
         if dataset == "icons" and setting == "second":
             return runbook(_ICONS_SECOND)
-        # a synthetic set of full size has the shape that the original's runbook is made for
+        # a synthetic set of full size has the shape of the original, so its runbook fits
         own = f"{dataset.removeprefix('synthetic-')}-{setting}"
         return runbook(own if own in runbooks() else f"any-{setting}")
     if setting.endswith(".toml") or setting in runbooks():

@@ -1,4 +1,4 @@
-"""Codes that were made elsewhere, as a raw result of one round: from PyTorch, MATLAB or any other.
+"""Codes that were made elsewhere (PyTorch, MATLAB, ...), as a raw result of one round.
 
 A file (``.npz``, ``.mat``, Parquet) holds, under these names or those of a mapping:
 
@@ -36,10 +36,10 @@ from oasis.experiments.run.results import QuerySet, RankedQueries, RawResult, Ro
 from oasis.metrics import average_precision_from_scores
 
 NAMES = ("base_codes", "query_codes", "scores", "base_labels", "query_labels", "label_names")
-"""What a file may hold."""
+"""Names of the arrays of a file."""
 
 SETTING = "given"
-"""The setting of codes that were made elsewhere: nothing is known of their rounds."""
+"""The setting of codes that were made elsewhere, whose rounds are not known."""
 
 
 def read_given(
@@ -56,8 +56,8 @@ def read_given(
     ----------
     path : the file
     mapping : name of the table above -> variables of the file, whose rows are stacked
-    method, dataset : what to call them; the file's stem, and "given", by default
-    seed : the run's, where several files are seeds of one method
+    method, dataset : names; by default the file's stem, and "given"
+    seed : seed of the run, if several files are seeds of one method
     """
     named = _named(path, mapping or {})
     arrays = {
@@ -157,7 +157,7 @@ def _labels(path: Path, arrays: Mapping[str, Any]) -> tuple[Indicator, Indicator
 def _codes(
     path: Path, name: str, values: Any, n: int
 ) -> tuple[Codes, npt.NDArray[np.float32] | None]:
-    """Return packed codes, and the real values that they are the signs of, where there are some."""
+    """Return packed codes, and the real values whose signs they are, if the file has these."""
     array = dense(values)
     if array.ndim != 2 or len(array) != n or array.dtype.kind not in "fiub":
         raise DataError(f"{path}: {name} are {array.dtype} {array.shape}, expected {n} rows")
@@ -190,7 +190,7 @@ def _described(name: str, base_labels: Indicator, query_labels: Indicator) -> di
         "n_features": {},
         "n_classes": int(base_labels.shape[1]),
         "labels_per_sample": round(total / max(1, n), 4),
-        # the labels decide what can be compared
+        # results are comparable if their labels are equal
         "recipe": {"labels": _digest(base_labels, query_labels)},
         "sources": [],
     }

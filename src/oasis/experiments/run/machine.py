@@ -1,4 +1,4 @@
-"""What a run was computed with, to be kept beside its results."""
+"""Machine and versions that a run was computed with, which are recorded with its results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def machine() -> dict[str, str | int]:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of Python, of oasis and of what it computes with."""
+    """Return the versions of Python, oasis and its numerical libraries."""
     found = {"python": platform.python_version(), "oasis": oasis.__version__}
     for package in _PACKAGES:
         try:

@@ -1,6 +1,6 @@
-"""Every method by name: how it is made for a run, and what it is told that others are not.
+"""Every method by name: how it is constructed for a run, and which extra inputs it gets.
 
-Methods of the package have short names; others are brought by import path or entry point, see
+Methods of the package have short names; others are given by import path or entry point, see
 `oasis.experiments.run.brought`. Every hasher takes ``scaling=raw|unit|zscore`` besides its own
 parameters; see `oasis.experiments.run.scaling`.
 """
@@ -61,32 +61,32 @@ class Method:
     Attributes
     ----------
     name : str
-        How it is asked for; part of a run's key.
+        Name in commands; part of a run's key.
     title : str
-        How tables and figures call it.
+        Name in tables and figures.
     make : called with keywords
-        What the run decides (``n_bits`` and ``random_state`` of a hasher), what the method is told
-        (``labels``, ``classes``), and its parameters.
+        Those set by the run (``n_bits`` and ``random_state`` of a hasher), extra inputs
+        (``labels``, ``classes``), and parameters.
     parameters : names that a run may set, with their defaults
     kind : {"online", "batch", "ranker"}
-        Codes of an online method never change; a batch method codes everything anew in each round;
-        a ranker has no codes.
+        Codes of an online method never change; a batch method encodes everything again in each
+        round; a ranker has no codes.
     paper : str
-        Its name in the paper's tables; empty where the paper has not measured it.
+        Its name in the paper's tables; empty if the paper did not measure it.
     told_classes : bool
-        Whether all classes of the stream are announced to it beforehand.
+        Whether all classes of the stream are announced to it in advance.
     words : bool
-        Whether it takes vectors of class names: the data set's own, and WordLlama's where there
-        are none, unless a run says otherwise (``labels=wordllama|orthogonal``).
+        Whether it takes vectors of class names: the data set's own, or WordLlama's if there are
+        none, unless a run sets ``labels=wordllama|orthogonal``.
     thrice : bool
-        Whether it is trained and measured at the first, middle and last round only, unless a run
-        asks for all by ``rounds=all``: training on everything seen takes long.
-    fixed : what experiments set unless a run says otherwise
-    fixed_on : the same, for data sets of this shape alone
+        Whether it is trained and measured only at the first, middle and last round, because
+        training on everything seen is slow; ``rounds=all`` overrides this.
+    fixed : parameters that experiments set by default
+    fixed_on : the same, only for data sets of this shape
     max_classes : int or None
-        The most classes it can tell apart.
+        Maximum number of classes.
     answers_names : bool
-        Whether it can be asked with names of classes (``project_words``).
+        Whether class names can be queries (``project_words``).
     """
 
     name: str
@@ -111,7 +111,7 @@ class Method:
     def model(
         self, n_bits: int | None, seed: int, dataset: Dataset, parameters: Mapping[str, Value]
     ) -> OnlineHasher | Ranker:
-        """Return the model of a run, which has learned nothing yet."""
+        """Return a new model for a run."""
         self.check_classes(dataset)
         options: dict[str, Any] = {**self.fixed_for(dataset.name), **parameters}
         options.pop(_ROUNDS, None)
@@ -131,7 +131,7 @@ class Method:
         return ScaledHasher(model, cast(Scaling, scaling))
 
     def fixed_for(self, dataset: str) -> dict[str, Value]:
-        """Return what experiments on a data set, by name, set unless a run says otherwise.
+        """Return the parameters that experiments on a data set, by name, set by default.
 
         >>> METHODS["sapmh"].fixed_for("nuswide")["k"]
         500
@@ -164,7 +164,7 @@ class Method:
             )
 
     def check_classes(self, dataset: Dataset) -> None:
-        """Raise when a data set has more classes than the method can tell apart."""
+        """Raise if a data set has more classes than the method supports."""
         if self.max_classes is not None and len(dataset.classes) > self.max_classes:
             raise InputError(
                 f"{self.title} can tell {self.max_classes} classes apart, {dataset.name} has "
@@ -172,7 +172,7 @@ class Method:
             )
 
     def label_vectors(self, dataset: Dataset) -> str:
-        """Return where the vectors of class names come from; empty where none are used."""
+        """Return the source of the vectors of class names; empty if none are used."""
         if self.words:
             return "wordllama" if dataset.vectors is None else f"those of {dataset.name}"
         return "wordllama and axes" if self.name == "oasis" else ""
@@ -187,11 +187,11 @@ def _settable(cls: Callable[..., Any], *fixed: str) -> dict[str, Any]:
 def _hasher(
     name: str, title: str, cls: type[OnlineHasher], *, tell: bool = False, **options: Any
 ) -> Method:
-    """Return an entry whose kind, and whether classes are told, follow from the class.
+    """Return an entry; its kind and whether classes are announced are taken from the class.
 
-    ``tell`` announces the classes to a method that can do without, as the paper does.
+    ``tell`` announces the classes to a method that does not need them, as the paper does.
     """
-    is_batch = cls.is_batch is True  # of ITQ it depends on a parameter
+    is_batch = cls.is_batch is True  # for ITQ it depends on a parameter
     return Method(
         name,
         title,
@@ -291,7 +291,7 @@ def method_named(name: str) -> Method:
 
 
 def title_of_method(name: str) -> str:
-    """Return how tables call a method; nothing is imported for it.
+    """Return the name of a method in tables; nothing is imported.
 
     >>> title_of_method("oasis-paper"), title_of_method("mypackage.hashing:MyHasher")
     ('OASIS (paper)', 'MyHasher')
@@ -300,7 +300,7 @@ def title_of_method(name: str) -> str:
 
 
 def place_of(variant: str) -> int:
-    """Return where a method stands in tables: in the order of `METHODS`, any other behind them.
+    """Return the position of a method in tables: in the order of `METHODS`, others after them.
 
     >>> place_of("oasis-paper+alpha=1"), place_of("mine:MyHasher") == len(METHODS)
     (0, True)
@@ -310,7 +310,7 @@ def place_of(variant: str) -> int:
 
 
 def recorded_method(name: str, about: Mapping[str, Any]) -> Method:
-    """Return a method as a result tells of it: it need not be installed, and cannot be run."""
+    """Return a method as recorded in a result; it need not be installed, and cannot be run."""
     if name in METHODS:
         return METHODS[name]
 
@@ -330,7 +330,7 @@ def recorded_method(name: str, about: Mapping[str, Any]) -> Method:
 
 @lru_cache(maxsize=64)
 def _brought(name: str, path: str) -> Method:
-    """Return the entry of a class that is not the package's; see `brought` for what it may be."""
+    """Return the entry of a class of another package; `brought` describes its interface."""
     cls: Any = brought.class_at(path)
     found = brought.parameters_of(cls, name)
     is_ranker = not (hasattr(cls, "project") or hasattr(cls, "encode")) and hasattr(cls, "scores")

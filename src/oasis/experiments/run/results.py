@@ -1,8 +1,8 @@
-"""Raw results: what a run left behind, before anything is measured.
+"""Raw results: the output of a run, before anything is measured.
 
-One ``.npz`` file a run, without pickles. It holds enough to compute every measure without the
-data set: the codes and labels of the base as it grew, the codes of every query after each round,
-and the queries' projections after the last one. Member ``header`` is JSON.
+One ``.npz`` file per run, without pickles. It holds enough to compute every measure without the
+data set: the codes and labels of the base by round, the codes of every query after each round, and
+the queries' projections after the last one. Member ``header`` is JSON.
 
 =====================================  ============================================================
 members                                meaning
@@ -65,7 +65,7 @@ class QuerySet:
 
 @dataclass(frozen=True, eq=False)
 class RankedQueries:
-    """Average precision of each query of a set, both ways to treat ties, (q,) float64."""
+    """Average precision of each query of a set, with expected and stable ties, (q,) float64."""
 
     expected: npt.NDArray[np.float64]
     stable: npt.NDArray[np.float64]
@@ -73,18 +73,18 @@ class RankedQueries:
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What one round left behind.
+    """The raw result of one round.
 
     Attributes
     ----------
     number : its number in the runbook
-    n_train : samples learned from since the round kept before it
+    n_train : samples learned from since the previous recorded round
     new_classes : classes that no earlier round had, in the order of the label columns
     query_set : number of the set that holds the round's queries
     train_seconds, encode_seconds : time to learn the chunk, and to project all queries so far
     codes : the chunk's codes; a batch method's codes of everything; None for a ranker
-    query_codes : codes of query sets 0, 1, ... as far as they have come; empty for a ranker
-    ranked : a ranker's, in their place
+    query_codes : codes of query sets 0, 1, ... so far; empty for a ranker
+    ranked : average precisions of a ranker, instead of codes
     """
 
     number: int
@@ -100,7 +100,7 @@ class RoundResult:
 
 @dataclass(frozen=True, eq=False)
 class RawResult:
-    """Everything a run left behind; ``about`` is what was recorded beside the arrays."""
+    """The raw result of a run; ``about`` is what was recorded besides the arrays."""
 
     run: Run
     about: Mapping[str, Any]
@@ -118,7 +118,7 @@ class RawResult:
     def class_names(self) -> tuple[str, ...]:
         """Return the name of every label column; empty for a class that no round had.
 
-        A round's new classes stand in the order of the columns, so that they can be told apart.
+        The new classes of a round are recorded in column order, which identifies their columns.
         """
         names = [""] * self.train_labels.shape[1]
         begin = 0
@@ -142,12 +142,12 @@ class RawResult:
         return np.concatenate([_codes_of(each) for each in self.rounds[: t + 1]])
 
     def n_base(self, t: int) -> int:
-        """Return how many items are stored after the round at position t."""
+        """Return the number of items stored after the round at position t."""
         return sum(each.n_train for each in self.rounds[: t + 1])
 
 
 def write_result(path: Path, result: RawResult) -> None:
-    """Write a raw result, atomically; folders are made."""
+    """Write a raw result, atomically; folders are created."""
     arrays: dict[str, npt.NDArray[Any]] = {
         "train/rows": result.train_rows.astype(np.int64),
         "train/labels": np.packbits(result.train_labels, axis=1),
@@ -194,12 +194,12 @@ def write_result(path: Path, result: RawResult) -> None:
 
 
 def read_result(path: Path) -> RawResult:
-    """Read a raw result; every byte is checked against its checksum on the way.
+    """Read a raw result and verify its checksums.
 
     Raises
     ------
     FormatError
-        When the file is foreign, damaged or truncated.
+        If the file is foreign, damaged or truncated.
     """
     content = path.read_bytes()
     try:

@@ -1,4 +1,4 @@
-"""Carry out one run: stream the rounds through a method and keep what comes out."""
+"""Execute one run: stream the rounds through a method and return the raw result."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _NOT_LEARNED = ("codes_", "all_codes_", "all_codes", "__dict__", "__weakref__")
 
 
 def describe(run: Run, dataset: Dataset) -> dict[str, Any]:
-    """Return what decides a run's outcome besides its definition, as plain values.
+    """Return what a run's result depends on besides its definition, as plain values.
 
-    Two results of the same run are comparable only where these agree.
+    Two results of the same run are comparable only if these agree.
     """
     book = runbook_for(run.dataset, run.setting)
     return {
@@ -53,13 +53,13 @@ def describe(run: Run, dataset: Dataset) -> dict[str, Any]:
 def carry_out(run: Run, dataset: Dataset, progress: Progress | None = None) -> RawResult:
     """Stream a data set through a method and return the raw result.
 
-    After each round the queries of all rounds so far are coded, each round's on their own (FOMH's
-    codes depend on their batch). Rounds that share their queries share one query set. A ranker
-    has no codes: its average precisions are kept instead of scores, which would take queries
-    times base.
+    After each round the queries of all rounds so far are encoded, separately for each round (FOMH's
+    codes depend on their batch). Rounds that share their queries share one query set. A ranker has
+    no codes: its average precisions are stored instead of the (queries, base) scores.
 
-    A method that stops at some rounds only learns the chunks since its last stop as one: a batch
-    method is after any number of chunks what one chunk with all samples would have made of it.
+    A method that is measured only at some rounds learns all chunks since the previous one as a
+    single chunk: the state of a batch method does not depend on how samples are divided into
+    chunks.
     """
     method = method_named(run.method)
     parameters = dict(run.parameters)
@@ -119,7 +119,7 @@ def carry_out(run: Run, dataset: Dataset, progress: Progress | None = None) -> R
 
 
 def learned_bytes(model: object) -> int:
-    """Return the bytes of all arrays that a model holds, each buffer once; codes do not count.
+    """Return the bytes of all arrays of a model, each buffer once, without codes.
 
     >>> import numpy as np
     >>> from types import SimpleNamespace
@@ -176,7 +176,7 @@ def _new_classes(dataset: Dataset, group: list[Round]) -> tuple[str, ...]:
 
 
 def _query_sets(dataset: Dataset, stream: list[Round]) -> tuple[list[QuerySet], list[int]]:
-    """Return the distinct query sets in order of arrival, and the number of each round's."""
+    """Return the distinct query sets in order of arrival, and the set number of each round."""
     found: list[QuerySet] = []
     numbers: list[int] = []
     for each in stream:

@@ -17,18 +17,18 @@ from oasis.hashers.protocol import Labels, OnlineHasher
 
 Scaling: TypeAlias = Literal["raw", "unit", "zscore"]
 SCALINGS: tuple[str, ...] = get_args(Scaling)
-"""As the data are; rows of unit length; columns with mean 0 and variance 1 in the first chunk."""
+"""Unchanged; rows of unit length; columns with mean 0 and variance 1 in the first chunk."""
 
-# columns that vary less than this part of the largest are constant but for rounding
+# columns that vary less than this share of the largest count as constant
 _LEAST_DEVIATION = 1e-6
 
 
 @dataclass(frozen=True)
 class ColumnScale:
-    """Mean and inverse standard deviation of each column, over the rows that are not zero.
+    """Mean and inverse standard deviation of each column, over the nonzero rows.
 
-    A sparse modality is divided only, so that it stays sparse. A row of zeros stands for a sample
-    that lacks the modality and stays so.
+    A sparse modality is only divided, not centred, so that it stays sparse. A row of zeros is a
+    sample that lacks the modality and is not changed.
     """
 
     mean: Single
@@ -73,8 +73,8 @@ class ScaledHasher(OnlineHasher):
     ----------
     inner : the hasher
     scaling : {"raw", "unit", "zscore"}
-        As they are; every row of a modality to unit length; every column by mean and deviation of
-        the first chunk.
+        Unchanged; every row of a modality to unit length; every column by mean and standard
+        deviation of the first chunk.
     """
 
     def __init__(self, inner: OnlineHasher, scaling: Scaling) -> None:

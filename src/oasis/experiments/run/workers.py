@@ -1,4 +1,4 @@
-"""Processes that carry out runs side by side, and the warnings that they give."""
+"""Worker processes that execute runs in parallel, and their warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oasis.errors import OasisWarning
 from oasis.experiments.run.machine import THREAD_VARIABLES
 
 Warned: TypeAlias = "list[tuple[str, type[Warning]]]"
-"""Warnings by text and category, as they travel between processes."""
+"""Warnings by text and category, as they are sent between processes."""
 
 Result = TypeVar("Result")
 
@@ -26,9 +26,9 @@ def worker_processes(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield an executor of spawned processes, each with its share of the cores.
 
-    ``start(*given)`` runs once in each process. If the block raises, the processes are terminated:
-    one in the middle of a run would go on for minutes. Result files appear whole or not at all, so
-    a process can be ended anywhere.
+    ``start(*given)`` runs once in each process. If the block raises, the processes are terminated,
+    because a run may take minutes. Result files are written atomically, so a process can be
+    terminated at any time.
     """
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
@@ -65,7 +65,7 @@ def with_warnings(call: Callable[..., Result], *given: Any) -> tuple[Result, War
 
 
 def warn_again(warned: Warned) -> None:
-    """Give the warnings of a worker in the process that asked for the work."""
+    """Repeat the warnings of a worker in the parent process."""
     for text, category in warned:
         warnings.warn(text, category, stacklevel=3)
 

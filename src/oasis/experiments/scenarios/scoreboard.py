@@ -18,7 +18,7 @@ from oasis.experiments.scenarios.trials import Score, Trial
 
 @dataclass(frozen=True)
 class _Group:
-    """The trials that differ in their seeds alone."""
+    """The trials that differ only in their seeds."""
 
     trials: tuple[Trial, ...]
 
@@ -32,8 +32,8 @@ class _Group:
 def scoreboard(trials: Sequence[Trial]) -> list[Table]:
     """Return up to three tables for each data set and code length, means over seeds.
 
-    MAP at the end of the stream, of the queries of its last round and of all rounds; what is lost
-    against all data in one round; and search by names of classes that no label set has.
+    MAP at the end of the stream, of the queries of its last round and of all rounds; the loss
+    compared with all data in one round; and search by names of classes that no label set has.
 
     Examples
     --------

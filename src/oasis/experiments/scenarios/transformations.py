@@ -1,8 +1,8 @@
 """Scenarios: hard streams by name, each a seeded transformation of any data set, given as data.
 
-A scenario says how samples are dealt out into rounds (a runbook) and what is spoilt on the way: it
-holds classes back, thins them, hides or swaps labels, drops modalities. `deal` applies it. The
-learner meets what is spoilt; it is judged by the truth.
+A scenario defines how samples are divided into rounds (a runbook) and how they are corrupted: it
+withholds classes, subsamples them, hides or swaps labels, drops modalities. `deal` applies it. The
+learner gets the corrupted data; it is evaluated with the true labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oasis.experiments.run.definition import SETTINGS, runbook_for
 from oasis.streams import Runbook, class_order, rounds
 
 N_SAMPLES = 8000
-"""So many samples of a larger data set take part, unless asked otherwise."""
+"""Default number of samples of a larger data set that are used."""
 
 _LEAST_HELD_OUT = 10
 _TRIES = 100
@@ -37,23 +37,23 @@ class Scenario:
     ----------
     name, about : str
     book : Runbook, or the name of a setting
-        How samples are dealt out; a setting means the data set's own runbook for it.
+        How samples are divided into rounds; a setting means the data set's own runbook for it.
     n_samples : int or None
-        At most so many samples, whatever is asked for.
+        Upper bound of the number of samples.
     returning : float
-        That share of the classes, one at least, comes in the first and in the last round only.
+        Share of the classes, at least one, that come only in the first and in the last round.
     skew : float
-        How many times more of the most frequent class is kept than of the rarest, on top of what
-        the data have; in between it falls geometrically. Queries are not thinned.
+        Ratio of the kept shares of the most frequent and the rarest class, in addition to the skew
+        of the data; shares in between decrease geometrically. Queries are not subsampled.
     wrong : float
-        That share of the samples has the label set of another sample with no label in common.
+        Share of the samples that get the label set of another sample with no label in common.
     unlabelled : float
-        That share of the samples comes without labels.
+        Share of the samples without labels.
     missing : float
-        That share of the samples, queries included, lacks one of its modalities.
+        Share of the samples, including queries, that lack one of their modalities.
     held_out : int
-        So many classes, a quarter of all at most, are taken out of the label sets and asked for by
-        name.
+        Number of classes, at most a quarter of all, that are removed from the label sets and
+        searched by name.
     joint : bool
         Whether to compare with all data in one round.
     """
@@ -173,19 +173,18 @@ def scenario_named(name: str) -> Scenario:
 
 @dataclass(frozen=True, eq=False)
 class ScenarioStream:
-    """What a learner meets, round by round, and the truth that it is judged by.
+    """The data of a learner, round by round, and the true labels for the evaluation.
 
     Attributes
     ----------
     seen : Dataset
         Features and labels as the learner gets them.
     truth : (n, c) uint8
-        The labels as they are.
+        The true labels.
     train : tuple of (n_t,) int64
         Rows to learn from in each round; no round is empty.
     queries : tuple of (q_t,) int64
-        Rows to ask with, by the round that they belong to; where rounds share their queries they
-        belong to the last.
+        Rows of queries, by their round; queries that rounds share belong to the last.
     held_out : tuple of str
         Classes that no label set has.
     """
@@ -197,21 +196,21 @@ class ScenarioStream:
     held_out: tuple[str, ...] = ()
 
     def joined(self) -> ScenarioStream:
-        """Return the same with all data in one round; queries stay apart by round."""
+        """Return the same stream with all data in one round; queries keep their rounds."""
         return replace(self, train=(np.concatenate(self.train),))
 
 
 def deal(
     dataset: Dataset, scenario: Scenario, seed: int, n_samples: int = N_SAMPLES
 ) -> ScenarioStream:
-    """Apply a scenario to a data set; the same for the same data, scenario, seed and size.
+    """Apply a scenario to a data set; deterministic given data, scenario, seed and size.
 
-    Unlabelled samples of the data set are left out: there is no truth to judge them by.
+    Unlabelled samples of the data set are left out, because their true labels are not known.
 
     Parameters
     ----------
     n_samples : int
-        At most so many samples, drawn at random.
+        Maximum number of samples, drawn at random.
 
     Examples
     --------
@@ -264,7 +263,7 @@ def deal(
 def _hold_back(
     data: Dataset, train: list[Rows], queries: list[Rows], share: float, rng: np.random.Generator
 ) -> tuple[list[Rows], list[Rows]]:
-    """Deal some classes to the ends of the stream; their queries belong to the last round."""
+    """Move some classes to the first and last round; their queries belong to the last round."""
     if len(train) < 2:
         raise InputError(f"{data.name} has {len(train)} round; a class returns in a second one")
     n_classes = len(data.classes)
@@ -281,7 +280,7 @@ def _hold_back(
 
 
 def _thin(data: Dataset, train: list[Rows], skew: float, rng: np.random.Generator) -> list[Rows]:
-    """Keep a sample as often as its rarest class is to be kept."""
+    """Subsample the rows; a sample is kept with the share of its rarest class."""
     order = class_order(data, "frequency")
     kept = np.empty(len(order))
     kept[order] = skew ** -np.linspace(0, 1, len(order))
@@ -343,7 +342,7 @@ def _masked(matrix: Matrix, keep: npt.NDArray[np.bool_]) -> Matrix:
 def _withhold(
     data: Dataset, n: int, learned: Rows, rng: np.random.Generator
 ) -> tuple[Dataset, tuple[str, ...]]:
-    """Take classes with enough samples to be judged by out of all label sets."""
+    """Remove classes with enough samples for an evaluation from all label sets."""
     enough = np.flatnonzero(data.L[learned].sum(axis=0, dtype=np.int64) >= _LEAST_HELD_OUT)
     columns = np.sort(rng.permutation(enough)[: min(n, len(data.classes) // 4)])
     if not len(columns):

@@ -45,7 +45,7 @@ class _AnswersNames(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """MAP of some queries, ties left open: by codes, by projections, and of a random order."""
+    """MAP of some queries with expected ties: by codes, by projections, and of a random order."""
 
     n: int
     hamming: float
@@ -67,7 +67,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Trial:
-    """One method in one scenario on one data set with one seed, and what came out.
+    """One method in one scenario on one data set with one seed, and its scores.
 
     Attributes
     ----------
@@ -75,12 +75,12 @@ class Trial:
         The method with its parameters, as in ``oasis-paper+alpha=1``.
     n_bits, seed : int
     rounds : tuple of Score
-        The queries of each round that has some, asked at the end of the stream. Where classes are
-        asked for by name, one score over all names.
+        The queries of each round that has some, evaluated at the end of the stream. If queries are
+        class names, one score over all names.
     joint : tuple of Score
-        The same queries after all data in one round; empty where that is not asked for.
+        The same queries after all data in one round; empty if the scenario does not compare them.
     probe : float or None
-        Where classes are asked for by name: MAP of a regression that was taught those classes and
+        If queries are class names: MAP of a regression that was trained with those classes and
         ranks items by their features.
     """
 
@@ -109,7 +109,7 @@ class Trial:
 
 
 def applies(scenario: Scenario, method: str) -> bool:
-    """Return whether a method can take part: not every one answers names of classes.
+    """Return whether a method supports a scenario: not every method answers class names.
 
     >>> from oasis.experiments.scenarios.transformations import scenario_named
     >>> applies(scenario_named("unseen-words"), "lemon")
@@ -133,7 +133,7 @@ def carry_out(
     n_samples: int = N_SAMPLES,
     progress: Progress | None = None,
 ) -> Trial:
-    """Stream a scenario through a method and measure what its codes can do at the end.
+    """Stream a scenario through a method and measure its codes at the end.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def carry_out(
         raise InputError(f"method {method!r} does not answer names; {scenario.name!r} needs it")
     stream = deal(dataset, scenario, seed, n_samples)
     what = scenario.name, dataset.name, method, n_bits, seed
-    # a step is a round, a set of queries, or one round with all data; the last is what remains
+    # steps for progress: each round, each set of queries, one round with all data, and the rest
     n_steps = len(stream.train) + 1 + (2 if scenario.joint else 0)
     model, base = _learned(stream, method, n_bits, seed, lambda done: tell(done, n_steps))
     if scenario.held_out:
@@ -213,7 +213,7 @@ def _words(model: OnlineHasher, names: Sequence[str]) -> Projections:
 
 
 def _probed(stream: ScenarioStream, columns: list[int]) -> float:
-    """Return MAP of items ranked by a regression taught by the other half of the items."""
+    """Return MAP of items ranked by a regression that was trained on the other half of them."""
     rows = np.concatenate(stream.train)
     truth = Dataset("truth", stream.seen.X, stream.truth, stream.seen.classes)
     scores = np.zeros((len(columns), len(rows)))
