@@ -108,7 +108,8 @@ def test_searches_beside_updates_show_labels_that_were_given(filled):
             while not stop.is_set():
                 for hit in c.search(X, 200)[0]:
                     seen.update(hit.labels)
-                c.search(X, 5, where={"$labels": {"has": "new 3"}})
+                for hit in c.search(X, 5, where={"$labels": {"has": "new 3"}})[0]:
+                    assert "new 3" in hit.labels
         except Exception as error:  # noqa: BLE001 - told by the thread that waits
             failures.append(error)
 
@@ -123,6 +124,40 @@ def test_searches_beside_updates_show_labels_that_were_given(filled):
     assert not failures
     assert seen <= {*NAMES, *(f"new {number}" for number in range(20))}
     assert c.check() == []
+
+
+@pytest.mark.parametrize("where", [{"$labels": {"has": "wanted"}}, {"kind": "wanted"}])
+@pytest.mark.parametrize("fuses", [False, True])
+def test_an_item_that_an_update_took_out_of_a_list_in_use_is_no_hit(
+    folder, monkeypatch, fuses, where
+):
+    rows = [
+        {"id": row, "text": f"a red boat {row}", "labels": ["boat"], "payload": {"row": row}}
+        for row in range(40)
+    ]
+    extractor = Extractor.of(image="none", text="words")
+    made = allow_lists.AllowLists.of
+    with Collection.open(folder / "c", n_bits=32, extractor=extractor) as c:
+        c.ingest_items(rows)
+        for row in range(0, 40, 2):
+            c.update(row, labels=["wanted"], payload={"kind": "wanted"})
+
+        def then_changed(lists, asked):
+            allow = made(lists, asked)
+            c.update(4, labels=["other"], payload={"kind": "other"})
+            c.update(6, labels=["wanted", "other"], payload={"kind": "wanted", "n": 1})
+            return allow
+
+        monkeypatch.setattr(allow_lists.AllowLists, "of", then_changed)
+        for k in (20, 2):  # all that there are, and those that come after the lost one
+            (hits,) = c.search_items([{"text": "boat 4 6"}], k, where=where, fuse=fuses)
+            assert {hit.id for hit in hits} <= {*range(0, 40, 2)} - {4}
+            assert len(hits) == min(k, 19)
+            monkeypatch.setattr(allow_lists.AllowLists, "of", made)
+            (again,) = c.search_items([{"text": "boat 4 6"}], k, where=where, fuse=fuses)
+            assert hits == again
+            c.update(4, labels=["wanted"], payload={"kind": "wanted"})
+            monkeypatch.setattr(allow_lists.AllowLists, "of", then_changed)
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(filled):
@@ -224,8 +259,8 @@ def test_allow_lists_follow_changes(filled):
     kept = [Filter.of(where) for where in filters]
     for step in range(12):
         for where in kept:
-            fresh = allow_lists.AllowLists(c._catalog).keys(where)
-            np.testing.assert_array_equal(c._allow_lists.keys(where), fresh)
+            fresh = allow_lists.AllowLists(c._catalog).of(where).keys
+            np.testing.assert_array_equal(c._allow_lists.of(where).keys, fresh)
         for row in rng.integers(0, len(truth.items), size=1 + 20 * (step == 6)).tolist():
             each = truth.items[row][0]
             payload = {"year": 2015 + int(rng.integers(10)), 'a "b"': int(rng.integers(2))}
@@ -235,12 +270,12 @@ def test_allow_lists_follow_changes(filled):
 def test_an_allow_list_is_not_made_anew_for_one_change(filled, monkeypatch):
     c, truth = filled
     where = Filter.of({"year": {"gte": 2020}})
-    c._allow_lists.keys(where)
+    c._allow_lists.of(where)
     monkeypatch.setattr(allow_lists, "_Scan", None)
     c.update(truth.items[0][0], payload={"year": 2030})
-    assert 1 in c._allow_lists.keys(where)
+    assert 1 in c._allow_lists.of(where).keys
     c.update(truth.items[0][0], payload={"year": 1030})
-    assert 1 not in c._allow_lists.keys(where)
+    assert 1 not in c._allow_lists.of(where).keys
 
 
 @pytest.mark.parametrize("row", [1, 3, 4096])

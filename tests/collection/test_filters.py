@@ -1,6 +1,7 @@
 """Filters against their meaning written out, item by item; what is no filter gets one line."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -216,7 +217,7 @@ def test_filters_equal_their_meaning(filled, where):
         for each, item in items.items()
         if parsed.matches(item.payload, item.labels, item.text, item.predicted)
     }
-    keys = c._allow_lists.keys(parsed)
+    keys = c._allow_lists.of(parsed).keys
     assert (np.diff(keys) > 0).all()
     with c._catalog.reading() as connection:
         assert {each for (each,) in c._catalog.rows(connection, "id", keys.tolist())} == expected
@@ -305,6 +306,10 @@ def deep(levels):
         ({"$labels": deep(50_000)}, "takes one operator"),
         ({"$any": [{"year": 1}] * (MAX_CONDITIONS + 1)}, "conditions"),
         ({"year": {"any": [1] * (MAX_CONDITIONS + 1)}}, "conditions"),
+        ({"$any": [{"year": 1}, *[{}] * MAX_CONDITIONS]}, "conditions"),
+        ({"$any": [{"year": 1}, *[{"$not": {}}] * MAX_CONDITIONS]}, "conditions"),
+        ({"$all": [{"$any": []}] * (MAX_CONDITIONS + 1)}, "conditions"),
+        ({"year": {"any": [1, *[{"all": []}] * MAX_CONDITIONS]}}, "conditions"),
         ({"year": {"in": range(MAX_VALUES + 1)}}, "100,000 values"),
         ({"year": "x" * 10_000_000, "near": {"x" * 10_000_000: 1}}, "has the operator"),
         ({"$any": {"year": 1}}, "takes a list of filters"),
@@ -337,8 +342,32 @@ def test_filters_of_the_largest_size_are_answered(filled):
     parsed = Filter.of(where)
     assert len(expected) > 0
     with c._catalog.reading() as connection:
-        keys = c._allow_lists.keys(parsed)
+        keys = c._allow_lists.of(parsed).keys
         assert {each for (each,) in c._catalog.rows(connection, "id", keys.tolist())} == expected
+
+
+def test_a_filter_by_many_fields_passes_what_one_by_few_does(filled):
+    c, _ = filled
+    few = {"$any": [{"x": {"gte": 1}}, {"y": {"contains": "a"}}]}
+    many = {"$any": [*few["$any"], *({f"absent {n}": 1} for n in range(100))]}
+    lists = [c._allow_lists.of(Filter.of(where)).keys for where in (few, many)]
+    assert len(lists[0])
+    np.testing.assert_array_equal(*lists)
+
+
+def test_long_values_are_not_kept_by_a_filter(folder):
+    X, y = chunk(300, seed=1)
+    with open_toy(folder / "c") as c:
+        c.ingest(X, y, payload=[{"body": f"{row} " + "x" * 50_000} for row in range(300)])
+        where = Filter.of({"body": {"contains": "7 "}})
+        tracemalloc.start()
+        try:
+            keys = c._allow_lists.of(where).keys
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert len(keys) == 30
+    assert peak < 1_000_000  # all values together have 15 million characters
 
 
 KEYS = ["$any", "$all", "$not", "$labels", "$text", "$x", "x", "any", "all", "not", "in", "lt"]
@@ -365,4 +394,4 @@ def test_whatever_json_is_given_is_a_filter_or_refused_in_a_line(filled, where):
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 500
     else:
-        filled[0]._allow_lists.keys(parsed)
+        filled[0]._allow_lists.of(parsed)

@@ -134,7 +134,7 @@ def assert_texts(c, truth):
     assert {item.id: item.text for item in c.items() if item.text is not None} == truth.texts
     for phrase in ("dog", "double decker", "猫", "the who", "no", "い"):
         passed = {each for each, text in truth.texts.items() if Phrase.of(phrase).stands_in(text)}
-        allowed = c._allow_lists.keys(Filter.of({"$text": {"contains": phrase}}))
+        allowed = c._allow_lists.of(Filter.of({"$text": {"contains": phrase}})).keys
         with c._catalog.reading() as connection:
             rows = c._catalog.rows(connection, "id", allowed.tolist())
             assert {each for (each,) in rows} == passed
@@ -150,7 +150,7 @@ def assert_labels(c, truth):
         assert (info.n, info.n_predicted) == (len(given), len(guessed))
         for also, passed in ((False, given), (True, given | guessed)):
             condition = {"$labels": {"has": info.name, "predicted": also}}
-            allowed = c._allow_lists.keys(Filter.of(condition))
+            allowed = c._allow_lists.of(Filter.of(condition)).keys
             assert (np.diff(allowed) > 0).all()
             with c._catalog.reading() as connection:
                 rows = c._catalog.rows(connection, "id", allowed.tolist())

@@ -41,6 +41,7 @@ from oasis.collection.filters.tree import (
     Scalar,
     field_names,
     is_of_payload,
+    leaves,
 )
 from oasis.collection.filters.where import Filter
 from oasis.collection.texts.postings import containing, texts_of
@@ -48,17 +49,31 @@ from oasis.errors import FormatError
 
 _KEPT = 16
 _VERDICTS = 100_000
-"""Distinct values of a field whose verdict is kept during a pass."""
+_SHORT = 200
+"""So many values of at most so many characters have their verdict kept during a pass."""
+_COLUMNS = 32
+"""A filter by more fields reads payloads whole: SQLite takes longer to cut so many values out."""
 _FEW = 10
 """Where less than one item in so many has a class or phrase, only their payloads are read."""
 
 
-class _AllowList(NamedTuple):
+class AllowList(NamedTuple):
     """The keys up to ``last``, ascending, of the items that passed at commit ``commits``."""
 
+    where: Filter
     keys: Keys
     last: int
     commits: int
+
+    def refused(
+        self, catalog: Catalog, connection: sqlite3.Connection, rows: Iterable[ItemRow]
+    ) -> set[int]:
+        """Return the keys of rows that were changed since, and pass no longer."""
+        changed = {row.key for row in rows if row.changed and row.changed > self.commits}
+        if not changed:
+            return changed
+        keys = np.array(sorted(changed), dtype=np.int64)
+        return changed.difference(_passing(catalog, connection, self.where, keys).tolist())
 
 
 class AllowLists:
@@ -66,7 +81,7 @@ class AllowLists:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._kept: OrderedDict[str, _AllowList] = OrderedDict()
+        self._kept: OrderedDict[str, AllowList] = OrderedDict()
         self._guard = threading.Lock()
 
     def is_kept(self, where: Filter) -> bool:
@@ -74,8 +89,8 @@ class AllowLists:
         with self._guard:
             return where.text in self._kept
 
-    def keys(self, where: Filter) -> Keys:
-        """Return the keys, ascending, of all committed items that pass.
+    def of(self, where: Filter) -> AllowList:
+        """Return the list of all committed items that pass.
 
         Items that were deleted after a list was made may still be in it.
         """
@@ -89,33 +104,35 @@ class AllowLists:
                 if len(changed) * _FEW < known.last:  # else all are judged anew
                     keys, last = known.keys, known.last
                     if len(changed):
-                        passing = self._passing_of(connection, where, changed)
+                        passing = _passing(self._catalog, connection, where, changed)
                         keys = _judged_anew(keys, changed, passing)
             if (top := head.next_key - 1) > last:
                 scan = _Scan(self._catalog, connection, last, top)
                 keys = np.concatenate([keys, scan.keys(where.root)])
+        made = AllowList(where, keys, top, head.commits)
         with self._guard:
-            self._kept[where.text] = _AllowList(keys, top, head.commits)
+            self._kept[where.text] = made
             self._kept.move_to_end(where.text)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-        return keys
+        return made
 
-    def _passing_of(self, connection: sqlite3.Connection, where: Filter, keys: Keys) -> Keys:
-        """Return those of the keys whose items pass."""
-        names = self._catalog.class_names(connection) if where.has_labels else []
-        texts = dict(texts_of(connection, keys.tolist())) if where.has_texts else {}
-        passing = []
-        for values in self._catalog.rows(connection, ITEM_COLUMNS, keys.tolist()):
-            row = ItemRow(*values)
-            if where.matches(
-                row.decoded_payload(),
-                row.label_names(names) if names else (),
-                texts.get(row.key),
-                row.predicted_names(names) if names else (),
-            ):
-                passing.append(row.key)
-        return np.array(sorted(passing), dtype=np.int64)
+
+def _passing(catalog: Catalog, connection: sqlite3.Connection, where: Filter, keys: Keys) -> Keys:
+    """Return those of the keys, ascending, whose items pass."""
+    names = catalog.class_names(connection) if where.has_labels else []
+    texts = dict(texts_of(connection, keys.tolist())) if where.has_texts else {}
+    passing = []
+    for values in catalog.rows(connection, ITEM_COLUMNS, keys.tolist()):
+        row = ItemRow(*values)
+        if where.matches(
+            row.decoded_payload(),
+            row.label_names(names) if names else (),
+            texts.get(row.key),
+            row.predicted_names(names) if names else (),
+        ):
+            passing.append(row.key)
+    return np.array(sorted(passing), dtype=np.int64)
 
 
 def _judged_anew(keys: Keys, judged: Keys, passing: Keys) -> Keys:
@@ -217,12 +234,12 @@ class _Scan:
         # are everywhere else. A row that fails never leaves SQLite
         names = field_names(part)
         paths = [json_path(name) for name in names]
-        if not names or None in paths:
+        if not names or None in paths or len(names) > _COLUMNS:
             rows = self._connection.execute(
                 "SELECT key, payload FROM items WHERE key > ? ORDER BY key", (self._last,)
             )
             return _judged(rows, part)
-        query = _Query(names)
+        query = _Query(part, names)
         test = query.test(part)
         columns = ", ".join(f"payload -> ? AS v{number}" for number in range(len(names)))
         for name, verdicts in query.judges.items():
@@ -254,8 +271,10 @@ A text without escapes and a whole number have one spelling; numbers spelled oth
 class _Query:
     """A part of a filter in SQL: functions by name, and lists in the order of their use."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, part: Part, names: list[str]) -> None:
         self._columns = {name: f"v{number}" for number, name in enumerate(names)}
+        n_judges = sum(isinstance(leaf, Field) for leaf in leaves(part))
+        self._kept = _VERDICTS // max(1, n_judges)
         self.judges: dict[str, _Verdicts] = {}
         self.lists: list[str] = []
 
@@ -275,7 +294,7 @@ class _Query:
 
     def _condition(self, part: Field) -> str:
         judge, value = f"judge{len(self.judges)}", self._columns[part.name]
-        self.judges[judge] = _Verdicts(part.condition)
+        self.judges[judge] = _Verdicts(part.condition, self._kept)
         if not part.condition.is_list:
             return f"{judge}({value})"
         self.lists.append(json.dumps(_spellings(part.condition.among or ())))
@@ -307,15 +326,18 @@ def _spellings(values: Iterable[Scalar]) -> list[str]:
 
 
 class _Verdicts(dict[str | None, bool]):
-    """Whether a value, as JSON text, meets a condition; None stands for a field that is missing."""
+    """Whether a value, as JSON text, meets a condition; None stands for a field that is missing.
 
-    def __init__(self, condition: Condition) -> None:
+    The verdicts of ``most`` short values are kept: payloads may hold many long ones.
+    """
+
+    def __init__(self, condition: Condition, most: int) -> None:
         super().__init__({None: False})
-        self._condition = condition
+        self._condition, self._most = condition, most
 
     def __missing__(self, text: str) -> bool:
         verdict = self._condition.holds(_decoded(text))
-        if len(self) < _VERDICTS:
+        if len(text) <= _SHORT and len(self) < self._most:
             self[text] = verdict
         return verdict
 

@@ -24,7 +24,7 @@ list or an object; ``not`` passes exactly the items that its condition does not.
 text are compared without case, accents and punctuation; of scripts without spaces, each character
 is one.
 
-A filter has at most 256 conditions, 16 levels and 100,000 values.
+A filter has at most 256 conditions, empty filters included, 16 levels and 100,000 values.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class _Parser:
                 "where must map fields to conditions, such as {'year': 2024}, got " + _shown(where)
             )
         _check_level(level)
+        if not where:
+            self._count()
         parts: list[Part] = []
         for name, condition in where.items():
             if not isinstance(name, str):
@@ -149,6 +151,8 @@ class _Parser:
                 several = tuple(
                     self.where(each, level + 1) for each in _listed(name, condition, "filters")
                 )
+                if not several:
+                    self._count()
                 parts.append(AnyOf(several) if name == ANY else All(several))
             elif name == NOT:
                 parts.append(Not(self.where(condition, level + 1)))
@@ -172,6 +176,8 @@ class _Parser:
                     self._on(name, each, level + 1)
                     for each in _listed(f"{name!r}: {key!r}", operand, "conditions")
                 )
+                if not several:
+                    self._count()
                 parts.append(AnyOf(several) if key == "any" else All(several))
             elif key == "not":
                 parts.append(Not(self._on(name, operand, level + 1)))
@@ -264,6 +270,7 @@ class _Parser:
         )
 
     def _count(self) -> None:
+        """Count a leaf of the tree: a condition, or a list or filter that is empty."""
         self._n_conditions += 1
         if self._n_conditions > MAX_CONDITIONS:
             raise InputError(

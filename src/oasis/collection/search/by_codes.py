@@ -15,7 +15,7 @@ from oasis.codes import pack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
-from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.filters.allow_lists import AllowList, AllowLists
 from oasis.collection.filters.where import Filter
 from oasis.collection.records import Hit
 from oasis.collection.search.hits import FetchedRows, fetch_rows, made_hit, ties, too_much
@@ -74,7 +74,7 @@ def answer_by_codes(
     if question.where is not None:
         chosen = _filtered(snapshot, catalog, allow_lists, question, question.where)
         if chosen is None:
-            allow = allow_lists.keys(question.where)
+            allow = allow_lists.of(question.where)
             chosen = best_by_codes(snapshot, catalog, question, allow)
     else:
         chosen = best_by_codes(snapshot, catalog, question)
@@ -130,7 +130,7 @@ def best_by_codes(
     snapshot: Committed,
     catalog: Catalog,
     question: Question,
-    allow: Keys | None = None,
+    allow: AllowList | None = None,
     payload: bool | None = None,
 ) -> _Chosen:
     """Return the first hits; asks for more where the index holds what is no item of this commit."""
@@ -139,10 +139,13 @@ def best_by_codes(
     wanted, most = question.k + question.offset, snapshot.replica.most
     n = min(wanted + (question.without is not None), snapshot.head.n_items)
     while True:
-        found = ask(max(n, min(n + 1, most)), allow)  # the last one is beyond the hits
+        # the last one is beyond the hits
+        found = ask(max(n, min(n + 1, most)), None if allow is None else allow.keys)
         keys = found.keys[:, :n]
         with catalog.reading() as connection:
-            rows = fetch_rows(snapshot, catalog, connection, keys, payload, question.max_bytes)
+            rows = fetch_rows(
+                snapshot, catalog, connection, keys, payload, question.max_bytes, allow
+            )
             if rows is None:
                 raise too_much(question.max_bytes)
             there = [[j for j, key in enumerate(row) if key in rows] for row in keys.tolist()]
@@ -177,13 +180,13 @@ def best_by_codes(
 
 
 def nearest_keys(
-    snapshot: Committed, catalog: Catalog, question: Question, n: int, allow: Keys | None
+    snapshot: Committed, catalog: Catalog, question: Question, n: int, allow: AllowList | None
 ) -> Keys:
     """Return the keys of the n items that are nearest to the first query by its code.
 
     Fewer where there are no more. Otherwise some may be no items of the snapshot's commit.
     """
-    keys: Keys = _asker(snapshot, question)(n, allow).keys[0]
+    keys: Keys = _asker(snapshot, question)(n, None if allow is None else allow.keys).keys[0]
     if keys[-1] >= 0:
         return keys
     # all that there are: whether the index lacks any is looked at

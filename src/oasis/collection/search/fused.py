@@ -14,7 +14,7 @@ from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
-from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.filters.allow_lists import AllowList, AllowLists
 from oasis.collection.records import Hit
 from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
@@ -71,7 +71,7 @@ def _answer_fused(
         (plain,) = answer_by_codes(snapshot, catalog, allow_lists, question)
         return plain
     n = question.k + question.offset
-    allow = None if question.where is None else allow_lists.keys(question.where)
+    allow = None if question.where is None else allow_lists.of(question.where)
     classes = class_words.having(snapshot.classes)
     gone = np.empty(0, dtype=np.int64)
     while True:
@@ -83,7 +83,13 @@ def _answer_fused(
             search = _Search(snapshot, catalog, connection, question, shares, allow, gone)
             found = search.best(nearest, n + 1, is_all=len(nearest) < wanted)
             fetched = fetch_rows(
-                snapshot, catalog, connection, found.keys[:n], question.payload, question.max_bytes
+                snapshot,
+                catalog,
+                connection,
+                found.keys[:n],
+                question.payload,
+                question.max_bytes,
+                allow,
             )
             if fetched is None:
                 raise too_much(question.max_bytes)
@@ -94,7 +100,7 @@ def _answer_fused(
         lost = [key for key in found.keys.tolist() if key not in there]
         if not lost:
             break
-        # the index has what is deleted, or not of this commit
+        # deleted, not of this commit, or changed so that it does not pass
         gone = merged([gone, np.array(sorted(lost), dtype=np.int64)])
     (query,), weak = question.signs(), question.is_weak(0)
     scores = (1 - found.missed).tolist()
@@ -146,7 +152,7 @@ class _Search:
         connection: sqlite3.Connection,
         question: Question,
         shares: WordShares,
-        allow: Keys | None,
+        allow: AllowList | None,
         gone: Keys,
     ) -> None:
         trust = 1.0 if question.trust is None else float(question.trust[0])
@@ -198,7 +204,7 @@ class _Search:
         if len(self._gone):
             may &= ~among(keys, self._gone)
         if self._allow is not None:
-            may &= among(keys, self._allow)
+            may &= among(keys, self._allow.keys)
         return may
 
     def _without(self, keys: Keys, others: Keys) -> Keys:

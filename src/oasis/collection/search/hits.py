@@ -13,6 +13,7 @@ import numpy.typing as npt
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow
 from oasis.collection.committed import Committed
+from oasis.collection.filters.allow_lists import AllowList
 from oasis.collection.records import Hit
 from oasis.errors import FormatError, TooLargeError
 
@@ -30,8 +31,11 @@ def fetch_rows(
     keys: npt.NDArray[np.int64],
     payload: bool,
     max_bytes: int | None,
+    allow: AllowList | None = None,
 ) -> FetchedRows | None:
     """Return the rows of the keys that are items of the snapshot's commit, and still there.
+
+    With a list, also those alone that still pass its filter.
 
     None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
     have been searched with the code of a chunk that failed, and belong to another one by now.
@@ -56,6 +60,9 @@ def fetch_rows(
             return None
     if len(found) < len(wanted):
         _check_deleted(snapshot, catalog, connection, [key for key in wanted if key not in found])
+    if allow is not None:
+        for key in allow.refused(catalog, connection, found.values()):
+            del found[key]
     return found
 
 
