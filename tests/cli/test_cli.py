@@ -326,6 +326,17 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
         assert opened.get("sun/new.png").labels == ("sun",)
 
 
+def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.jsonl").touch()
+    for name, nothing in (("empty", "picture"), ("empty.jsonl", "item")):
+        code, out, err = oasis("ingest", filled, tmp_path / name)
+        assert (code, err) == (0, f"note: {tmp_path / name} holds no {nothing}\n")
+        assert out.startswith("0 items ingested in 0 rounds")
+    code, _, err = oasis("ingest", filled, tmp_path / "nowhere")
+    assert (code, err) == (1, f"error: there is no file or folder {tmp_path / 'nowhere'}\n")
+
+
 def test_failed_ingest_leaves_nothing_behind(tmp_path, oasis):
     source = tmp_path / "items.csv"
     source.write_text("key,text\n1,a boat\n")
@@ -539,6 +550,7 @@ def test_reference_is_current():
     assert path.read_text("utf-8") == reference.reference(), (
         "run: python -m oasis.cli.reference docs/cli.md"
     )
+    assert "`None`" not in reference.reference()  # an argument without a name
 
 
 def test_where_reads_scalars_as_json_and_refuses_two_equalities():

@@ -188,7 +188,7 @@ def test_ingest_keeps_to_the_limits_of_the_service_and_goes_on_where_it_was(
             client.delete(["2.png"])
         (pictures / "huge.png").unlink()
         code, out, _ = oasis("ingest", server.url, pictures)
-        assert code == 0 and "1 items ingested" in out and "3 skipped" in out
+        assert code == 0 and "1 item ingested" in out and "3 skipped" in out
         assert not (folder / "pictures.rejects.jsonl").exists()
         # more items than one request takes, whatever --batch says
         source = write_jsonl(folder / "many.jsonl", text_rows(600))

@@ -532,6 +532,10 @@ def test_a_missing_or_unknown_file_is_an_error(tmp_path: Path) -> None:
     for name in ("x.jsonl", "x.csv", "x.parquet"):
         with pytest.raises(DataError, match=rf"cannot read .*{name}: No such file"):
             read_items(tmp_path / name)
+    for name in ("x.xlsx", "nowhere"):
+        with pytest.raises(DataError, match=rf"there is no file or folder .*{name}"):
+            read_items(tmp_path / name)
+    (tmp_path / "x.xlsx").touch()
     with pytest.raises(DataError, match="cannot tell what"):
         read_items(tmp_path / "x.xlsx")
     with pytest.raises(DataError, match="no folder"):

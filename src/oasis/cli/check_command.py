@@ -10,6 +10,10 @@ import typer
 from oasis.cli.console import people, print_json
 from oasis.cli.options import AsJson, Existing, ExistingOrServed, TokenFile, is_address
 
+Target = Annotated[
+    Path, typer.Argument(metavar="DEST", help="A directory that does not exist, or is empty.")
+]
+
 
 def check(
     collection: ExistingOrServed,
@@ -55,10 +59,7 @@ def check(
         raise typer.Exit(1)
 
 
-def backup(
-    collection: Existing,
-    target: Annotated[Path, typer.Argument(help="A directory that does not exist, or is empty.")],
-) -> None:
+def backup(collection: Existing, target: Target) -> None:
     """Copy a collection while it may be written to: one commit, whole and durable.
 
     The copy is a collection of its own; open it like any other, or put it back by oasis restore.
@@ -72,8 +73,10 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="A directory that oasis backup has made.")],
-    target: Annotated[Path, typer.Argument(help="A directory that does not exist, or is empty.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="BACKUP", help="A directory that oasis backup has made.")
+    ],
+    target: Target,
 ) -> None:
     """Check a backup and copy it to where the collection is to be.
 

@@ -122,6 +122,15 @@ def labels_line(item: _Labelled) -> str:
     return ", ".join([*item.labels, *(f"{name}?" for name in item.predicted)])
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number of things for people.
+
+    >>> count(1, "item"), count(2000, "round")
+    ('1 item', '2,000 rounds')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def file_size(n_bytes: int) -> str:
     """Return a number of bytes for people.
 

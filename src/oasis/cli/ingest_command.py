@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import people, print_json, remark
+from oasis.cli.console import count, people, print_json, remark
 from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
 from oasis.errors import UnreachableError
 
@@ -194,9 +194,11 @@ def ingest(
         return
     rate = summary.ingested / summary.seconds if summary.seconds else 0.0
     people().print(
-        f"{summary.ingested:,} items ingested in {summary.rounds} rounds, {summary.seconds:.1f} s "
-        f"({rate:,.0f} a second); {summary.items:,} in the collection"
+        f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
+        f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
+    if not summary.read:
+        remark(f"note: {source} holds no " + ("picture" if source.is_dir() else "item"))
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:

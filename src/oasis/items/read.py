@@ -86,6 +86,8 @@ def read_items(
             return read_numpy(
                 path, fields, separator=separator, strict=strict, allow_outside=allow_outside
             )
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}")
     raise DataError(
         f"cannot tell what {path} is; expected a folder of pictures, or a file that ends in "
         ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz or .npy"
