@@ -64,6 +64,11 @@ STATS = {
         (200, b'{"hello": 1}', {}, "is no oasis service: its answer lacks 'n_items'"),
         (200, b'{"n_items": 1}', VERSION, "runs oasis 9.9.9, this is oasis " + oasis.__version__),
         (301, b"", {"Location": "https://elsewhere"}, "status 301"),
+        (200, b"[" * 100_000, {}, "is no oasis service"),
+        (502, b'{"a":' * 100_000, {}, "status 502"),
+        (503, b'{"retry_after": "soon"}', {}, "status 503"),
+        (503, b'{"retry_after": -1}', {}, "status 503"),
+        (503, b"{}", {"Retry-After": "9" * 5_000}, "status 503"),
     ],
 )
 def test_what_is_no_oasis_service_is_told_in_one_line(answering, status, body, headers, said):
@@ -114,7 +119,17 @@ def test_as_many_items_as_fit_into_a_request(tmp_path):
 
 @pytest.mark.parametrize(
     "url",
-    ["http://", "http://127.0.0.1:port", "http://host?token=x", "https:/host", "photos.oasis"],
+    [
+        "http://",
+        "http://127.0.0.1:port",
+        "http://host?token=x",
+        "https:/host",
+        "photos.oasis",
+        "http://a..b",
+        f"http://{'a' * 64}",
+        "http://two words",
+        "http://[::1",
+    ],
 )
 def test_addresses_that_cannot_be_asked_are_refused(url):
     with pytest.raises(InputError, match=r"must be like http://127\.0\.0\.1:8000"):

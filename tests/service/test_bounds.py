@@ -66,15 +66,21 @@ def test_every_route_takes_what_it_needs(collection):
     assert (status, found["type"]) == (413, "urn:oasis:problem:too-large")
     assert headers["connection"] == "close"
     assert asgi(app, "POST", "/v1/delete", three)[0] == 413
-    large = {"payload": {"big": "x" * 3_000_000}}
-    assert asgi(app, "PATCH", "/v1/item?id=3&kind=number", large)[0] == 413
-    large = {"payload": {"big": "x" * 1_500_000}}
-    status, _, found = asgi(app, "PATCH", "/v1/item?id=3&kind=number", large)
-    assert status == 422 and "at most 1048576 are kept" in found["detail"]
+    for n, wanted in ((17 << 20, 413), (3 << 20, 422)):
+        large = {"payload": {"big": "x" * n}}
+        status, _, found = asgi(app, "PATCH", "/v1/item?id=3&kind=number", large)
+        assert status == wanted
+    assert "at most 1048576 are kept" in found["detail"]
     assert asgi(app, "POST", "/v1/search", {"words": ["x" * 1000] * 5000})[0] == 413
     assert asgi(app, "POST", "/v1/ingest", {"payload": [{"x": "x" * 1000}] * 5000})[0] == 422
     app = create_app(collection, Settings(Limits(batch=5)))
     assert asgi(app, "POST", "/v1/known", {"ids": list(range(6))})[0] == 413
+
+
+def test_an_update_takes_the_largest_payload_however_it_is_escaped(collection):
+    app, large = create_app(collection), {"big": "ж" * ((1 << 19) - 5)}
+    status, _, found = asgi(app, "PATCH", "/v1/item?id=3&kind=number", {"payload": large})
+    assert (status, found["payload"]) == (200, large)
 
 
 def asgi_headers(app, *request):

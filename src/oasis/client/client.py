@@ -187,7 +187,7 @@ class Client(ClientChanges):
         return self._picture("preview", id)
 
     def _picture(self, what: str, id: Id) -> bytes | None:  # noqa: A002
-        status, content = self._service.exchange("GET", f"{what}?{address_of(id)}")
+        status, content, _ = self._service.exchange("GET", f"{what}?{address_of(id)}")
         if status == 200:
             return content
         problem = problem_of(content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import threading
 import time
@@ -70,6 +71,8 @@ _PROBLEM = "urn:oasis:problem:"
 _VERSION = "X-Oasis-Version"
 _MOST_IDLE = 8
 _CONNECT_SECONDS = 10.0
+_SECONDS = re.compile("[0-9]{1,6}")  # of Retry-After, which may be a date too
+_HOST = re.compile(r"[^\x00-\x20\x7f]+")
 
 
 class Transport:
@@ -128,26 +131,21 @@ class Transport:
         method = method or ("GET" if body is None else "POST")
         deadline = time.monotonic() + self.patience
         while True:
-            status, content = self.exchange(method, path, body, headers, change=change)
+            status, content, pause = self.exchange(method, path, body, headers, change=change)
             if status == 200:
                 found = self._document(path, content)
                 try:
                     return read(found)
                 except Strange as error:
                     raise ServiceError(self._strange(path, error)) from error
-            problem = problem_of(content)
-            pause = float(problem.get("retry_after", 0))
             if not pause or time.monotonic() + pause > deadline:
-                self.raise_for(status, problem)
+                self.raise_for(status, problem_of(content))
             time.sleep(pause)
 
     def _document(self, path: str, content: bytes) -> dict[str, Any]:
         """Return the JSON object that an answer holds; any other answer is not of an oasis."""
-        try:
-            found = json.loads(content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        found = _object(content)
+        if found is None:
             raise ServiceError(
                 f"{self.url} is no oasis service: it answered /v1/{path.partition('?')[0]} with "
                 f"{_quoted(content)}"
@@ -189,8 +187,11 @@ class Transport:
         headers: dict[str, str] | None = None,
         *,
         change: bool = False,
-    ) -> tuple[int, bytes]:
-        """Send one request; a connection that went stale is replaced, but never under a change."""
+    ) -> tuple[int, bytes, int]:
+        """Send one request; return status, content, and the seconds after which to ask again.
+
+        A connection that went stale is replaced, but never under a change.
+        """
         connection = None if change else self._used()
         if connection is not None:
             try:
@@ -220,7 +221,7 @@ class Transport:
         path: str,
         body: bytes | None,
         headers: dict[str, str] | None,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes, int]:
         try:
             connection.request(
                 method, f"{self._path}/v1/{path}", body, {**self._headers, **(headers or {})}
@@ -233,10 +234,8 @@ class Transport:
         content = response.read()
         self.version = response.getheader(_VERSION) or self.version
         retry = response.getheader("Retry-After", "")
-        if response.status != 200 and retry.isdecimal():
-            content = json.dumps({**problem_of(content), "retry_after": int(retry)}).encode()
         self._give_back(connection, response)
-        return response.status, content
+        return response.status, content, int(retry) if _SECONDS.fullmatch(retry) else 0
 
     def _used(self) -> http.client.HTTPConnection | None:
         with self._guard:
@@ -278,11 +277,16 @@ class Transport:
 
 def problem_of(content: bytes) -> dict[str, Any]:
     """Return the problem details of an answer; anything else that came is quoted."""
+    return _object(content) or {"detail": _quoted(content)}
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    """Return the JSON object that came, or None for anything else."""
     try:
         found = json.loads(content)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"detail": _quoted(content)}
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _quoted(content: bytes) -> str:
@@ -298,11 +302,13 @@ def _address(url: str) -> tuple[bool, str, int | None, str]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # or a connection would fail by it
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if "@" in parts.netloc:
         raise InputError("the url holds a name or password; leave it out, and give a token")
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+    is_web = parts.scheme in ("http", "https") and not parts.query and not parts.fragment
+    if not is_web or not host or not _HOST.fullmatch(host):
         shown = url.rpartition("@")[2]
         raise InputError(f"the url must be like http://127.0.0.1:8000, got {shown!r}")
     return parts.scheme == "https", host, port, parts.path.rstrip("/")

@@ -34,8 +34,7 @@ class Limits:
     ----------
     body_bytes : of one request
     json_bytes : of its JSON, which is decoded in one go while searches wait for the interpreter
-    search_json_bytes, ids_bytes : of the JSON of a search, and of a list of ids or the new payload
-        of an item
+    search_json_bytes, ids_bytes : of the JSON of a search, and of a list of ids
     answer_bytes : of the payloads of all hits of a request
     bodies_bytes : of all requests that are being answered
     body_seconds : in which a body has to arrive

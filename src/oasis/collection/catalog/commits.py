@@ -222,6 +222,8 @@ class ItemRow(NamedTuple):
         return self._named(self.predicted, names)
 
     def _named(self, numbers: str | None, names: Sequence[str]) -> tuple[str, ...]:
+        if not numbers:
+            return ()
         try:
             return tuple(names[number] for number in label_numbers(numbers))
         except (IndexError, ValueError) as error:

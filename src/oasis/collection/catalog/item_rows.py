@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,18 +55,31 @@ class NewChunk:
         return np.arange(self.first_key, self.first_key + len(self.labels))
 
 
+class _LabelSet(NamedTuple):
+    """The numbers of some classes, and the text that rows have for them."""
+
+    numbers: list[int]
+    text: str | None
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> _LabelSet:
+        return cls(numbers, label_text(numbers))
+
+
 class _Classes:
     """Numbers of classes by name; a name that is new gets the next one."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._known = len(names)
+        self._sets: dict[tuple[str, ...], _LabelSet] = {}
 
-    def of(self, names: Sequence[str]) -> list[int]:
-        try:
-            return [self._numbers[name] for name in names]
-        except KeyError:
-            return [self._numbers.setdefault(name, len(self._numbers)) for name in names]
+    def of(self, names: tuple[str, ...]) -> _LabelSet:
+        found = self._sets.get(names)  # the items of a chunk share most of their sets
+        if found is None:
+            numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in names]
+            found = self._sets[names] = _LabelSet.of(numbers)
+        return found
 
     @property
     def new(self) -> list[str]:
@@ -93,7 +107,7 @@ def insert_chunk(
         connection,
         "items",
         (
-            (key, item, chunk.number, code, label_text(own), label_text(guess), payload, None)
+            (key, item, chunk.number, code, own.text, guess.text, payload, None)
             for key, item, code, own, guess, payload in zip(
                 keys, intake.ids, codes, given, predicted, intake.payloads, strict=True
             )
@@ -117,11 +131,11 @@ def insert_chunk(
     return numbers.new
 
 
-def _members(label_sets: list[list[int]]) -> dict[int, list[int]]:
+def _members(label_sets: list[_LabelSet]) -> dict[int, list[int]]:
     """Return the positions of the sets that have a class, by class."""
     members: dict[int, list[int]] = {}
-    for row, numbers in enumerate(label_sets):
-        for number in numbers:
+    for row, labels in enumerate(label_sets):
+        for number in labels.numbers:
             members.setdefault(number, []).append(row)
     return members
 
@@ -144,7 +158,7 @@ def insert_round(
 def change_item(
     connection: sqlite3.Connection,
     item: ItemRow,
-    labels: Sequence[str] | None,
+    labels: tuple[str, ...] | None,
     payload: str | None,
     classes: Sequence[str],
     commits: int,
@@ -155,7 +169,7 @@ def change_item(
     """
     numbers = _Classes(classes)
     old, predicted = label_numbers(item.labels), label_numbers(item.predicted)
-    own = old if labels is None else numbers.of(labels)
+    own = old if labels is None else numbers.of(labels).numbers
     if labels is not None:
         numbers.add_new(connection)
         remove_members(connection, {number: [item.key] for number in set(old) - set(own)})

@@ -157,7 +157,7 @@ class Writer:
         self,
         snapshot: Committed,
         id: Id,  # noqa: A002
-        labels: Sequence[str] | None,
+        labels: tuple[str, ...] | None,
         payload: str | EllipsisType | None,
     ) -> Committed:
         """Give an item other labels (None: keep them) and another payload (...: keep it)."""
@@ -172,7 +172,7 @@ class Writer:
         item = ItemRow(*row).check()
         kept = item.payload if isinstance(payload, EllipsisType) else payload
         same = labels is None or (
-            not item.predicted and tuple(labels) == item.label_names(snapshot.classes)
+            not item.predicted and labels == item.label_names(snapshot.classes)
         )
         if same and kept == item.payload:
             return snapshot

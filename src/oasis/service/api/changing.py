@@ -128,7 +128,8 @@ async def update(
     What is left out is kept. The code stays as it is, and nothing is learned.
     """
     key = item_id(id, kind)
-    limit = service.settings.limits.ids_bytes
+    # escaped, a payload of 1 MiB has up to 3 MiB
+    limit = service.settings.limits.json_bytes
     body = await read_body(request, service, wire.UpdateRequest, limit)
     facts = body.request.given()
 

@@ -97,7 +97,7 @@ class NormsAnswer(BaseModel):
 
 class LimitsAnswer(BaseModel):
     body_bytes: int = Field(description="Of a request.")
-    json_bytes: int = Field(description="Of its JSON, in an ingest.")
+    json_bytes: int = Field(description="Of its JSON, in an ingest or an update.")
     search_json_bytes: int = Field(description="Of its JSON, in a search.")
     ids_bytes: int = Field(description="Of a list of ids.")
     batch: int = Field(description="Samples of an ingest, or queries of a search.")
