@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 TITLE = "Beyond the labels"
 
 _ABOUT = (
-    "The label measure asks for items that share a label, and a code that says the label set and "
-    "nothing else answers it best. The other measures ask for what such a code does not say. "
-    "Finer than the labels: coarse labels are given, and items that share a finer one are asked "
-    "for. Never labelled: a quarter of the classes is in no label set; items that have them are "
-    "stored without labels and asked for by further ones. The item itself: three words of its "
-    "text, or its title. A word: the name of a class that was never a label, by the label space "
-    "and as a text. Across: items that lack a text, each asked for by its text.",
+    "In the label measure, items that share a label are relevant; a code that contains only the "
+    "label set is optimal for it. The other measures need information that such a code does not "
+    "have. Finer than the labels: coarse labels are given, and items that share a finer label are "
+    "relevant. Never labelled: a quarter of the classes is in no label set; items that have them "
+    "are stored without labels and searched with further ones. The item itself: by three words of "
+    "its text, or its title. A word: the name of a class that was never a label, by the label "
+    "space and as a text. Across: items without a text, each searched by its text.",
 )
 
 
@@ -56,10 +56,10 @@ def glance_table(group: Group) -> Table:
         rows.append((line.title, *cells))
     return Table(
         f"{group.title}: labels, and beyond",
-        "Label MAP by asymmetric scores, and its place among methods with codes. Beyond: how far "
-        "a method comes from chance to float cosine, the mean over "
-        f"{', '.join(BEYOND)}; above 100 % it is better than cosine of the features. w is the "
-        "weight of content in the query: 1 content alone, 0 the kind alone.",
+        "Label MAP by asymmetric scores, and its rank among methods with codes. Beyond: the mean "
+        f"of (x - chance) / (cosine - chance) over {', '.join(BEYOND)}; above 100 % a method is "
+        "better than cosine of the features. w is the weight of content in the query: 1 content "
+        "only, 0 labels only.",
         ("method", "labels", "place", "beyond", "place"),
         tuple(rows),
         n_names=1,
@@ -101,8 +101,8 @@ def measure_table(group: Group, kind: str) -> Table:
     how = "the query's projection against codes" if kind == "asymmetric" else "Hamming distance"
     return Table(
         f"{group.title}: by {'asymmetric scores' if kind == 'asymmetric' else 'Hamming distance'}",
-        f"MAP by {how} unless said otherwise, ties left open; mean over seeds and draws. Rankers "
-        "have scores of their own. Bold: the best method with codes. An empty cell is explained "
+        f"MAP by {how} unless stated otherwise, expected ties; mean over seeds and draws. Rankers "
+        "have scores of their own. Bold: the best method with codes. Empty cells are explained "
         "below.",
         ("method", *header),
         (*rows, ("chance", *chance)),
@@ -136,8 +136,8 @@ def code_table(group: Group) -> Table:
     return Table(
         f"{group.title}: what codes tell apart",
         "After the stream with all labels: distinct codes, items that share the most frequent one, "
-        "mean entropy of a bit, bits that all items have in common, and the share of queries whose "
-        f"hit at place {TIE_PLACE} is in a tie, by Hamming distance and by asymmetric scores.",
+        "mean entropy of a bit, bits that are the same in all items, and the share of queries "
+        f"whose hit at rank {TIE_PLACE} is in a tie, by Hamming distance and by asymmetric scores.",
         (
             *("method", "distinct", "largest", "entropy", "constant"),
             *("tied, Hamming", "tied, asym."),
@@ -202,8 +202,8 @@ def draw_glance(group: Group) -> Drawing | None:
     return finish(
         f"{group.dataset}{features}-{group.n_bits or 'float'}-beyond",
         f"{group.title}: labels, and beyond",
-        "To the right: finds items with the same labels. Up: finds what labels do not say. Methods "
-        "that encode labels lie at the lower right; the dotted line is cosine of the features.",
+        "x: finds items with the same labels. y: finds what labels do not determine. Methods that "
+        "encode only labels are at the lower right; the dotted line is cosine of the features.",
         make,
     )
 

@@ -36,21 +36,21 @@ def draw(results: Results, dataset: str) -> dict[str, Drawing]:
         "by-round": finish(
             f"{dataset}-map-by-round",
             "MAP by round",
-            f"{at_bits}queries of the current round against everything stored so far; ties left "
-            "open. Bands: one standard deviation over seeds. Dashed: batch methods, which may keep "
-            "all features and code everything anew; OMH-DQ and SAPMH are measured three times.",
+            f"{at_bits}queries of the current round against everything stored so far; expected "
+            "ties. Bands: one standard deviation over seeds. Dashed: batch methods, which may keep "
+            "all features and encode everything again; OMH-DQ and SAPMH are measured three times.",
             lambda ink: _by_round(results, dataset, n_bits, "new", ink),
         ),
         "by-round-all": finish(
             f"{dataset}-map-by-round-all",
             "MAP by round, queries of all rounds so far",
-            f"{at_bits}what was learned before counts as much as what is new.",
+            f"{at_bits}queries of earlier rounds count as much as new ones.",
             lambda ink: _by_round(results, dataset, n_bits, "all", ink, with_old_only=True),
         ),
         "by-bits": finish(
             f"{dataset}-map-by-bits",
             "MAP by code length",
-            "Last round, queries of that round. Rankers have no codes and are drawn across.",
+            "Last round, queries of that round. Rankers have no codes; they are horizontal lines.",
             lambda ink: _by_bits(results, dataset, ink),
         ),
         "forgetting": finish(

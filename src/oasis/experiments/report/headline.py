@@ -136,9 +136,9 @@ def difference_table(found: Mapping[str, tuple[str, Mapping[str, Difference]]]) 
             )
     return Table(
         "Paired differences",
-        "MAP of the best online method less that of each other, all queries, Hamming distance, "
-        "query by query over the seeds that both have; 95 % bootstrap interval over seeds and "
-        "queries. An interval that holds 0 decides nothing.",
+        "MAP of the best online method minus that of each other method, all queries, Hamming "
+        "distance, paired by query over common seeds; 95 % bootstrap interval over seeds and "
+        "queries. If the interval contains 0, neither method is better.",
         ("setting", "best", "other", "difference", "95 % interval", "verdict", "pairs"),
         tuple(rows),
         n_names=3,

@@ -39,8 +39,8 @@ _SUITES = {
 }
 _LINES = (
     "MAP over the whole base; two samples are similar when they share a label, and a query with no "
-    "similar item counts 0. Chance is what a random order gets. Mean over seeds, ± one standard "
-    "deviation.",
+    "similar item counts 0. Chance is the MAP of a random order. Mean over seeds, ± one "
+    "standard deviation.",
 )
 
 

@@ -55,17 +55,17 @@ def draw_studies(
         "curves": finish(
             f"{dataset}-precision-recall",
             "Look-ups within a radius",
-            f"{n_bits} bits, after the last round, queries of all rounds: what a look-up within "
-            "each Hamming radius finds, the pairs of all queries and items pooled; first seed. A "
-            "line starts at the smallest radius within which anything is found.",
+            f"{n_bits} bits, after the last round, queries of all rounds: precision and recall of "
+            "look-ups within each Hamming radius, pooled over all pairs of queries and items; "
+            "first seed. A line starts at the smallest radius with any hit.",
             lambda ink: _curves(results, dataset, n_bits, ink),
         ),
         "classes": finish(
             f"{dataset}-classes",
             "Average precision class by class",
-            f"{n_bits} bits, after the last round, queries of all rounds. A dot is a class: its "
-            "items against how well they are found; only items with this very class count. Lines: "
-            "medians of neighbouring classes.",
+            f"{n_bits} bits, after the last round, queries of all rounds. A dot is a class: "
+            "average precision by number of items; only items with this class count as similar. "
+            "Lines: medians of neighbouring classes.",
             lambda ink: _classes(results, dataset, n_bits, ink),
         ),
         "sensitivity": finish(
@@ -79,8 +79,7 @@ def draw_studies(
             f"{dataset}-loss",
             "Convergence: loss by iteration",
             "OASIS (paper): the loss of the first, middle and last round after each iteration, as "
-            "what is left above its last value, a share of what there was after the first one. "
-            "Dotted: where the method stops.",
+            "(loss - last) / (first - last). Dotted: where the method stops.",
             lambda ink: _convergence(traces, dataset, "loss", ink),
         ),
         "loss-map": finish(
@@ -269,8 +268,8 @@ def class_table(results: Results, dataset: str) -> Table:
     return Table(
         "Rare and frequent classes",
         f"Average precision class by class at {n_bits} bits after the last round, queries of all "
-        "rounds; the mean over a quarter of the classes, by number of items. Only items with the "
-        "very class count as similar.",
+        "rounds; the mean over a quarter of the classes, by number of items. Only items with this "
+        "class count as similar.",
         ("setting", "method", "rarest quarter", "second", "third", "most frequent", "all classes"),
         tuple(rows),
     )

@@ -46,7 +46,7 @@ def map_tables(results: Results, dataset: str) -> list[Table]:
             results,
             dataset,
             "MAP at the last round, the older item first among ties",
-            "As the paper measures. Where the paper has the same cell, its figure stands beside "
+            "The measure of the paper. If the paper has the same cell, its figure is shown beside "
             "ours.",
             lambda cell: cell.last("new", "stable"),
             beside_paper=True,
@@ -148,10 +148,10 @@ def bytes_table(results: Results, dataset: str) -> Table:
             )
     return Table(
         "",
-        "What an engineer would pick instead: codes that need no labels, or the features as they "
-        "are (float32). MAP at the last round, queries of that round, by Hamming distance / by "
-        "projections; the better of the two; and how far that is on the way from chance to the "
-        "ceiling, a float regression onto labels that ranks by the true label sets of the base.",
+        "Alternatives without labels: unsupervised codes, or the raw features (float32). MAP at "
+        "the last round, queries of that round, by Hamming distance / by projections; the better "
+        "of the two; and its position between chance (0 %) and an upper bound (100 %), a float "
+        "regression onto labels that ranks by the true label sets of the base.",
         ("setting", "method", "bytes an item", "MAP", "better", "of the way"),
         tuple(rows) if len({row[1] for row in rows}) > 1 else (),
     )
@@ -345,10 +345,11 @@ def _method_table(results: Results, dataset: str) -> Table:
             )
     return Table(
         "Methods",
-        "Online codes stand for ever; a batch method keeps all features and codes everything anew "
-        "each round; a ranker has no codes. Parameters are the published ones unless set here: "
-        "sigma=mean fits kernel widths to the data, since the published ones are for features of "
-        "another scale; batch methods keep features as float32 (dtype=float32), sums as float64.",
+        "Codes of an online method never change; a batch method keeps all features and encodes "
+        "everything again in each round; a ranker has no codes. Parameters are the published ones "
+        "unless set here: sigma=mean fits kernel widths to the data, because the published ones "
+        "are for features of another scale; batch methods keep features as float32 "
+        "(dtype=float32), sums as float64.",
         (
             *("method", "kind", "told all classes", "label vectors", "measured at rounds"),
             *("set besides", "seeds"),

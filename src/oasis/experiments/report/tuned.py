@@ -16,9 +16,9 @@ def tuning_table(records: Sequence[TuningRecord], dataset: str) -> Table:
     parts = ", ".join(f"{learned:,} and {asked:,}" for learned, asked in sizes)
     return Table(
         "Tuning",
-        "MAP by Hamming distance of validation queries: samples of the first rounds that are no "
-        f"query of these tables. Samples learned from and asked with: {parts}. The first trial has "
-        "the published parameters; what is not named was left as published.",
+        "MAP by Hamming distance of validation queries: samples of the first rounds that are not "
+        f"queries of these tables. Samples for learning and for queries: {parts}. The first trial "
+        "has the published parameters; parameters that are not named are the published ones.",
         (
             *("setting", "method", "bits", "chosen", "trials", "failed"),
             *("published", "best", "chance"),
