@@ -198,7 +198,7 @@ def test_iwomh_weights_depend_on_the_batch_but_a_lone_query_is_answered():
 
 
 def test_iwomh_must_know_all_classes_and_says_so_before_anything_changes():
-    with pytest.raises(InputError, match="IWOMH must know all classes of the stream beforehand"):
+    with pytest.raises(InputError, match="IWOMH must know all classes of the stream in advance"):
         IWOMH(8).partial_fit(*toy.chunk(30))
     model = iwomh().partial_fit(*toy.chunk(30))
     before = hasher_checks.fingerprint(model)

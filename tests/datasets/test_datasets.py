@@ -63,7 +63,7 @@ def test_dataset_labels_are_the_names_of_the_columns() -> None:
         expected = [tuple(n for n, on in zip(data.classes, row, strict=True) if on) for row in L]
         assert data.labels(rows) == expected
     assert np.array_equal(label_indicator(data.labels(), data.classes), data.L)
-    with pytest.raises(InputError, match="sample 0 has the label 'cat', which is no class"):
+    with pytest.raises(InputError, match="sample 0 has the label 'cat', which is not a class"):
         label_indicator([["cat"]], data.classes)
 
 
@@ -211,7 +211,7 @@ def test_npz_damaged_or_missing_is_a_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not a readable .npz file"):
         npz.read(path)
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match="no archive"):
+    with pytest.raises(DataError, match="not an archive"):
         npz.read(tmp_path / "one.npy")
 
 

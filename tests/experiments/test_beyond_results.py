@@ -116,7 +116,7 @@ def test_picks_are_checked_before_anything_runs(tmp_path: Path) -> None:
         ({"methods": ["nothing"]}, "unknown method 'nothing'"),
         ({"bits": [12]}, "multiple of 8"),
         ({"bits": []}, "no bits picked"),
-        ({"features": ["image+"]}, "no list of modalities"),
+        ({"features": ["image+"]}, "not a list of modalities"),
         ({"seeds": 0}, "seeds must be a positive integer"),
         ({"content": (2.0,)}, "content must be a weight from 0 to 1, got 2.0"),
     ):

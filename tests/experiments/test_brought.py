@@ -183,7 +183,7 @@ def test_a_method_of_their_own_projects_as_their_class_does(theirs: str, toy: st
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{m}:Nothing", "is no method: expected partial_fit"),
+        ("{m}:Nothing", "is not a method: expected partial_fit"),
         ("{m}:VALUE", "is int, expected a class"),
         ("{m}:Absent", "has no 'Absent'"),
         ("absent_module:Thing", "the module cannot be imported .*; install its package"),

@@ -270,7 +270,7 @@ def test_only_methods_whose_codes_stand_take_part(toy):
 def test_a_scenario_that_does_not_fit_says_so(toy):
     with pytest.raises(InputError, match="known are single-class-rounds"):
         scenario_named("nothing")
-    with pytest.raises(InputError, match="is no setting"):
+    with pytest.raises(InputError, match="is not a setting"):
         Scenario("x", "", "fourth")
     with pytest.raises(InputError, match="a share from 0 to 1, got 2"):
         Scenario("x", "", "first", wrong=2)

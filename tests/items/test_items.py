@@ -278,8 +278,8 @@ def test_csv_gathers_columns_into_a_payload_with_numbers(folder: Path) -> None:
     [
         ("k,t", "2 cells, the header has 3"),
         ("k,t,,", "4 cells, the header has 3"),
-        ('k,"t"x,', "no CSV"),
-        ("k," + "x" * 200_000 + ",", "no CSV"),
+        ('k,"t"x,', "not CSV"),
+        ("k," + "x" * 200_000 + ",", "not CSV"),
         (b"k,\xff\xfe,", "not UTF-8"),
         (",t,", "there is no 'id'"),
         ("k,,", "neither a picture nor a text"),

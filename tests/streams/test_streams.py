@@ -353,14 +353,14 @@ def test_runbook_reads_a_file_and_names_a_bad_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("book", "message"),
     [
-        (Runbook("b", rule="chunks", chunk=5, query_count=300), "wants 300 queries, but toy has"),
+        (Runbook("b", rule="chunks", chunk=5, query_count=300), "needs 300 queries, but toy has"),
         (
             Runbook("b", rule="growing", classes=((7,),), query_share=0.1),
             "class number 7, but toy has 6 classes",
         ),
         (
             Runbook("b", rule="groups", classes=(("sky",),), query_share=0.1),
-            "has the class 'sky', which toy has not",
+            "has the class 'sky', which toy does not have",
         ),
         (
             Runbook("b", rule="groups", n_rounds=7, query_share=0.1),
@@ -375,7 +375,7 @@ def test_runbook_that_does_not_fit_the_data_is_refused(book: Runbook, message: s
 
 def test_arrival_without_moments_is_refused() -> None:
     data = bare("plain", np.ones((20, 1), dtype=np.uint8), ("a",))
-    with pytest.raises(InputError, match="plain does not say when its samples arrived"):
+    with pytest.raises(InputError, match="plain has no arrival times"):
         rounds(data, runbook("any-arrival"), 0)
     with pytest.raises(InputError, match="seed must not be negative"):
         rounds(data, runbook("any-first"), -1)

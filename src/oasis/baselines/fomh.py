@@ -131,7 +131,7 @@ class FOMH(Learner[FOMHState]):
     n_iter : int
         Iterations per round.
     classes : list of str, optional
-        All classes of the stream, announced beforehand; a chunk with any other class is refused.
+        All classes of the stream, announced in advance; a chunk with any other class is refused.
         None accepts every class. The result does not depend on it: the formulas compare samples
         only within one chunk.
     random_state : int, numpy Generator or None

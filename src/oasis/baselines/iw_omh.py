@@ -230,12 +230,12 @@ class IWOMH(Learner[IWOMHState]):
         classes = check_announced(self.classes)
         if not classes:
             raise InputError(
-                "IWOMH must know all classes of the stream beforehand; name them in classes"
+                "IWOMH must know all classes of the stream in advance; name them in classes"
             )
         return classes
 
     def _check_chunk(self, chunk: Chunk, state: IWOMHState | None) -> None:
-        way_out = "IWOMH must know all classes beforehand and cannot learn a new one"
+        way_out = "IWOMH must know all classes in advance and cannot learn a new one"
         refuse_unannounced(chunk.labels, self._announced(), way_out)
 
     def _start(self, chunk: Chunk) -> IWOMHState:

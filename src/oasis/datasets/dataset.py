@@ -220,7 +220,7 @@ def label_indicator(
     for row, names in enumerate(labels):
         for name in names:
             if name not in column:
-                raise InputError(f"sample {row} has the label {name!r}, which is no class")
+                raise InputError(f"sample {row} has the label {name!r}, which is not a class")
             L[row, column[name]] = 1
     return L
 

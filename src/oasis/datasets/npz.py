@@ -176,7 +176,9 @@ def _whole(source: Matrix | RowSource) -> Matrix:
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         if not zipfile.is_zipfile(path) and path.is_file():
-            raise DataError(f"{path}: not a readable .npz file; it is no archive, or incomplete")
+            raise DataError(
+                f"{path}: not a readable .npz file; it is not an archive, or incomplete"
+            )
         # opened here, because NumPy leaves a damaged file open
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}

@@ -277,7 +277,7 @@ def _unlabelled(found: Unlabelled, picture: Callable[[str | int], bytes]) -> str
     place = "is not among the first ten" if found.place is None else f"is at place {found.place}"
     lines = (
         ("predicted", ", ".join(found.predicted) or "nothing is likely enough"),
-        ("its labels, never told", ", ".join(found.icon.labels)),
+        ("its labels, not given", ", ".join(found.icon.labels)),
         ("a search with its title", f"it {place}"),
     )
     told = "".join(

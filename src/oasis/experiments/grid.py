@@ -307,8 +307,8 @@ def _follow(
                 (notices, finished), warned = future.result()
             except BrokenProcessPool as error:
                 raise OasisError(
-                    f"a process ended in the middle of {futures[future].key}, perhaps for want of "
-                    "memory; run the same command again, with fewer jobs, to go on"
+                    f"a process died during {futures[future].key}, perhaps out of memory; repeat "
+                    "the command with fewer jobs to resume"
                 ) from error
             warn_again(warned)
             for notice in notices:

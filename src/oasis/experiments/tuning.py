@@ -170,7 +170,7 @@ class TuningRecord:
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Return the record that `as_dict` described."""
         if values.get("format") != _FORMAT or values.get("version") != _VERSION:
-            raise FormatError("it is no record of tuning that this version can read")
+            raise FormatError("it is not a record of tuning that this version can read")
         try:
             plain = {k: v for k, v in values.items() if k not in ("format", "version", "trials")}
             trials = tuple(

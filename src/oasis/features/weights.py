@@ -216,7 +216,7 @@ def _read_storages(file: io.BytesIO, keys: object, needed: set[_Storage]) -> dic
             raise FormatError(f"the file of tensors is truncated within storage {key}")
         storages[key] = np.frombuffer(raw, dtype=dtype)
     if file.read(1):
-        raise FormatError("the file of tensors goes on after its last storage")
+        raise FormatError("the file of tensors has data after its last storage")
     return storages
 
 

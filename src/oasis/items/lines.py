@@ -83,7 +83,7 @@ def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield where, f"the row is no CSV: {error}"
+                yield where, f"the row is not CSV: {error}"
             except Refused as refusal:
                 yield where, str(refusal)
 

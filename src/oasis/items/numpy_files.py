@@ -127,7 +127,7 @@ def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] 
     if labels.dtype.kind not in "biu" or (
         labels.size and not 0 <= labels.min() <= labels.max() <= 1
     ):
-        raise DataError(f"{path} has a label matrix of {labels.dtype}; expected 0 and 1 alone")
+        raise DataError(f"{path} has a label matrix of {labels.dtype}; expected only 0 and 1")
     return [str(name) for name in names]
 
 

@@ -87,7 +87,7 @@ def _chunks(dataset: Dataset, book: Runbook, seed: int) -> list[tuple[int, Rows,
     n_queries = _share(book.query_share, n) if book.query_count is None else book.query_count
     if n_queries >= n:
         raise InputError(
-            f"runbook {book.name!r} wants {n_queries:,} queries, but {dataset.name} has "
+            f"runbook {book.name!r} needs {n_queries:,} queries, but {dataset.name} has "
             f"{n:,} samples; use query_share for a set of this size"
         )
     shuffled = np.random.default_rng(seed).permutation(n)
@@ -154,7 +154,7 @@ def _column(
     if isinstance(label, str):
         if label not in dataset.classes:
             raise InputError(
-                f"runbook {book.name!r} has the class {label!r}, which {dataset.name} has not"
+                f"runbook {book.name!r} has the class {label!r}, which {dataset.name} does not have"
             )
         return dataset.classes.index(label)
     if label > len(columns):
@@ -218,8 +218,7 @@ def balanced(weight: npt.NDArray[np.int64], n_spans: int) -> list[tuple[int, int
 def _moments(dataset: Dataset) -> Rows:
     if dataset.arrival is None:
         raise InputError(
-            f"{dataset.name} does not say when its samples arrived; choose an order other than "
-            "'arrival'"
+            f"{dataset.name} has no arrival times; choose an order other than 'arrival'"
         )
     return dataset.arrival
 

@@ -157,7 +157,7 @@ def _in_processes(
                 tell(done)
     except BrokenProcessPool as error:
         raise OasisError(
-            "a process ended in the middle of an inquiry, perhaps for want of memory; run the same "
-            "command again, with fewer jobs, to go on"
+            "a process died during an inquiry, perhaps out of memory; repeat the command with "
+            "fewer jobs to resume"
         ) from error
     return found

@@ -303,7 +303,7 @@ def read_outcomes(folder: Path) -> list[Outcome]:
 def _check_features(text: str) -> str:
     names = text.split("+")
     if text != OWN and (not all(names) or len(set(names)) < len(names)):
-        raise InputError(f"{text!r} is no list of modalities, such as own or image+meaning")
+        raise InputError(f"{text!r} is not a list of modalities, such as own or image+meaning")
     return text
 
 

@@ -351,7 +351,7 @@ def why_not(material: Material, kind: str) -> str:
         return f"{name} has no labels that are finer than others"
     if not material.text_modalities:
         return f"{name} has no modality that is made of a text"
-    return f"{name} has texts alone, nothing to find by them"
+    return f"{name} has only texts, so there are no items to search across modalities"
 
 
 def episodes(material: Material, seed: int, sizes: Sizes = FULL) -> Iterator[Episode]:

@@ -97,7 +97,9 @@ def parameters_of(cls: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         found = inspect.signature(cls).parameters.values()
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: the parameters of its constructor cannot be told") from error
+        raise InputError(
+            f"{name}: the parameters of its constructor cannot be inspected"
+        ) from error
     named = (each for each in found if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
     return {each.name: each.default for each in named}
 
@@ -185,7 +187,7 @@ def _checked(path: str, cls: Callable[..., Any]) -> Callable[..., Any]:
     codes = hasattr(cls, "project") or hasattr(cls, "encode")
     if inspect.isclass(cls) and not (hasattr(cls, "partial_fit") and (ranks or codes)):
         raise InputError(
-            f"{path} is no method: expected partial_fit(X, y) and project(X), encode(X) or "
+            f"{path} is not a method: expected partial_fit(X, y) and project(X), encode(X) or "
             "scores(X); see oasis.experiments.run.brought"
         )
     return cls

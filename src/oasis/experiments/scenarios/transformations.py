@@ -73,7 +73,7 @@ class Scenario:
     def __post_init__(self) -> None:
         if isinstance(self.book, str) and self.book not in SETTINGS:
             raise InputError(
-                f"scenario {self.name!r}: {self.book!r} is no setting; known are "
+                f"scenario {self.name!r}: {self.book!r} is not a setting; known are "
                 f"{', '.join(SETTINGS)}, or give a Runbook"
             )
         for field in ("returning", "wrong", "unlabelled", "missing"):

@@ -81,7 +81,7 @@ class Address:
         except ValueError:
             # the message of urllib may quote a part of a password
             raise InputError(
-                f"{shown!r} is no address: host and port cannot be read; expected "
+                f"{shown!r} is not an address: host and port cannot be read; expected "
                 "milvus://host:port/name, with / ? # @ : in a password as %2F %3F %23 %40 %3A"
             ) from None
         if not host:
@@ -173,7 +173,7 @@ def _seconds(text: str) -> float:
 def _check_name(name: Any) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
-            f"{name!r} is no name for a Milvus collection; expected a letter or underscore, then "
-            "up to 254 letters, digits and underscores"
+            f"{name!r} is not a name for a Milvus collection; expected a letter or underscore, "
+            "then up to 254 letters, digits and underscores"
         )
     return name
