@@ -135,6 +135,10 @@ def test_page_is_whole_and_needs_nothing_else(demo):
     assert not re.search(r"https?://|@import|url\(", text)
     assert all(image["alt"] for image in page.images)
     shown = " ".join(page.text)
+    commands = [line for line in demo[1].splitlines() if " search " in line or " serve " in line]
+    assert len(commands) == 3
+    for line in commands:  # the page names the commands that are printed at the end
+        assert line.removeprefix("       try").strip() in shown
     with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
         for each in opened.classes():
             assert each.name in shown

@@ -7,8 +7,10 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from service_data import fill, fill_alike, picture
+from service_data import extractor, fill, fill_alike, picture
 from serving import serving
+
+from oasis.collection import Collection
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -116,6 +118,25 @@ def test_the_start_shows_what_came_last(visit):
     page.keyboard.press("Escape")
     page.wait_for_selector("#detail", state="hidden")
     assert page.locator("#results .card").count() == 24
+
+
+def test_a_text_that_repeats_the_title_is_shown_once(visit, tmp_path):
+    rows = [
+        {"id": 1, "text": "a red boat", "payload": {"title": "a red boat"}, "labels": ["sea"]},
+        {"id": 2, "text": "Cat\nfur and paws", "payload": {"title": "Cat"}, "labels": ["cat"]},
+    ]
+    with Collection.open(tmp_path / "c", n_bits=16, extractor=extractor()) as c:
+        assert not c.ingest_items(rows)
+    with serving(tmp_path / "c") as running:
+        page = drawn(ready(visit(url=running.url)))
+        assert page.locator(".card .snippet").all_inner_texts() == ["fur and paws"]
+        page.locator("#results .open").first.click()
+        page.wait_for_selector("#detail[open] #detail-labels")
+        assert page.locator("#detail .whole").inner_text() == "fur and paws"
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#detail-title >> text=a red boat")
+        assert page.locator("#detail .whole").count() == 0
+        page.close()
 
 
 def test_search_by_words(visit):
@@ -535,6 +556,10 @@ def test_the_stream_is_drawn_and_told(visit):
     page.wait_for_selector("#charts svg")
     assert page.locator("#charts svg[role=img]").count() == 4
     assert "chance" in page.get_attribute("#charts svg >> nth=0", "aria-label")
+    for chart in ("Classes so far", "Items by round"):  # counts have rules at whole numbers
+        ticks = page.locator(f"#charts svg[aria-label^='{chart}'] .tick[text-anchor=end]")
+        values = [int(text) for text in ticks.all_text_contents()]
+        assert values == [part * values[1] for part in range(5)]
     numbers = page.locator("#rounds tbody th").all_inner_texts()
     assert numbers[-2:] == ["2", "1"]
     assert page.locator("#rounds tbody tr").last.inner_text().endswith("sky, sea, cat")

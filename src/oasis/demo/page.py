@@ -81,8 +81,10 @@ font-style:normal;color:var(--soft)}
 .quote{font-size:19px;font-weight:650;letter-spacing:-.01em;margin:0 0 12px}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:12px;padding:16px 20px;
 overflow-x:auto;font:14px/1.7 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-@media (max-width:820px){.ways{grid-template-columns:1fr}.round{grid-template-columns:34px 1fr}
-.figures{grid-column:2;text-align:left}.hits{grid-template-columns:repeat(4,minmax(0,1fr))}}
+@media (max-width:820px){.ways{grid-template-columns:1fr}
+.round{grid-template-columns:34px minmax(0,1fr);column-gap:10px}
+.figures{grid-column:2;text-align:left;column-gap:6px}
+.hits{grid-template-columns:repeat(4,minmax(0,1fr))}}
 """
 
 _PAGE = Template("""<!doctype html>
@@ -144,10 +146,7 @@ labels. They are stored by their content and by the labels that are predicted of
 <div class="card ways">$unlabelled</div>
 
 <h2>Go on from here</h2>
-<pre>oasis search icons.oasis --text "rain cloud"
-oasis search icons.oasis --text winter --save hits.png
-oasis search icons.oasis --like $example -k 20 --json
-oasis info icons.oasis</pre>
+<pre>$commands</pre>
 <p class="soft">Icons: Font Awesome Free 6 (CC BY 4.0).</p>
 </main>
 </body>
@@ -162,6 +161,7 @@ def page(
     unlabelled: Sequence[Unlabelled],
     picture: Callable[[str | int], bytes],
     n_bits: int,
+    commands: Sequence[str],
 ) -> str:
     """Return the page.
 
@@ -172,6 +172,8 @@ def page(
         Gives the PNG of a stored icon by its id.
     n_bits : int
         Length of the codes.
+    commands : sequence of str
+        What to try next.
     """
     last = rounds[-1]
     n_classes = sum(len(each.new_classes) for each in rounds)
@@ -214,7 +216,7 @@ def page(
         ways=part("held out", _three_ways),
         meanings=part("strange", _one_way),
         unlabelled="".join(_unlabelled(each, picture) for each in unlabelled),
-        example=escape(str(next(each.answers[0].hits[0].id for each in asked))),
+        commands=escape("\n".join(commands), quote=False),
     )
 
 

@@ -68,6 +68,7 @@ def run(out: Path, seed: int = 0, console: Console | None = None) -> None:
                 unlabelled,
                 lambda name: collection.thumbnail(name) or b"",
                 N_BITS,
+                terminal.commands(str(out / COLLECTION)),
             )
     with store.replacing(out / PAGE) as temporary:
         temporary.write_text(text, encoding="utf-8")

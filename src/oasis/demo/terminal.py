@@ -169,16 +169,25 @@ def show_unlabelled(console: Console, found: Sequence[Unlabelled]) -> None:
     )
 
 
+def commands(collection: str) -> tuple[str, ...]:
+    """Return what to try next, to be run where the demo was."""
+    command = _command()
+    return (
+        f'{command} search {collection} --text "rain cloud" --content 0.8',
+        f"{command} search {collection} --text winter --save hits.png",
+        f"{command} serve {collection}",
+    )
+
+
 def show_end(console: Console, collection: str, page: str) -> None:
     """Print where everything is, and what to try next."""
-    command = _command()
+    first, *others = commands(collection)
     console.print()
     for name, value in (
         ("page", page),
         ("collection", collection),
-        ("try", f'{command} search {collection} --text "rain cloud" --content 0.8'),
-        ("", f"{command} search {collection} --text winter --save hits.png"),
-        ("", f"{command} serve {collection}"),
+        ("try", first),
+        *(("", other) for other in others),
     ):
         console.print(
             Text.assemble((f"{name:>10}  ", "dim"), (value, "bold" if name == "page" else "")),

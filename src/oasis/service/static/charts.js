@@ -9,11 +9,15 @@ const BOX = { left: 46, right: 14, top: 14, bottom: 34 };
 const across = WIDTH - BOX.left - BOX.right;
 const down = HEIGHT - BOX.top - BOX.bottom;
 
-function nice(top) {
+function nice(top, factors) {
   if (!(top > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(top));
-  return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((each) => each >= top - 1e-12);
+  return factors.map((factor) => factor * power).find((each) => each >= top - 1e-12);
 }
+
+// The top of an axis; of counts, all four rules above 0 are at whole numbers.
+export const topOf = (values) => nice(Math.max(...values, 0), [1, 2, 2.5, 5, 10]);
+export const topOfCounts = (values) => 4 * nice(Math.ceil(Math.max(...values, 1) / 4), [1, 2, 3, 4, 5, 6, 8, 10]);
 
 function frame(label, top, numbers, format) {
   const y = (value) => BOX.top + down * (1 - value / top);
@@ -58,8 +62,7 @@ export function lines(label, numbers, series, top, format) {
   return drawing;
 }
 
-export function bars(label, numbers, values, format) {
-  const top = nice(Math.max(...values, 0));
+export function bars(label, numbers, values, top, format) {
   const { drawing, x, y, step } = frame(label, top, numbers, format);
   values.forEach((value, place) => {
     const width = Math.max(1, step * 0.62);
@@ -71,8 +74,7 @@ export function bars(label, numbers, values, format) {
   return drawing;
 }
 
-export function area(label, numbers, values, format) {
-  const top = nice(Math.max(...values, 1));
+export function area(label, numbers, values, top, format) {
   const { drawing, x, y, step } = frame(label, top, numbers, format);
   const start = `M${x(0) - step / 2},${y(0)}`;
   const steps = values.map((value, place) => `V${y(value).toFixed(1)}H${(x(place) + step / 2).toFixed(1)}`);

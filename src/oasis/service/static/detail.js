@@ -104,7 +104,7 @@ function draw(found) {
       el(
         "div",
         { class: "detail-facts" },
-        text && text !== title ? el("p", { class: "whole" }, text) : null,
+        text ? el("p", { class: "whole" }, text) : null,
         el(
           "section",
           { id: "detail-labels" },

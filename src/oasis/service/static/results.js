@@ -16,12 +16,17 @@ export function titleOf(found) {
   return name ? found.payload[name] : String(found.id);
 }
 
-// What the item says beside its title: the text that is kept, or a field that is called like one.
+// What the item says beside its title: the text that is kept, or a field that is called like one,
+// without a first line that repeats the title.
 export function textOf(found) {
-  if (textual(found.text)) return found.text;
-  const title = titleOf(found);
-  const name = TEXTS.find((each) => textual(found.payload?.[each]) && found.payload[each] !== title);
-  return name ? found.payload[name] : "";
+  const title = titleOf(found).trim();
+  const beside = (text) => {
+    const whole = text.trim();
+    if (whole === title) return "";
+    return whole.startsWith(`${title}\n`) ? whole.slice(title.length).trim() : text;
+  };
+  const texts = [found.text, ...TEXTS.map((each) => found.payload?.[each])];
+  return texts.filter(textual).map(beside).find(textual) || "";
 }
 
 // Hits in order, in runs of equal scores; a run of few is left as it is.

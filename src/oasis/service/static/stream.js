@@ -1,13 +1,14 @@
 // The view of the stream: what came in which round, and how well it was known before.
 
 import * as api from "./api.js";
-import { area, bars, lines } from "./charts.js";
+import { area, bars, lines, topOf, topOfCounts } from "./charts.js";
 import { $, el, labelChip, number, replace, showError } from "./dom.js";
 
 const ROWS = 200;
 const DRAWN = 400;
 
 const share = (value) => (value === null ? "–" : value.toFixed(3));
+const seconds = (value) => String(Number(value.toPrecision(2)));
 const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
 
 export async function show(acts) {
@@ -34,6 +35,7 @@ function draw(all) {
   const first = Math.max(0, all.length - DRAWN);
   const rounds = all.slice(first);
   const numbers = rounds.map((each) => each.number);
+  const [classes, durations, items] = [counts.slice(first), rounds.map((each) => each.seconds), rounds.map((each) => each.n)];
   const judged = rounds.filter((each) => each.precision !== null);
   const summary = judged.length
     ? `on average ${mean(judged.map((each) => each.precision)).toFixed(2)}, chance ${mean(judged.map((each) => each.chance)).toFixed(2)}`
@@ -52,15 +54,15 @@ function draw(all) {
     ),
     figure(
       "Classes so far",
-      area(`Classes so far: ${number(known)}`, numbers, counts.slice(first), (value) => number(Math.round(value))),
+      area(`Classes so far: ${number(known)}`, numbers, classes, topOfCounts(classes), number),
     ),
     figure(
       "Seconds a round took",
-      bars("Seconds by round", numbers, rounds.map((each) => each.seconds), (value) => value.toPrecision(2)),
+      bars("Seconds by round", numbers, durations, topOf(durations), seconds),
     ),
     figure(
       "Items in a round",
-      bars("Items by round", numbers, rounds.map((each) => each.n), (value) => number(Math.round(value))),
+      bars("Items by round", numbers, items, topOfCounts(items), number),
     ),
   );
 }
