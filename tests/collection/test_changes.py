@@ -16,6 +16,7 @@ from oasis.collection.catalog import class_postings as postings_of_classes
 from oasis.collection.catalog.class_postings import add_member, class_postings
 from oasis.collection.filters import allow_lists
 from oasis.collection.filters.where import Filter
+from oasis.collection.writing.intake import MAX_PAYLOAD_LEVELS
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -186,6 +187,27 @@ def test_what_cannot_be_is_refused_and_changes_nothing(filled):
         reader.update(each, payload={})
     assert commits(c) == before
     assert_is(c, truth)
+
+
+def test_the_deepest_payload_is_read_deep_inside_a_program_and_deeper_ones_are_refused(filled):
+    c, truth = filled
+    each, X = truth.items[4][0], chunk(1)[0]
+
+    def inside(n, call):
+        return call() if n == 0 else inside(n - 1, call)
+
+    n = MAX_PAYLOAD_LEVELS
+    deepest = {"a": [[]], "b": {"c": 1}}
+    for _ in range(n - 3):
+        deepest = {"a": deepest}
+    c.update(each, payload=deepest)
+    assert inside(500, lambda: c.get(each)).payload == deepest
+    hits = inside(500, lambda: c.search(X, 200, where={"a": {"exists": True}}))[0]
+    assert [hit.payload for hit in hits] == [deepest]
+    inside(500, lambda: c.search(X, 200, where={"a": {"not": 1}}))
+    for deeper in ({"a": deepest}, {"a": [{}, [deepest]]}):
+        with pytest.raises(InputError, match=f"more than {n} levels"):
+            c.update(each, payload=deeper)
 
 
 def test_an_update_to_what_is_there_already_is_no_commit(filled):

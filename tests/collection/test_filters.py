@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import NAMES, chunk
 
+from oasis.collection.filters.names import nearest
 from oasis.collection.filters.where import MAX_CONDITIONS, MAX_LEVELS, MAX_VALUES, Filter
 from oasis.errors import InputError
 from oasis.features.words import tokens_of
@@ -277,6 +278,12 @@ def test_a_name_that_no_item_has_is_an_error_with_the_nearest(folder, where, lin
         for name in set(where) - {"$any", "$labels", "year"}:
             assert c.search(X, where={name: {"exists": True}}) == [[]] * 6
             assert len(c.search(X, where={"$not": {name: 1}})[0]) == 6
+
+
+def test_names_that_are_long_are_neither_compared_nor_shown_whole():
+    long = [f"{number:05d}" + "x" * 10_000 for number in range(30)]
+    assert len(nearest(long[0][:-1], long)) < 1500
+    assert nearest("skies", [*long, "skyes"]) == "did you mean 'skyes'?"
 
 
 def nested(levels, sign="$not"):

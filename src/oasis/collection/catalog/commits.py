@@ -240,7 +240,7 @@ def decoded_payload(text: str | None) -> dict[str, Any]:
     """Return the payload of a row, or raise `FormatError` where it cannot be read."""
     try:
         payload: dict[str, Any] = json.loads(text) if text else {}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(
             f"a payload in the catalog is damaged: {error}; 'oasis check' lists all damage"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from oasis.collection.catalog.commits import decoded_payload
 from oasis.collection.filters.allow_lists import json_path
@@ -13,6 +14,7 @@ from oasis.collection.filters.where import ALL, ANY, LABELS, NOT, TEXT, Filter
 from oasis.errors import InputError
 
 _SHOWN = 20
+_COMPARED, _LONGEST = 10_000, 50
 
 
 def check_names(
@@ -27,12 +29,14 @@ def check_names(
     returns names of fields, to tell the nearest. Cost: a look at the first items that have the
     fields; where one is missing, a pass over all payloads, about a second for a million.
     """
+    fields = (leaf.name for leaf in leaves(where.root) if isinstance(leaf, Field))
+    for name in dict.fromkeys(fields):
+        if not _is_there(connection, name):
+            near = nearest(name, [*known(), ALL, ANY, LABELS, NOT, TEXT])
+            raise InputError(f"no item has a field {name[:100]!r} in its payload; {near}")
     for leaf in leaves(where.root):
-        if isinstance(leaf, Field) and not _is_there(connection, leaf.name):
-            near = nearest(leaf.name, {*known(), ALL, ANY, LABELS, NOT, TEXT})
-            raise InputError(f"no item has a field {leaf.name[:100]!r} in its payload; {near}")
         if isinstance(leaf, HasLabel) and leaf.name is not None and leaf.name not in classes:
-            near = nearest(leaf.name, set(classes))
+            near = nearest(leaf.name, classes)
             raise InputError(f"no class is called {leaf.name[:100]!r}; {near}")
 
 
@@ -46,14 +50,19 @@ def _is_there(connection: sqlite3.Connection, name: str) -> bool:
     return any(name in decoded_payload(text) for (text,) in rows)
 
 
-def nearest(name: str, known: set[str]) -> str:
+def nearest(name: str, known: Collection[str]) -> str:
     """Return in words which known names are like one, or which there are.
 
-    >>> nearest("titel", {"title", "year"}), nearest("x", {"title", "year", "$text"})
+    Of many names the first are compared, and of long ones none, so that it takes no second.
+
+    >>> nearest("titel", ["title", "year"]), nearest("x", ["title", "year", "$text"])
     ("did you mean 'title'?", 'known are title, year')
     """
-    if near := difflib.get_close_matches(name[:100], known, n=3):
+    compared = islice((each for each in known if len(each) <= _LONGEST), _COMPARED)
+    if near := difflib.get_close_matches(name[:_LONGEST], compared, n=3):
         return f"did you mean {' or '.join(map(repr, near))}?"
     listed = sorted(each for each in known if not each.startswith("$"))
-    shown = ", ".join(listed[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
+    shown = ", ".join(each[:_LONGEST] for each in listed[:_SHOWN]) + (
+        ", ..." if len(listed) > _SHOWN else ""
+    )
     return f"known are {shown}" if listed else "there are none"

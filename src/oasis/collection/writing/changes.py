@@ -43,7 +43,7 @@ class Changes(Queries):
             Kept as given; 1 and "1" are different. Each must be new, or have been deleted. Without
             ids an item gets the whole number that counts it.
         payload : one JSON object per sample, optional
-            At most 1 MiB each as JSON.
+            At most 1 MiB each as JSON, and 100 levels of lists and objects inside each other.
         thumbnails : bytes of a picture file, or None, per sample, optional
             At most 10 kB (10,240 bytes) each.
         texts : one text, or None, per sample, optional

@@ -20,6 +20,9 @@ from oasis.features.thumbnail import MAX_PREVIEW_BYTES, Thumbnail
 
 MAX_PAYLOAD_BYTES = 1 << 20
 
+MAX_PAYLOAD_LEVELS = 100
+"""Of lists and objects inside each other: deep inside a program, Python reads hardly more."""
+
 _MAX_BYTES = {"thumbnail": MAX_THUMBNAIL_BYTES, "preview": MAX_PREVIEW_BYTES}
 
 _FEW = 64  # queries whose hashed text is made dense
@@ -111,7 +114,20 @@ def check_payload(value: Any, what: str = "the payload") -> str | None:
         )
     if (size := len(utf8(text, what))) > MAX_PAYLOAD_BYTES:
         raise InputError(f"{what} has {size} bytes as JSON, at most {MAX_PAYLOAD_BYTES} are kept")
+    if not plain and _is_deep(value):
+        raise InputError(
+            f"{what} has more than {MAX_PAYLOAD_LEVELS} levels of lists and objects inside each "
+            "other; flatten it"
+        )
     return text
+
+
+def _is_deep(payload: Mapping[str, Any]) -> bool:
+    level: list[Any] = [payload]
+    for _ in range(MAX_PAYLOAD_LEVELS):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for values in inner for each in values if isinstance(each, (dict, list))]
+    return bool(level)
 
 
 def _picture(what: str, row: int, value: Any) -> bytes | None:
