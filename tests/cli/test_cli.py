@@ -562,6 +562,7 @@ def test_where_reads_scalars_as_json_and_refuses_two_equalities():
         "e": "[1]",
     }
     assert parse_where(["a==1", "b == x", 'c="=1"']) == {"a": 1, "b": "x", "c": "=1"}
+    assert parse_where(["a=" + "[" * 99_999]) == {"a": "[" * 99_999}
     assert parse_where(['{"a": {"gt": 1}}', "a<=3"]) == {"a": {"gt": 1, "lte": 3}}
     assert parse_where(["a!=1", "b ~ x", "c!=null"]) == {
         "a": {"not": 1},
@@ -723,6 +724,7 @@ def test_update_refuses_what_cannot_be(filled, oasis):
         (["item-3"], 2, "give --label"),
         (["item-3", "--label", "a", "--no-labels"], 2, "not both"),
         (["item-3", "--payload", "{"], 2, "no JSON"),
+        (["item-3", "--payload", "[" * 99_999], 2, "no JSON"),
         (["item-3", "--payload", "[1]"], 2, "JSON object"),
         (["item-3", "--label", ""], 1, "empty class name"),
         (["nobody", "--label", "a"], 1, "no item has the id 'nobody'; nothing was changed"),

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -226,6 +227,17 @@ def test_strict_sends_nothing_when_an_item_is_refused(pair, oasis, tmp_path):
     source = write_jsonl(tmp_path / "items.jsonl", rows)
     code, out, err = oasis("ingest", pair[1], source, "--strict")
     assert (code, out) == (1, "") and "items.jsonl:4" in err and "nothing was written" in err
+    with Client(pair[1]) as client:
+        assert not client.known(["t0", "t1", "t2"])
+
+
+def test_strict_runs_no_code_that_a_service_names(pair, oasis, tmp_path, monkeypatch):
+    source = write_jsonl(tmp_path / "items.jsonl", text_rows(3))
+    told = Client.stats
+    entry = {"field": "text", "embedder": "own.module:make", "takes": "text", "n_features": 8}
+    monkeypatch.setattr(Client, "stats", lambda c: replace(told(c), extractor={"text": entry}))
+    code, out, err = oasis("ingest", pair[1], source, "--strict")
+    assert (code, out) == (1, "") and "would run own.module:make here" in err
     with Client(pair[1]) as client:
         assert not client.known(["t0", "t1", "t2"])
 

@@ -300,3 +300,16 @@ def test_a_query_with_a_word_that_is_here_is_not_near_to_nothing(filled):
     assert [value >= 0.5 for value in told] == [False, True, True, False]
     expected = np.where([False, True, True, False], np.maximum(plain, 0.5), plain**2)
     np.testing.assert_allclose(told, expected, atol=1e-6)
+
+
+def test_a_class_that_comes_while_words_are_gathered_is_found_later():
+    class Growing(list):
+        def __getitem__(self, at):
+            if len(self) == 2:
+                self.append("old boat")
+            return super().__getitem__(at)
+
+    words, names = fusion.ClassWords(), Growing(["red boat", "dog"])
+    assert words.having(names) == {"red": (0,), "boat": (0,), "dog": (1,)}
+    assert words.having(names) == {"red": (0,), "boat": (0, 2), "dog": (1,), "old": (2,)}
+    assert words.named(names, ["old", "boat", "dog"]) == ["dog", "old boat"]

@@ -10,9 +10,10 @@ import typer
 
 from oasis.cli.console import count, people, print_json, remark
 from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
-from oasis.errors import UnreachableError
+from oasis.errors import InputError, UnreachableError
 
 if TYPE_CHECKING:
+    from oasis.features.extractor import Extractor
     from oasis.items import Item, Reject, RejectsFile
 
 
@@ -242,7 +243,6 @@ def _ingest_there(
 ) -> None:
     from oasis.cli.opening import client_of
     from oasis.collection.transfer.feeding import ingest_into
-    from oasis.features.extractor import Extractor
 
     for name, value in begun.items():
         if value is not None:
@@ -251,10 +251,7 @@ def _ingest_there(
                 param_hint=f"--{name.replace('_', '-')}",
             )
     with client_of(url, token_file) as client:
-        checker = None
-        if strict:
-            recorded = client.stats().extractor
-            checker = Extractor.from_description(recorded) if recorded else Extractor.default()
+        checker = _checker(client.stats().extractor) if strict else None
         limits = client.limits()
         ingest_into(
             client,
@@ -264,3 +261,22 @@ def _ingest_there(
             fitting=lambda items: client.fitting(items, limits),
             **how,
         )
+
+
+def _checker(recorded: dict[str, Any] | None) -> Extractor:
+    """Return what makes the features of a service here, to check items before they are sent.
+
+    Code that the service names would run with the rights of who sends: it is refused.
+    """
+    from oasis.features.extractor import Extractor
+
+    if recorded is None:
+        return Extractor.default()
+    extractor = Extractor.from_description(recorded)
+    for entry in recorded.values():
+        if ":" in entry["embedder"]:
+            raise InputError(
+                f"--strict would run {entry['embedder'][:200]} here because the service names it; "
+                "leave --strict out, and the service tells which items it refuses"
+            )
+    return extractor

@@ -62,7 +62,7 @@ def update(
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from None
     if not isinstance(found, dict):
         raise typer.BadParameter(

@@ -86,6 +86,6 @@ def _scalar(text: str) -> Any:
     """Return a JSON scalar, or the text itself where it is none."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text if isinstance(value, (list, dict)) else value

@@ -53,18 +53,22 @@ class ClassWords:
     """Which classes have a word in their names; follows a list of names that grows."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, ...]] = {}
-        self._n = 0
+        self._state: tuple[dict[str, tuple[int, ...]], int] = ({}, 0)
 
     def having(self, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
         """Return, by word, the numbers of the classes that have it."""
-        known = self._known
-        for number in range(self._n, len(names)):
-            known = dict(known) if known is self._known else known
+        known, start = self._state
+        stop = len(names)  # once: a writer may append to the names meanwhile
+        if start >= stop:
+            return known
+        more: dict[str, list[int]] = {}
+        for number in range(start, stop):
             for word in kept_words(names[number]):
-                known[word] = (*known.get(word, ()), number)
-        # replaced and never changed: another thread may be reading it
-        self._known, self._n = known, len(names)
+                more.setdefault(word, []).append(number)
+        added = {word: (*known.get(word, ()), *numbers) for word, numbers in more.items()}
+        # both are replaced at once, and never changed: other threads may be here too
+        known = {**known, **added}
+        self._state = (known, stop)
         return known
 
     def named(self, names: Sequence[str], words: Sequence[str]) -> list[str]:
