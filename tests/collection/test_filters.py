@@ -311,6 +311,8 @@ def deep(levels):
         ({"year": {"in": [deep(50_000)]}}, "compares with texts"),
         ({"year": {"in": deep(50_000)}}, "compares with texts"),
         ({"$labels": deep(50_000)}, "takes one operator"),
+        ({"$text": {"contains": deep(50_000)}}, "takes a text, got"),
+        ({"$text": {"contains": ["x"] * 1000}}, "takes a text, got"),
         ({"$any": [{"year": 1}] * (MAX_CONDITIONS + 1)}, "conditions"),
         ({"year": {"any": [1] * (MAX_CONDITIONS + 1)}}, "conditions"),
         ({"$any": [{"year": 1}, *[{}] * MAX_CONDITIONS]}, "conditions"),

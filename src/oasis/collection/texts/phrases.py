@@ -5,6 +5,7 @@ Whatever is asked for is data: a text is cut into words, and there is no query l
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,7 +72,7 @@ class Phrase:
     def of(cls, text: Any) -> Phrase:
         """Take a phrase apart, or say what is wrong with it."""
         if not isinstance(text, str):
-            raise InputError(f"where '$text': 'contains' takes a text, got {text!r}")
+            raise InputError(f"where '$text': 'contains' takes a text, got {reprlib.repr(text)}")
         tokens = tokens_of(check_text(text, "the phrase of a filter") or "")
         if not tokens:
             raise InputError(f"where '$text': 'contains' needs a word, {text[:40]!r} has none")

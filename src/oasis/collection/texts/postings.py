@@ -163,17 +163,29 @@ def containing(connection: sqlite3.Connection, phrase: Phrase, after: int) -> Ke
     words, or of kana, Thai, Lao, Burmese or Khmer alone, reads all texts.
     """
     if phrase.words:
-        lists = sorted((having(connection, word, after).keys for word in phrase.words), key=len)
-        common = lists[0]
-        for other in lists[1:]:
-            common = np.intersect1d(common, other, assume_unique=True)
-        rows: Iterable[tuple[int, str]] = texts_of(connection, common.tolist())
+        first, *others = phrase.words
+        keys = having(connection, first, after).keys
+        for word in others:  # one list at a time: a phrase may have 1,000 words
+            if not len(keys):
+                break
+            keys = _common(keys, having(connection, word, after).keys)
+        rows: Iterable[tuple[int, str]] = texts_of(connection, keys.tolist())
     else:
         rows = connection.execute(
             "SELECT key, text FROM texts WHERE key > ? ORDER BY key", (after,)
         )
     passed = [key for key, text in rows if phrase.stands_in(text)]
     return np.array(passed, dtype=np.int64)
+
+
+def _common(a: Keys, b: Keys) -> Keys:
+    """Return the keys that are in both of two ascending lists."""
+    few, many = sorted((a, b), key=len)
+    if not len(few):
+        return few
+    at = np.minimum(many.searchsorted(few), len(many) - 1)
+    found: Keys = few[many[at] == few]
+    return found
 
 
 def rebuild_words(connection: sqlite3.Connection) -> None:
