@@ -53,7 +53,7 @@ def _table(params: list[Any]) -> str:
         else:
             spelled = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
             spelled += f" {param.metavar}" if param.metavar else ""
-            default = _default(param.default)
+            default = "needed" if param.required else _default(param.default)
         meaning = " ".join((param.help or "").split()).replace("|", "\\|")
         lines.append(f"| {spelled.replace('|', chr(92) + '|')} | {meaning} | {default} |")
     return "\n".join(lines) + "\n"
