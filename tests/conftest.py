@@ -39,6 +39,25 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "deep" / "cache"
 
 
+@pytest.fixture
+def oasis(monkeypatch, capsys):
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    from oasis.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["oasis", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def milvus_server():
     """The one real Milvus server of a test run, for files that have "milvus" in their name."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from oasis.cli import main, reference
+from oasis.cli import reference
 from oasis.cli.console import file_size
 from oasis.collection import Collection
 from oasis.collection.filters.conditions import parse_where
@@ -26,23 +26,6 @@ from oasis.model import OASIS
 
 TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@2")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
-
-
-@pytest.fixture
-def oasis(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["oasis", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def row(number):

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ from service_data import KINDS, fill, picture
 from serving import serving
 
 import oasis as package
-from oasis.cli import main
 from oasis.client import Client
 from oasis.collection import Collection
 
@@ -19,23 +17,6 @@ pytestmark = pytest.mark.slow  # every test asks a service in another process
 
 READ, WRITE = "read-token-0123456", "write-token-012345"
 TIMES = ("seconds", "time", "bytes")
-
-
-@pytest.fixture
-def oasis(monkeypatch, capsys):
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["oasis", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def timeless(value):

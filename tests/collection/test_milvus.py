@@ -21,7 +21,6 @@ from collection_writer import apply
 from serving import serving
 from toy import chunk
 
-from oasis.cli import main
 from oasis.client import Client, transport
 from oasis.collection import Collection
 from oasis.collection.replica import milvus, replica
@@ -308,28 +307,18 @@ def test_codes_of_a_chunk_that_was_never_committed_do_not_stay(folder, lite, mon
 # -- the command line ------------------------------------------------------------------------------
 
 
-def test_the_command_line_names_an_index(folder, lite, capsys, monkeypatch):
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["oasis", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
+def test_the_command_line_names_an_index(folder, lite, oasis):
     where, path, data = lite(), folder / "c", folder / "items.jsonl"
     words = ["boat", "cat"] * 4
     rows = [{"id": n, "text": f"a {word}", "labels": [word]} for n, word in enumerate(words)]
     data.write_text("\n".join(map(json.dumps, rows)))
     fill = ("ingest", path, data, "--image-extractor", "none", "--json")
-    assert run(*fill, "--index", where)[0] == 0
-    code, out, _ = run("info", path, "--json")
+    assert oasis(*fill, "--index", where)[0] == 0
+    code, out, _ = oasis("info", path, "--json")
     assert (code, json.loads(out)["index"]) == (0, where)
-    code, out, _ = run("search", path, "--text", "boat", "--json", "-k", 3)
+    code, out, _ = oasis("search", path, "--text", "boat", "--json", "-k", 3)
     assert code == 0
-    code, _, error = run(*fill, "--index", "nonsense")
+    code, _, error = oasis(*fill, "--index", "nonsense")
     assert code == 1
     assert "milvus://HOST:PORT/NAME" in error
 
