@@ -281,8 +281,8 @@ def recorded_label_bits(catalog: Catalog, connection: sqlite3.Connection) -> int
 _ADDRESS = "index"
 _FILLED = "index_filled"
 _OWNER = "owner"
-"""Facts in the catalog: the address now, all those that this collection has filled, and a number of
-its own, by which it knows them again."""
+"""Facts in the catalog: the address now, all those that this collection has filled, and a UUID that
+identifies the collection in Milvus."""
 
 
 def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
@@ -383,7 +383,7 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
 
 
 def _owner(catalog: Catalog, connection: sqlite3.Connection) -> str:
-    """Return the collection's number of its own; empty where it has not needed one yet."""
+    """Return the UUID of the collection; empty where it has not needed one yet."""
     return str(catalog.meta(connection, _OWNER) or "")
 
 

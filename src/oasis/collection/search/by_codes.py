@@ -25,7 +25,7 @@ from oasis.errors import CollectionError
 _OVERSAMPLE = 16
 _SPARE = 64
 _MOST = 10_000
-"""Rows that are fetched in the hope of finding enough that pass; a list of all is dearer still."""
+"""Oversampling fetches at most so many rows; beyond that an allow-list costs less."""
 
 
 class _Found(NamedTuple):
@@ -133,7 +133,10 @@ def best_by_codes(
     allow: AllowList | None = None,
     payload: bool | None = None,
 ) -> _Chosen:
-    """Return the first hits; asks for more where the index holds what is no item of this commit."""
+    """Return the first hits; asks for more where some in the index are no items of this commit.
+
+    Items in ``allow`` that were changed since, and pass its filter no longer, count as such.
+    """
     ask = _asker(snapshot, question)
     payload = question.payload if payload is None else payload
     wanted, most = question.k + question.offset, snapshot.replica.most

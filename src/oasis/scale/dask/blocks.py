@@ -23,10 +23,10 @@ TILE_ROWS = 4096
 
 @dataclass(frozen=True)
 class Recipe:
-    """A block, or one modality of it, that whoever needs it makes for himself, inside his task.
+    """A lazy block, or one modality of it, computed inside the task that uses it.
 
-    As a task of its own it would be kept until the next one comes for it, beside the block that
-    the worker has begun meanwhile.
+    As a task of its own, its result would stay in memory until the next task uses it, beside the
+    block that the worker has begun meanwhile.
     """
 
     made_of: Any  # a dask collection of one block, with no more than its own part of the graph
