@@ -309,6 +309,22 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
         assert opened.get("sun/new.png").labels == ("sun",)
 
 
+def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
+    rows = [
+        {"id": "a", "text": "a red\nboat", "labels": ["sea"]},
+        {"id": "b", "text": "a cat", "payload": {"year": 2020}, "labels": ["cat"]},
+        {"id": "c", "text": " ".join(["boats"] * 100), "labels": ["sea"]},
+    ]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert oasis("ingest", tmp_path / "c", source, "--text-extractor", "words")[0] == 0
+    code, out, _ = oasis("search", tmp_path / "c", "--text", "red boat")
+    shown = {line.split()[3]: line for line in out.splitlines() if line[:1].isdigit()}
+    assert code == 0 and sorted(shown) == ["a", "b", "c"]
+    assert shown["a"].rstrip().endswith("a red boat") and shown["b"].rstrip().endswith("year: 2020")
+    assert "boats boats" in shown["c"]
+
+
 def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.jsonl").touch()

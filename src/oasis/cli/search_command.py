@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oasis.cli.console import Column, labels_line, people, print_json, remark, table
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
+from oasis.errors import UnknownIdError
+
+if TYPE_CHECKING:
+    from oasis.collection import Hit
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -18,7 +22,7 @@ _HIT_COLUMNS: tuple[Column, ...] = (
     ("bits", "right"),
     ("id", "left"),
     ("labels", "line"),
-    ("payload", "line"),
+    ("payload or text", "line"),
 )
 
 
@@ -87,8 +91,8 @@ def search(
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
     A class need not have been seen: words that mean nearly the same lie near each other. Labels
-    with a question mark are predicted. A running service is asked by its address, and pictures are
-    sent to it.
+    with a question mark are predicted. Hits without a payload are shown with their text. A running
+    service is asked by its address, and pictures are sent to it.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -129,6 +133,7 @@ def search(
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:
             _save_hits(opened, queries, lists, save)
+        told = {} if as_json else {hit.id: _told(opened, hit) for hits in lists for hit in hits}
     if as_json:
         results = [
             {"query": query, "hits": [asdict(hit) for hit in hits]}
@@ -145,7 +150,7 @@ def search(
                 str(hit.distance),
                 str(hit.id),
                 labels_line(hit),
-                _line(hit.payload),
+                told[hit.id],
             )
             for place, hit in enumerate(hits, 1)
         )
@@ -165,6 +170,17 @@ def search(
 
 def _title(query: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in query.items())
+
+
+def _told(opened: Any, hit: Hit) -> str:
+    """Return the payload of a hit in one line; how its text begins if it has no payload."""
+    if hit.payload:
+        return _line(hit.payload)
+    try:
+        text = opened.get(hit.id).text or ""
+    except UnknownIdError:  # deleted since
+        return ""
+    return " ".join(text[:200].split())
 
 
 def _line(payload: dict[str, Any]) -> str:
