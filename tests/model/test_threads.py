@@ -10,11 +10,11 @@ from oasis.model.threads import in_threads, one_thread
 
 
 def blas_threads():
-    """Of NumPy's and SciPy's BLAS; OpenMP, which faiss's uses, counts for each thread apart."""
+    """Of NumPy's and SciPy's BLAS. faiss's own has one thread, or counts for each thread apart."""
     return [
         each["num_threads"]
         for each in threadpool_info()
-        if each["user_api"] == "blas" and each["threading_layer"] != "openmp"
+        if each["user_api"] == "blas" and "faiss" not in each["filepath"]
     ]
 
 

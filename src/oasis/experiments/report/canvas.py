@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from oasis.errors import MissingExtraError
 from oasis.experiments.measure.cells import Estimate, title_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _INK = "#010203"
 _PRINT_INK = "#222222"
 _PANEL_WIDTH, _PANEL_HEIGHT = 2.9, 3.1  # inches
+_LABEL_HEIGHT = 0.17  # inches from one label to the next
 CHANCE = ""
 """The variant of a line that shows chance."""
 
@@ -179,6 +180,7 @@ def plot(
 ) -> None:
     """Draw lines on a common y axis, with bands, and label each at its right end."""
     drawn = [[line for line in lines if line.x] for lines in drawn]
+    _make_room(panels, max((len(lines) for lines in drawn), default=0))
     heights = [y for lines in drawn for line in lines for y in line.y]
     low, high = (0.7 * min(heights), 1.4 * max(heights)) if log else (0.0, 1.06 * max(heights))
     for panel, lines in zip(panels, drawn, strict=True):
@@ -199,6 +201,24 @@ def plot(
         _label_ends(panel, lines, ink, log)
 
 
+def _figure(panel: Axes) -> Figure:
+    return cast("Figure", panel.figure)  # panels are never in a part of a figure
+
+
+def _make_room(panels: Sequence[Axes], n_labels: int) -> None:
+    """Make panels higher where so many labels would not fit beside them."""
+    more = (n_labels - 1) * _LABEL_HEIGHT - _PANEL_HEIGHT
+    if not panels or more <= 0:
+        return
+    figure = _figure(panels[0])
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + more)
+    for panel in panels:
+        left, bottom, share, _ = panel.get_position().bounds
+        tall = (_PANEL_HEIGHT + more) / (height + more)
+        panel.set_position((left, bottom * height / (height + more), share, tall))
+
+
 def _label_ends(panel: Axes, lines: list[Line], ink: str, log: bool) -> None:
     """Write names right of the panel, without overlap, connected to their lines."""
     low, high = panel.get_ylim()
@@ -207,7 +227,8 @@ def _label_ends(panel: Axes, lines: list[Line], ink: str, log: bool) -> None:
         return math.log(y / low) / math.log(high / low) if log else (y - low) / (high - low)
 
     wanted = sorted(lines, key=lambda line: line.y[-1])
-    places = spread_out([share(line.y[-1]) for line in wanted], gap=0.055)
+    inches = panel.get_position().height * _figure(panel).get_size_inches()[1]
+    places = spread_out([share(line.y[-1]) for line in wanted], gap=_LABEL_HEIGHT / inches)
     for place, line in zip(places, wanted, strict=True):
         color = line.style(ink)["color"]
         panel.annotate(

@@ -16,7 +16,7 @@ What equals a round in one piece
 
 Passes over the features
     `OASIS`: one for the sums, one for the content bits, one over blocks with unlabelled rows for
-    their label bits; `OASIS.paper`: ``2 n_iter``. One more if the sizes of delayed blocks are not
+    their label bits; `OASIS.paper`: ``n_iter``. One more if the sizes of delayed blocks are not
     known. A block that is not persisted is read anew in each, by the task that needs it.
 
 Memory
