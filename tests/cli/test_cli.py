@@ -301,6 +301,8 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
     code, out, _ = oasis("search", target, "--image", folder / "07.png", "-k", 3, "--json")
     assert code == 0
     assert "07.png" in [hit["id"] for hit in json.loads(out)["results"][0]["hits"]]
+    code, out, err = oasis("search", target, "--word", "boat")  # no class is there to be near
+    assert code == 0 and "nothing like this here" not in out and "all scores are 0" in err
     (folder / "sun").mkdir()
     Image.new("L", (64, 64), 9).save(folder / "sun" / "new.png")
     code, out, _ = oasis("ingest", target, folder, "--labels-from-folders", "--json")

@@ -154,7 +154,7 @@ def search(
             )
             for place, hit in enumerate(hits, 1)
         )
-        if any(hit.weak for hit in hits):
+        if any(hit.weak and hit.score for hit in hits):
             people().print("nothing like this here; the nearest are:")
         people().print(table(_HIT_COLUMNS, rows, _title(query)))
         if not hits:

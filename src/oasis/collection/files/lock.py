@@ -62,8 +62,8 @@ class WriterLock:
                     holder = path.read_bytes()[:20].decode(errors="replace").strip()
                     raise LockedError(
                         f"{path.parent} is being written by another writer (process "
-                        f"{holder or 'unknown'}); wait for it with timeout=seconds, or open it "
-                        "with readonly=True"
+                        f"{holder or 'unknown'}); wait for it with timeout=seconds, open it with "
+                        "readonly=True, or, if it is a service, give its address to commands"
                     )
                 time.sleep(_PAUSE)
             self.progress = read_progress(path)
