@@ -173,7 +173,7 @@ def test_weak_hits_are_those_of_queries_with_little_evidence(unchanged):
 
 
 def test_a_name_that_no_class_is_near_gives_weak_hits(folder):
-    vectors = {"sky": [1.0, 0, 0], "sea": [0, 1.0, 0], "air": [0.9, 0.5, 0], "tax": [0.1, 0, 1.0]}
+    vectors = {"sky": [1.0, 0, 0], "sea": [0, 1.0, 0], "air": [0.4, 0, 0.9], "tax": [0.3, 0, 1.0]}
     model = OASIS(32, labels=LabelSpace(vectors, axes=0.9), random_state=0)
     with Collection.open(folder / "c", model=model) as c:
         X, _ = chunk(20, seed=0)
