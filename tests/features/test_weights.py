@@ -176,7 +176,7 @@ def test_near_misses_of_the_four_names_are_refused(name: bytes) -> None:
         ({"keys": ["b", "a", "a"]}, "not those"),
         ({"keys": 5}, "no list"),
         ({"keys": ["a", "b"]}, "storage a has 1 numbers"),
-        ({"tail": b"x"}, "goes on"),
+        ({"tail": b"x"}, "data after its last storage"),
     ],
 )
 def test_a_file_of_another_build_is_refused(changes: dict[str, Any], message: str) -> None:
