@@ -121,7 +121,8 @@ class GroupSearch:
         self._scale, self._slack = float(projections.scale[row]), float(projections.slack[row])
         half = projections.half_spans[row].tolist()
         self._label_half = half[: 2 * groups.n_label_bytes]
-        self._total = sum(half) - sum(self._label_half)
+        # not by a difference: next to large label values it would be 0 for small content values
+        self._total = sum(half[2 * groups.n_label_bytes :])
         values = content.values[0]
         self._deviation = math.sqrt(float(values.dot(values))) if self._total else 0.0
         # codes whose content is rounded away are scored in full, and where searches were repeated
