@@ -411,16 +411,17 @@ def test_any_codes_and_queries_are_answered_as_by_brute_force(data):
         assert_asymmetric(index, truth, queries[:1].astype(np.float32), k)
 
 
-def test_content_that_is_tiny_beside_the_labels_still_decides():
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("seed", range(6))
+def test_content_that_is_tiny_beside_the_labels_still_decides(seed):
+    rng = np.random.default_rng(seed)
     codes = rng.integers(0, 256, (37, 3), dtype=np.uint8)
-    codes[:, 0] = 0b1010
+    codes[:, 0] = codes[0, 0]  # one group; its label score is 0 for some queries
     index, truth = HammingIndex(24, 8), BruteForce(24)
     index.add(codes, np.arange(37))
     truth.add(codes, np.arange(37))
-    query = rng.standard_normal((1, 24)) * 1e-20
-    query[:, :8] = [1, 1, 2, 2, 1, -1, 3, -3]  # the label score of all codes is 0
-    assert_asymmetric(index, truth, query.astype(np.float32), 3)
+    queries = np.rint(2 * rng.standard_normal((12, 24)))
+    queries[:, 8:] *= 1e-20
+    assert_asymmetric(index, truth, queries.astype(np.float32), 1)
 
 
 def test_few_codes_are_packed_without_groups(monkeypatch, looked):
