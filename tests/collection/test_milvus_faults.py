@@ -413,6 +413,21 @@ def test_a_process_killed_between_milvus_and_the_catalog_is_repaired(folder, rem
             assert_is(c, truth)
 
 
+def wait_until_it_answers(c, within=90.0):
+    """Search until the server has loaded the codes again: after a kill that may take longer than
+    a request waits."""
+    X, _ = chunk(1, seed=1234)
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            c.search(X, 1)
+        except EngineError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
 def kill_the_server_often(folder, server, address, n_kills, seed):
     """Ingest while the server is killed and comes back; what fails is given again."""
     rng = np.random.default_rng(seed)
@@ -442,6 +457,7 @@ def kill_the_server_often(folder, server, address, n_kills, seed):
                 number += 1
                 done += 1
             cutting.result()
+        wait_until_it_answers(c)
         assert_nothing_lost([each[0] for each in truth.items], [each[0] for each in contents(c)])
         assert_is(c, truth)
     c.close()
