@@ -89,6 +89,11 @@ def test_searches_by_kind_and_by_content_are_the_collections(tmp_path):
         assert same(pair, lambda c: c.more_like(3, 5)) != same(
             pair, lambda c: c.more_like(3, 5, content=0)
         )
+        stored, _ = c.extractor.extract(queries[:1])
+        (again,) = same(pair, lambda c: c.search(stored, 2))
+        assert again[0].id == 0 and again[0].score == 1
+        (by_codes,) = same(pair, lambda c: c.search(stored, 2, fuse=False))
+        assert by_codes[0].score < 1
         kind, said = same(pair, lambda c: c.search(X, 5, "hamming", content=0.5))
         assert kind is InputError and "counts all bits alike" in said
 

@@ -167,7 +167,8 @@ def test_a_deleted_id_may_come_again_and_other_codes_stay(filled):
     assert c.get(gone[0]).payload == {"again": True}
     for item in truth.items[:-1]:
         assert c.get(item[0]).code == codes[item[0]]
-    assert_hits(c.search(X, 300), truth.search(truth.model.project(X), 300, "asymmetric"))
+    hits = c.search(X, 300, fuse=False)
+    assert_hits(hits, truth.search(truth.model.project(X), 300, "asymmetric"))
     counts = {each.name: each.n for each in c.classes()}
     assert counts == {
         name: sum(name in item[2] for item in truth.items) for name in c.model.classes_
@@ -361,7 +362,7 @@ def test_raw_items_go_through_the_recorded_extractor(folder):
         X, _ = extractor.extract(items[:2])
         by_codes = c.search_items(items[:2], 5, fuse=False)
         # a word that stands here is evidence, whoever ranks the hits
-        plain = [[replace(hit, weak=False) for hit in hits] for hits in c.search(X, 5)]
+        plain = [[replace(hit, weak=False) for hit in hits] for hits in c.search(X, 5, fuse=False)]
         assert by_codes == plain
         assert c.search_items([{"text": "red boat"}], 3)[0]
         assert c.stats().extractor == extractor.describe()

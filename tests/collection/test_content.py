@@ -49,7 +49,7 @@ def test_search_with_a_weight_equals_brute_force(several, content):
         [(each, score, int((stored[each] != code).sum())) for each, score, _ in hits]
         for hits, code in zip(expected, own, strict=True)
     ]
-    assert_hits(c.search(X, 12, content=content), expected)
+    assert_hits(c.search(X, 12, content=content, fuse=False), expected)
 
 
 @pytest.mark.parametrize("content", [None, 0.0, 0.2, 1.0])

@@ -241,7 +241,7 @@ def test_what_the_index_should_not_have_is_no_hit(folder, monkeypatch):
 def test_it_can_be_switched_off(filled):
     query = [{"text": "red dog"}]
     X, _ = filled.extractor.extract(query)
-    plain = filled.search(X, 10)
+    plain = filled.search(X, 10, fuse=False)
     assert filled.search_items(query, 10, fuse=False) == plain
     assert not plain[0][0].weak
     assert filled.search_items(query, 10) != plain

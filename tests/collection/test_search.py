@@ -253,7 +253,7 @@ def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample
             expected = truth.search(
                 projections, 4, "asymmetric", lambda p, _, f=field, v=value: p[f] == v
             )
-            assert_hits(c.search(X, 4, where={field: value}), expected)
+            assert_hits(c.search(X, 4, where={field: value}, fuse=False), expected)
         assert not c._allow_lists.is_kept(Filter.of({"half": 1}))
         assert c._allow_lists.is_kept(Filter.of({"rare": 3}))
 

@@ -318,8 +318,8 @@ def test_a_stream_of_changes_agrees_with_the_truth_and_with_a_reader(folder):
 
 def test_the_catalog_of_an_older_format_is_refused_with_both_versions(folder):
     filled(folder).close()
-    damage(folder, "PRAGMA user_version = 3")
-    with pytest.raises(Exception, match=r"format version 3.*reads version 4 alone"):
+    damage(folder, "PRAGMA user_version = 4")
+    with pytest.raises(Exception, match=r"format version 4.*reads version 5 alone"):
         Collection.open(folder / "c")
 
 

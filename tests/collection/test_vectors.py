@@ -165,7 +165,7 @@ def test_vectors_and_raw_values_of_one_modality_meet(folder):
         c.ingest_table({"clip": made, "labels": labels}, {"text": "clip"})
     with Collection.open(folder / "table", extractor=extractor) as c:
         found = c.search_items([{"text": texts[3]}], k=3, fuse=False)
-        assert found == c.search({"text": made[3:4]}, k=3)
+        assert found == c.search({"text": made[3:4]}, k=3, fuse=False)
     with (
         Collection.open(folder / "table", readonly=True) as c,
         pytest.raises(InputError, match="the vector is of type str"),

@@ -68,8 +68,8 @@ def search(
     fuse: Annotated[
         bool,
         typer.Option(
-            help="Whether the words of --text, found in texts and labels, decide together with the "
-            "codes, or the codes alone."
+            help="Whether the words of --text, found in texts and labels, and the fingerprints of "
+            "features decide together with the codes, or the codes alone."
         ),
     ] = True,
     where: Annotated[
@@ -122,13 +122,13 @@ def search(
             (found,) = stored_ids(opened, [like])
             queries, lists = [{"like": found}], [opened.more_like(found, **options)]
         else:
-            options["content"] = content
+            options |= {"content": content, "fuse": fuse}
             asked = {"text": text, "image": image}
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
             if raw:
                 item = {**asked, "vectors": vectors}
-                lists = opened.search_items([item], fuse=fuse, **options)
+                lists = opened.search_items([item], **options)
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:

@@ -84,10 +84,13 @@ class Client(ClientChanges):
         offset: int = 0,
         *,
         content: float | None = None,
+        fuse: bool = True,
         payload: bool = True,
     ) -> list[list[Hit]]:
         """Return the k best hits of every query; arrays are sent as they are, in their own type."""
         asked = question(k, mode, where, offset, payload, content)
+        if not fuse:
+            asked["fuse"] = False
         return self._service.ask("search", *pack(X, asked), read=answers.hits)
 
     def search_items(

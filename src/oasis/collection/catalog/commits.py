@@ -1,10 +1,12 @@
 """What a commit is: the tables, the head row, and how rows are written, checked and tallied.
 
-Format version 4. Every row has a ``crc`` of its other columns (but the counts of a class, which
+Format version 5. Every row has a ``crc`` of its other columns (but the counts of a class, which
 are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
 crcs: so a changed, lost or added row is found. ``items`` holds one row per item that is not
 deleted; its key only grows and is never used again. ``labels`` are numbers of classes, as text with
 commas, and ``predicted`` the same for classes that the model predicted of an item without labels.
+``prints`` are the fingerprints of its features
+(`oasis.collection.repeats.fingerprints`), NULL without any.
 ``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
 ``deleted`` keeps keys that readers and the index file still have to forget.
 `oasis.collection.catalog.class_postings` describes ``postings``, and
@@ -30,7 +32,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -45,7 +47,7 @@ CREATE TABLE head (
 );
 CREATE TABLE items (
     key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, round INTEGER NOT NULL, code BLOB NOT NULL,
-    labels TEXT, predicted TEXT, payload TEXT, changed INTEGER, crc INTEGER NOT NULL
+    prints BLOB, labels TEXT, predicted TEXT, payload TEXT, changed INTEGER, crc INTEGER NOT NULL
 );
 CREATE INDEX changed ON items (changed) WHERE changed IS NOT NULL;
 CREATE TABLE classes (
@@ -151,7 +153,7 @@ HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
 CHECKED_COLUMNS = {
-    "items": "key, id, round, code, labels, predicted, payload, changed",
+    "items": "key, id, round, code, prints, labels, predicted, payload, changed",
     "classes": "number, name, round",
     "postings": "class, predicted, first_key, offsets",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
@@ -190,6 +192,7 @@ class ItemRow(NamedTuple):
     id: Id
     round: int
     code: bytes
+    prints: bytes | None
     labels: str | None
     predicted: str | None
     payload: str | None

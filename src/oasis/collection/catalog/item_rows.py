@@ -41,6 +41,7 @@ class NewChunk:
     labels : class names of each item
     predicted : class names that are predicted of each item without labels
     codes : (n, n_bits / 8)
+    prints : fingerprints of each item, packed
     """
 
     number: int
@@ -49,6 +50,7 @@ class NewChunk:
     labels: list[tuple[str, ...]]
     predicted: list[tuple[str, ...]]
     codes: Codes
+    prints: list[bytes | None]
 
     @property
     def keys(self) -> Keys:
@@ -107,9 +109,16 @@ def insert_chunk(
         connection,
         "items",
         (
-            (key, item, chunk.number, code, own.text, guess.text, payload, None)
-            for key, item, code, own, guess, payload in zip(
-                keys, intake.ids, codes, given, predicted, intake.payloads, strict=True
+            (key, item, chunk.number, code, prints, own.text, guess.text, payload, None)
+            for key, item, code, prints, own, guess, payload in zip(
+                keys,
+                intake.ids,
+                codes,
+                chunk.prints,
+                given,
+                predicted,
+                intake.payloads,
+                strict=True,
             )
         ),
     )

@@ -1,4 +1,4 @@
-"""Hits by codes and words together: the candidates of both, scored by one formula."""
+"""Hits by codes, words and fingerprints together: the candidates of all, by one formula."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from oasis.collection.catalog.commits import Keys
 from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowList, AllowLists
 from oasis.collection.records import Hit
+from oasis.collection.repeats.lookup import NO_REPEATS, Repeats, unlike
 from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
@@ -39,19 +40,24 @@ def answer(
     question: Question,
     class_words: ClassWords,
 ) -> list[list[Hit]]:
-    """Return the hits of each query, best first: by codes alone, or with words where it has some.
+    """Return the hits of each query, best first; ties by age, the older item first.
 
-    Ties by age, the older item first.
+    By codes alone, or with the words of a query and the items that repeat it, where there are some.
     """
-    if question.words is None or not any(each.words for each in question.words):
-        return answer_by_codes(snapshot, catalog, allow_lists, question)
-    if not snapshot.head.n_items:
-        return [[] for _ in question.projections]
-    # each by itself: words of different queries have nothing in common
-    return [
-        _answer_fused(snapshot, catalog, allow_lists, question.at(row), class_words)
-        for row in range(len(question.projections))
-    ]
+    q = len(question.projections)
+    plain = [row for row in range(q) if not question.is_fused(row)]
+    answers, n_bytes = answer_by_codes(snapshot, catalog, allow_lists, question.at(plain))
+    lists = dict(zip(plain, answers, strict=True))
+    for row in range(q):
+        if row not in lists:
+            # each by itself: words of different queries have nothing in common
+            lists[row], more = _answer_fused(
+                snapshot, catalog, allow_lists, question.at([row]), class_words
+            )
+            n_bytes += more
+            if question.max_bytes is not None and n_bytes > question.max_bytes:
+                raise too_much(question.max_bytes)
+    return [lists[row] for row in range(q)]
 
 
 def _answer_fused(
@@ -60,16 +66,19 @@ def _answer_fused(
     allow_lists: AllowLists,
     question: Question,
     class_words: ClassWords,
-) -> list[Hit]:
-    """Return the hits of one query by its code and its words; see `oasis.collection.texts.fusion`.
+) -> tuple[list[Hit], int]:
+    """Return the hits of one query by its code, its words and its fingerprints.
 
-    The best items by codes alone are scored first. No other item has a larger cosine than the last
-    of them, so of the others only those are scored whose share of the words can make up for it.
+    Also how many bytes of JSON their payloads have.
+
+    See `oasis.collection.texts.fusion`. The best items by codes alone and those that repeat the
+    query are scored first. No other item has a larger cosine than the last of the best by codes, so
+    of the others only those are scored whose share of the words can make up for it.
     """
     (asked,) = question.words or (QueryWords([], []),)
-    if not asked.words:
-        (plain,) = answer_by_codes(snapshot, catalog, allow_lists, question)
-        return plain
+    (repeats,) = question.repeats or (NO_REPEATS,)
+    if not snapshot.head.n_items:
+        return [], 0
     n = question.k + question.offset
     allow = None if question.where is None else allow_lists.of(question.where)
     classes = class_words.having(snapshot.classes)
@@ -80,7 +89,7 @@ def _answer_fused(
         with catalog.reading() as connection:
             head = snapshot.head
             shares = WordShares.read(connection, asked, classes, head.n_items, head.next_key)
-            search = _Search(snapshot, catalog, connection, question, shares, allow, gone)
+            search = _Search(snapshot, catalog, connection, question, shares, repeats, allow, gone)
             found = search.best(nearest, n + 1, is_all=len(nearest) < wanted)
             fetched = fetch_rows(
                 snapshot,
@@ -105,10 +114,12 @@ def _answer_fused(
     (query,), weak = question.signs(), question.is_weak(0)
     scores = (1 - found.missed).tolist()
     hits = zip(found.keys[:n].tolist(), scores, ties(scores), strict=False)
-    return [
+    made = [
         made_hit(fetched, key, score, query, question.payload, tied, weak)
         for key, score, tied in islice(hits, question.offset, None)
     ]
+    shown = found.keys[question.offset : n].tolist() if question.payload else []
+    return made, sum(len(fetched[key].payload or "") for key in shown)
 
 
 class _Candidates(NamedTuple):
@@ -143,7 +154,7 @@ class _Candidates(NamedTuple):
 
 
 class _Search:
-    """One search by codes and words: which items are scored, and how."""
+    """One search by codes, words and fingerprints: which items are scored, and how."""
 
     def __init__(
         self,
@@ -152,12 +163,14 @@ class _Search:
         connection: sqlite3.Connection,
         question: Question,
         shares: WordShares,
+        repeats: Repeats,
         allow: AllowList | None,
         gone: Keys,
     ) -> None:
         trust = 1.0 if question.trust is None else float(question.trust[0])
         self._cosines = _Cosines(snapshot, catalog, connection, question.projections[0], trust)
         self._shares = shares
+        self._repeats = repeats
         self._allow = allow
         self._gone = gone
 
@@ -168,6 +181,8 @@ class _Search:
         if is_all:
             return found.first(n)
         limit = float(found.cosines.min(initial=1.0)) + _ROUNDING
+        again = self._repeats.keys[self._may_be_hits(self._repeats.keys, found)]
+        found = found.plus(self._scored(again, self._shares.of(again)))
         if len(just := self._shares.just):
             found = self._with(found, just, self._shares.of(just), n, limit)
         for at in range(len(self._shares)):
@@ -215,7 +230,10 @@ class _Search:
         there, cosines = self._cosines.of(keys)
         if len(there) < len(keys):
             shares = shares[among(keys, there)]
-        return _Candidates(there, missed(cosines, shares), cosines)
+        left = missed(cosines, shares)
+        if len(self._repeats.keys):
+            left *= unlike(self._repeats, there)
+        return _Candidates(there, left, cosines)
 
 
 class _Cosines:

@@ -17,6 +17,7 @@ from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.filters.names import check_names
 from oasis.collection.records import Hit, Id, Mode, utf8
+from oasis.collection.repeats.lookup import RepeatLookup
 from oasis.collection.search.fused import answer
 from oasis.collection.search.lookups import Lookups, learned
 from oasis.collection.search.question import WEAK, Question
@@ -24,6 +25,7 @@ from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
 from oasis.collection.texts.postings import stands
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import InputError, OasisError
+from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS, AnyModel
 
@@ -54,6 +56,7 @@ class Queries(Lookups):
         self._extractor = extractor
         self._allow_lists = AllowLists(catalog)
         self._class_words = ClassWords()
+        self._repeats = RepeatLookup(catalog)
         super().__init__(directory, catalog, setup, follows=follows, words=words)
 
     @property
@@ -78,6 +81,7 @@ class Queries(Lookups):
         offset: int = 0,
         *,
         content: float | None = None,
+        fuse: bool = True,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
@@ -98,13 +102,37 @@ class Queries(Lookups):
             Weight of the content bits in asymmetric scores: 0 asks for the kind alone, the labels
             that are predicted of the query; 1 for the thing itself alone. None: as in
             `OASIS.project`. A collection whose codes have no content bits takes None alone.
+        fuse : bool
+            Whether an item with the very features of the query comes first, with a score of 1: see
+            `oasis.collection.repeats`. It holds for ``mode="asymmetric"``, but not for
+            ``content=0``, which asks for the kind alone.
         payload : bool
             Whether hits carry their payload; without, it is empty, and not read.
         max_bytes : int, optional
             Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
         snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
+        if fuse:
+            question = self._with_repeats(snapshot, question, X, content)
         return self._ask(snapshot, question)
+
+    def _with_repeats(
+        self,
+        snapshot: Committed,
+        question: Question,
+        X: Mapping[str, Any],
+        content: float | None,
+    ) -> Question:
+        """Add the items that have the features of a query; such a query is not weak."""
+        if question.mode != "asymmetric" or content == 0 or not X:
+            return question
+        widths = learned(snapshot).state_.widths
+        repeats = self._repeats.find(X, widths, snapshot.head.next_key)
+        evidence = question.evidence
+        if evidence is not None:
+            known = np.array([len(each.keys) > 0 for each in repeats], dtype=np.bool_)
+            evidence = np.where(known, np.float32(1), evidence)
+        return question._replace(repeats=repeats, evidence=evidence)
 
     def _question(
         self,
@@ -150,8 +178,9 @@ class Queries(Lookups):
         ----------
         items : sequence of mappings or objects with the fields of the extractor, and ``vectors``
         fuse : bool
-            Whether the words of a text, found in kept texts and in the names of labels, decide
-            together with the codes, by the formula in `oasis.collection.texts.fusion`. It holds for
+            Whether the words of a text, found in kept texts and in the names of labels, and the
+            fingerprints of its features decide together with the codes, by the formula in
+            `oasis.collection.texts.fusion`. It holds for
             ``mode="asymmetric"``, but not for ``content=0``, which asks for the kind alone.
         k, mode, where, offset, content, payload, max_bytes : as in `search`
         """
@@ -167,7 +196,23 @@ class Queries(Lookups):
             asked = words if fuses else [QueryWords.of(text) for text in texts]
             evidence = self._with_words(snapshot, asked, question.evidence)
             question = question._replace(evidence=evidence)
+        if fuse:
+            question = self._with_repeats(snapshot, question, self._compared(X), content)
         return self._ask(snapshot, question)
+
+    def _compared(self, X: Mapping[str, Features]) -> Mapping[str, Features]:
+        """Return the modalities of raw queries whose fingerprints are compared.
+
+        Where texts are kept, these tell more exactly whether an item has the text of a query.
+        """
+        if not self.keep_text:
+            return X
+        sources = self.extractor.sources
+        return {
+            name: matrix
+            for name, matrix in X.items()
+            if name not in sources or sources[name][1].takes != "text"
+        }
 
     def _with_words(
         self, snapshot: Committed, asked: Sequence[QueryWords], evidence: Single

@@ -12,6 +12,7 @@ from oasis.arrays import Single
 from oasis.codes import Codes, pack
 from oasis.collection.filters.where import Filter
 from oasis.collection.records import Id, Mode
+from oasis.collection.repeats.lookup import Repeats
 from oasis.collection.texts.fusion import QueryWords
 from oasis.errors import InputError
 
@@ -31,6 +32,7 @@ class Question(NamedTuple):
     those of each query, to be found in texts and labels beside its code, and ``trust`` is how much
     each code counts beside them, from 0 to 1. ``without`` is the id of an item that is left out.
     ``evidence`` is how sure it is that each query is near to something; None for all of them.
+    ``repeats`` are the items that have the features of each query.
     """
 
     projections: npt.NDArray[np.float32]
@@ -45,6 +47,7 @@ class Question(NamedTuple):
     trust: Single | None = None
     without: Id | None = None
     evidence: Single | None = None
+    repeats: Sequence[Repeats] | None = None
 
     @classmethod
     def of(
@@ -71,14 +74,23 @@ class Question(NamedTuple):
         parsed = None if where is None or where == {} else Filter.of(where)
         return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
 
-    def at(self, row: int) -> Question:
-        """Return one of the queries alone."""
+    def at(self, rows: list[int]) -> Question:
+        """Return some of the queries alone."""
+        if len(rows) == len(self.projections):
+            return self
         return self._replace(
-            projections=self.projections[row : row + 1],
-            codes=None if self.codes is None else self.codes[row : row + 1],
-            words=None if self.words is None else self.words[row : row + 1],
-            trust=None if self.trust is None else self.trust[row : row + 1],
-            evidence=None if self.evidence is None else self.evidence[row : row + 1],
+            projections=self.projections[rows],
+            codes=None if self.codes is None else self.codes[rows],
+            words=None if self.words is None else [self.words[row] for row in rows],
+            trust=None if self.trust is None else self.trust[rows],
+            evidence=None if self.evidence is None else self.evidence[rows],
+            repeats=None if self.repeats is None else [self.repeats[row] for row in rows],
+        )
+
+    def is_fused(self, row: int) -> bool:
+        """Return whether a query has words that are looked up, or items that repeat it."""
+        return bool(self.words and self.words[row].words) or bool(
+            self.repeats and len(self.repeats[row].keys)
         )
 
     def is_weak(self, row: int) -> bool:

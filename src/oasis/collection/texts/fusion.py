@@ -6,7 +6,7 @@ one of its labels; a word that only a label has counts nine tenths. With m the w
 that an item has, Q the weight of all, and e the number of other words in its text::
 
     share = (m / Q) ** 8 / (1 + e / (10 |q|))
-    score = 1 - (1 - trust cosine) (1 - share) ** WORDS
+    score = 1 - (1 - trust cosine) (1 - share) ** WORDS unlike
 
 Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
 the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
@@ -16,8 +16,13 @@ half of them hardly any.
 Trust is ``min(1, 5 evidence)``, by `OASIS.evidence` of the query: where a query is near to nothing
 that was learned, its code says little, and its words decide. It is 1 where the query names a class.
 
-The score lies in [-1, 1]. It is 1 for a text or a line that is the query. Of items whose scores are
-equal, those with the larger cosine come first, then the older ones.
+An item repeats a query if their fingerprints differ in b <= 3 of 64 bits, in every modality that
+the query has (`oasis.collection.repeats`); then unlike is ``b / 4``, and 1 for all others. So an
+item that is asked with its own picture or its own features comes first, whatever its labels are.
+
+The score lies in [-1, 1]. It is 1 for a text or a line that is the query, and for the same
+features. Of items whose scores are equal, those with the larger cosine come first, then the older
+ones.
 
 Where a query names classes (all words of the name are among its own), the cosine is that of the sum
 of two projections of unit length, of the query and of the names.

@@ -31,6 +31,7 @@ from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Entry, Files
 from oasis.collection.records import Id, utf8
+from oasis.collection.repeats.fingerprints import Fingerprints, packed
 from oasis.collection.replica.replica import Replica
 from oasis.collection.texts.postings import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
@@ -81,6 +82,8 @@ class Writer:
             head = catalog.head(connection)
             n_deleted = connection.execute("SELECT count(*) FROM deleted").fetchone()[0]
             replica.repair(catalog, connection, head)
+            prints = catalog.meta(connection, "fingerprints")
+        self._fingerprints = None if prints is None else Fingerprints.from_bytes(prints)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
 
     def adopt(self, snapshot: Committed, model: AnyModel) -> Committed:
@@ -121,8 +124,10 @@ class Writer:
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
         predicted = predicted_labels(model, chunk)
+        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
+        prints = packed(fingerprints.of(chunk.X))
         new_chunk = NewChunk(
-            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes
+            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes, prints
         )
         with self._changing(snapshot) as change:
             change.head = replace(
@@ -136,6 +141,8 @@ class Writer:
             self._write_files(snapshot, change, chunk, model)
             snapshot.replica.before_commit(self._catalog, head, new_chunk)
             with self._catalog.write(head) as connection:
+                if self._fingerprints is None:
+                    self._catalog.put_meta("fingerprints", fingerprints.to_bytes())
                 if replaced:
                     delete_texts(connection, replaced)
                     delete_items(connection, replaced, change.head.commits)
@@ -146,6 +153,7 @@ class Writer:
                 n_bytes = _bytes_written(head, change.head)
                 insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
                 self._catalog.put_head(head, change.head)
+            self._fingerprints = fingerprints
             snapshot.classes.extend(new_classes)
             snapshot.replica.after_commit(new_chunk)
             if replaced:

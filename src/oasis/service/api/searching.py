@@ -137,4 +137,4 @@ def _hits(
         return collection.search_items(service.untrusted(queries), fuse=asked.fuse, **how)
     X = matrices(body)
     check_batch(service, n_rows(X), asked)
-    return collection.search(X, **how)
+    return collection.search(X, fuse=asked.fuse, **how)

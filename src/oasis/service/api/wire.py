@@ -125,7 +125,9 @@ class SearchRequest(_Request):
         description="0 asks for the kind alone, 1 for exactly this; not with words.",
     )
     fuse: StrictBool = Field(
-        True, description="Whether words in kept texts and labels count beside codes; items alone."
+        True,
+        description="Whether words in kept texts and labels, and the fingerprints of features, "
+        "count beside codes; of vectors and items.",
     )
     where: dict[str, Any] | None = Field(
         None, description='A filter, such as {"year": {"gte": 2020}} or {"$labels": {"has": "sky"}}'

@@ -1,0 +1,271 @@
+"""Fingerprints: an item that is asked with its own features comes first; nothing else changes."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from collection_truth import toy_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oasis.codes import unpack
+from oasis.collection import Collection
+from oasis.collection.repeats import lookup
+from oasis.collection.repeats.fingerprints import Fingerprints, packed
+from oasis.errors import FormatError, TooLargeError
+from oasis.features.extractor import Extractor
+from oasis.model import OASIS
+
+
+def features(n, seed=0, centre=3.0):
+    rng = np.random.default_rng([11, seed])
+    words = sp.random_array((n, 200), density=0.04, rng=rng, format="csr")
+    return {"image": rng.standard_normal((n, 40)) + centre, "text": words, "price": np.ones((n, 1))}
+
+
+def n_bits_apart(a, b):
+    return int(np.bitwise_count(a ^ b).max())
+
+
+# -- fingerprints ----------------------------------------------------------------------------------
+
+
+def test_fingerprints_depend_on_directions_alone():
+    X = features(60)
+    prints = Fingerprints.of_chunk(X)
+    assert prints.names == ["image", "text"]
+    expected = prints.of(X)
+    scaled = {"image": 1e30 * X["image"], "text": X["text"].toarray().astype(np.float32) * 1e-30}
+    assert n_bits_apart(prints.of(scaled), expected) <= 1
+    one_by_one = np.vstack(
+        [prints.of({k: x[row : row + 1] for k, x in X.items()}) for row in range(60)]
+    )
+    assert n_bits_apart(one_by_one, expected) <= 1
+    assert (prints.of({"image": X["image"]})[:, 1] == 0).all()
+    again = Fingerprints.from_bytes(prints.to_bytes())
+    assert (again.of(X) == expected).all()
+    with pytest.raises(FormatError, match="fingerprints"):
+        Fingerprints.from_bytes(b"what")
+
+
+def test_rows_without_a_modality_have_no_fingerprint():
+    X = features(20)
+    X["image"][3] = 0
+    prints = Fingerprints.of_chunk(X).of(X)
+    assert (prints[:, 0] == 0).tolist() == [row == 3 for row in range(20)]
+    assert packed(prints)[3] == b"\0" * 8 + prints[3, 1].tobytes()
+
+
+def test_bits_differ_in_proportion_to_the_angle():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 500, 100))
+    y -= x * (np.vecdot(x, y) / np.vecdot(x, x))[:, None]  # at a right angle to x
+    y *= (np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1))[:, None]
+    prints = Fingerprints({"image": np.zeros(100, dtype=np.float32)})
+    own = prints.of({"image": x})
+    for angle in (0.05, 0.5, 1.5):
+        other = prints.of({"image": np.cos(angle) * x + np.sin(angle) * y})
+        apart = np.bitwise_count(own ^ other).mean()
+        assert apart == pytest.approx(64 * angle / np.pi, rel=0.15)
+
+
+# -- look-up ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 120),
+    st.integers(1, 2),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_found_equals_brute_force(n, m, is_sorted, seed):
+    rng = np.random.default_rng(seed)
+    query = rng.integers(1, 2**63, m, dtype=np.uint64)
+    prints = np.empty((n, m), dtype=np.uint64)
+    for row in range(n):  # each differs in up to six bits, or is another, or lacks a modality
+        for column in range(m):
+            flips = rng.choice(64, rng.integers(0, 7), replace=False).astype(np.uint64)
+            prints[row, column] = query[column] ^ np.bitwise_xor.reduce(np.uint64(1) << flips)
+    prints[rng.random((n, m)) < 0.1] = 0
+    if rng.random() < 0.3:
+        query[0] = 0
+    tables = tuple(lookup._Sorted.of(column) for column in prints[: n // 2].T) if is_sorted else ()
+    next_key = int(rng.integers(0, n + 1))
+    found = lookup._Known(None, prints, tables).like(query, next_key)
+    expected = {}
+    for key in range(next_key):
+        pairs = [(a, b) for a, b in zip(prints[key].tolist(), query.tolist(), strict=True) if b]
+        apart = [(a ^ b).bit_count() if a else 64 for a, b in pairs]
+        if pairs and max(apart) <= 3:
+            expected[key] = max(apart)
+    assert dict(zip(found.keys.tolist(), found.distances.tolist(), strict=True)) == expected
+    assert found.keys.tolist() == sorted(expected)
+
+
+# -- in a collection -------------------------------------------------------------------------------
+
+
+def filled(folder, n=150, **options):
+    """Return a collection of items of two kinds, and their features."""
+    X = features(n)
+    c = Collection.open(folder / "c", model=toy_model(32), **options)
+    for start in range(0, n, 50):
+        rows = slice(start, start + 50)
+        part = {name: x[rows] for name, x in X.items()}
+        c.ingest(part, [["sky"], ["sea"]] * 25, ids=list(range(start, start + 50)))
+    return c, X
+
+
+def at(X, *rows, names=("image", "text")):
+    return {name: X[name][list(rows)] for name in names}
+
+
+@pytest.mark.parametrize("names", [("image",), ("text",), ("image", "text")])
+def test_an_item_asked_with_its_own_features_comes_first(folder, names):
+    c, X = filled(folder)
+    with c:
+        for row in range(0, 150, 7):
+            first, second = c.search(at(X, row, names=names), 2)[0]
+            assert (first.id, first.score, first.weak) == (row, 1.0, False)
+            assert second.score < 1
+    with Collection.open(folder / "c", readonly=True) as reader:
+        (hits,) = reader.search(at(X, 120, names=names), 1)
+        assert hits[0].id == 120
+
+
+def test_scores_equal_the_formula_over_all_items(folder):
+    c, X = filled(folder)
+    rng = np.random.default_rng(4)
+    query = at(X, 3, 40, 99)
+    query["image"] = query["image"] + 0.02 * rng.standard_normal((3, 40))
+    new = features(2, seed=9)
+    query = {
+        "image": np.vstack([query["image"], new["image"]]),
+        "text": sp.vstack([query["text"], new["text"]]).tocsr(),
+    }
+    with c:
+        function = Fingerprints.of_chunk({name: x[:50] for name, x in X.items()})
+        theirs, own = function.of(X), function.of(query)
+        projections = c.model.project(query).astype(np.float64)
+        for row, hits in enumerate(c.search(query, 150)):
+            scores = {}
+            for item in c.items():
+                signs = unpack(np.frombuffer(item.code, np.uint8)[None])[0].astype(np.float64)
+                length = np.linalg.norm(projections[row]) * np.sqrt(32)
+                apart = n_bits_apart(theirs[item.id], own[row])
+                missed = 1 - signs @ projections[row] / length
+                scores[item.id] = 1 - missed * (apart / 4 if apart <= 3 else 1)
+            assert [hit.id for hit in hits[:1]] == [max(scores, key=scores.get)]
+            np.testing.assert_allclose(
+                [hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-6
+            )
+            np.testing.assert_allclose(
+                [hit.score for hit in hits], sorted(scores.values(), reverse=True), atol=1e-6
+            )
+            repeated = [key for key in range(150) if n_bits_apart(theirs[key], own[row]) <= 3]
+            assert repeated == ([[3], [40], [99]][row] if row < 3 else [])
+
+
+def test_it_can_be_switched_off_and_is_off_for_the_kind_alone(folder):
+    c, X = filled(folder)
+    query = at(X, 5)
+    with c:
+        plain = c.search(query, 20, fuse=False)
+        codes = c.search(query, 20, "hamming")
+        assert plain[0][0].score < 1
+        assert codes == c.search(query, 20, "hamming", fuse=False)
+        assert {hit.id for hit in plain[0]} >= {hit.id for hit in c.search(query, 20)[0][1:]}
+
+
+def test_deleted_filtered_and_replaced_items_do_not_come_back(folder):
+    c, X = filled(folder)
+    with c:
+        (first,) = c.search(at(X, 8), 1, where={"$labels": {"has": "sky"}})[0]
+        assert first.id == 8
+        (other,) = c.search(at(X, 8), 1, where={"$labels": {"has": "sea"}})[0]
+        assert other.id != 8 and other.score < 1
+        c.delete([8])
+        assert c.search(at(X, 8), 1)[0][0].score < 1
+        moved = features(1, seed=77)
+        c.replace(moved, [["sea"]], [9])
+        assert c.search(at(X, 9), 1)[0][0].score < 1
+        assert c.search(at(moved, 0), 1)[0][0].id == 9
+        assert c.check() == []
+
+
+def test_a_reader_finds_what_was_committed_since(folder, monkeypatch):
+    monkeypatch.setattr(lookup, "_UNSORTED", 20)
+    c, X = filled(folder, 50)
+    with c, Collection.open(c.path, readonly=True) as reader:
+        assert reader.search(at(X, 7), 1)[0][0].id == 7
+        for number in range(4):  # sorted again every time, or not
+            more = features(15, seed=20 + number)
+            c.ingest(more, [["sky"]] * 15, ids=[f"{number}-{row}" for row in range(15)])
+            for target in (reader, c):
+                hits = target.search(at(more, 2, 14), 1)
+                assert [each[0].id for each in hits] == [f"{number}-2", f"{number}-14"]
+                assert target.search(at(X, 7), 1)[0][0].id == 7
+
+
+def test_equal_items_are_tied_and_the_oldest_is_first(folder):
+    c, X = filled(folder, 50)
+    with c:
+        same = {name: x[[4] * 3] for name, x in X.items()}
+        c.ingest(same, [["sky"]] * 3, ids=["a", "b", "c"])
+        hits = c.search(at(X, 4), 5)[0]
+        assert [hit.id for hit in hits[:4]] == [4, "a", "b", "c"]
+        assert [hit.tied for hit in hits[:4]] == [True] * 4
+        assert [hit.score for hit in hits[:4]] == [1.0] * 4
+
+
+def test_payloads_of_repeats_and_others_are_bounded_together(folder):
+    X = features(20)
+    payload = {"big": "x" * 1000}
+    size = len('{"big":""}') + 1000
+    with Collection.open(folder / "c", model=toy_model(32)) as c:
+        c.ingest(X, [["sky"]] * 20, payload=[payload] * 20)
+        query = {"image": np.vstack([X["image"][:2], features(1, seed=5)["image"]])}
+        assert len(c.search(query, 3, max_bytes=9 * size)[2]) == 3
+        with pytest.raises(TooLargeError):
+            c.search(query, 3, max_bytes=9 * size - 1)
+
+
+def test_a_changed_fingerprint_is_found_by_check(folder):
+    c, _ = filled(folder, 50)
+    with c:
+        connection = c._catalog.connection_to_write()
+        connection.execute("UPDATE items SET prints = x'00' WHERE id = 3")
+        assert any("1 row" in each or "checksum" in each for each in c.check())
+    with Collection.open(folder / "c", readonly=True) as reader, pytest.raises(FormatError):
+        reader.search(at(features(50), 5), 1)
+
+
+def test_a_model_of_the_paper_finds_repeats_too(folder):
+    X = features(60)
+    with Collection.open(folder / "c", model=OASIS.paper(16, random_state=0)) as c:
+        c.ingest(X, [["sky"], ["sea"]] * 30, ids=list(range(60)))
+        assert [hits[0].id for hits in c.search(at(X, 3, 50), 1)] == [3, 50]
+
+
+# -- raw items -------------------------------------------------------------------------------------
+
+
+def captions(n):
+    rng = np.random.default_rng(0)
+    nouns = ["dog", "cat", "bus", "boat", "bird", "train", "clock", "chair", "tree", "lamp"]
+    return [" ".join(["the", *rng.permutation(nouns)[:4], f"n{row}"]) for row in range(n)]
+
+
+def test_a_text_is_found_by_its_fingerprint_where_texts_are_not_kept(folder):
+    extractor = Extractor.of(image="none", text="words")
+    texts = captions(80)
+    for keep in (False, True):
+        path = folder / str(keep)
+        with Collection.open(path, extractor=extractor, keep_text=keep) as c:
+            c.ingest_items([{"id": n, "text": text} for n, text in enumerate(texts)])
+            c.ingest_items([{"id": "bare", "text": texts[3].removeprefix("the ")}])
+            for row in (0, 3, 40):
+                hits = c.search_items([{"text": texts[row]}], 2)[0]
+                assert hits[0].id == row and hits[0].score == 1
+                # kept texts tell the article apart, features do not
+                assert (hits[1].score == 1) == (row == 3 and not keep)
