@@ -9,9 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import cli_data
 import faiss
 import numpy as np
 import pytest
+from cli_data import TEXT_ONLY, WORDS, row, write_jsonl
 from PIL import Image, ImageDraw
 
 from oasis.cli import reference
@@ -24,34 +26,8 @@ from oasis.features.extractor import Extractor, Function
 from oasis.features.thumbnail import MAX_BYTES
 from oasis.model import OASIS
 
-TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@2")
-WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
-
-
-def row(number):
-    kind = list(WORDS)[number % 3]
-    words = WORDS[kind].split()
-    return {
-        "id": f"item-{number}",
-        "text": f"{words[number % 2]} {words[2]} number{number}",
-        "labels": [kind],
-        "payload": {"year": 2000 + number},
-    }
-
-
-def write_jsonl(path, rows):
-    path.write_text(
-        "".join(each if isinstance(each, str) else json.dumps(each) + "\n" for each in rows)
-    )
-    return path
-
-
-@pytest.fixture
-def filled(tmp_path, oasis):
-    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(60)])
-    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--batch", 40)
-    assert (code, err) == (0, "")
-    return tmp_path / "c.oasis"
+ingested = cli_data.ingested
+filled = cli_data.filled
 
 
 def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):

@@ -207,7 +207,7 @@ filters = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(filters)
 def test_filters_equal_their_meaning(filled, where):
     c, items = filled
@@ -347,7 +347,11 @@ def test_filters_of_the_largest_size_are_answered(filled):
     for _ in range(MAX_LEVELS - 3):
         where = {"$not": where}
     where["x"] = {"in": [*range(MAX_VALUES - MAX_CONDITIONS), "a"]}
-    expected = {each for each, item in items.items() if passes(where, item)}
+    # it is about one field: the slow truth is asked once for each of its values
+    kinds = {each: json.dumps(item.payload.get("x", "absent")) for each, item in items.items()}
+    some_item = {kind: items[each] for each, kind in kinds.items()}
+    fine = {kind for kind, item in some_item.items() if passes(where, item)}
+    expected = {each for each, kind in kinds.items() if kind in fine}
     parsed = Filter.of(where)
     assert len(expected) > 0
     with c._catalog.reading() as connection:

@@ -504,8 +504,8 @@ def test_mat_4_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_mat_5_with_any_byte_changed_is_read_or_refused(tmp_path: Path, compressed: bool) -> None:
-    path = tmp_path / "changed.mat"
+def test_mat_5_with_any_byte_changed_is_read_or_refused(folder: Path, compressed: bool) -> None:
+    path = folder / "changed.mat"
     small = {name: MAT_CONTENT[name] for name in ("f4", "sparse", "text", "cells", "logical")}
     scipy.io.savemat(path, small, do_compression=compressed)
     raw, rng = bytearray(path.read_bytes()), np.random.default_rng(2)

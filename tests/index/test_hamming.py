@@ -68,8 +68,8 @@ class Reopened:
 @pytest.mark.parametrize(
     "check", index_checks.CHECKS + index_checks.ASYMMETRIC_CHECKS, ids=lambda f: f.__name__
 )
-def test_index_over_a_mapped_base_passes(check, tmp_path):
-    check(lambda n_bits: Reopened(tmp_path, n_bits, verify=False), "insertion")
+def test_index_over_a_mapped_base_passes(check, folder):
+    check(lambda n_bits: Reopened(folder, n_bits, verify=False), "insertion")
 
 
 def test_checks_have_a_mode_for_free_ties():
@@ -199,14 +199,14 @@ class Sequences(RuleBasedStateMachine):
         assert (self.index.codes_of(ids) == codes).all()
 
 
-def test_sequences_equal_brute_force(tmp_path):
+def test_sequences_equal_brute_force(folder):
     from hypothesis.stateful import run_state_machine_as_test
 
-    Sequences.folder = tmp_path
+    Sequences.folder = folder
     run_state_machine_as_test(
         Sequences,
         settings=settings(
-            max_examples=80,
+            max_examples=50,
             stateful_step_count=15,
             deadline=None,
             derandomize=True,
@@ -341,7 +341,7 @@ def brute_answers(codes, queries, k):
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_searches_beside_an_adder_see_one_state(mapped, tmp_path):
+def test_searches_beside_an_adder_see_one_state(mapped, folder):
     rng = np.random.default_rng(13)
     codes = tied_codes(rng, 4000, 16, 60)
     queries = codes[rng.integers(0, 4000, 3)]
@@ -350,8 +350,8 @@ def test_searches_beside_an_adder_see_one_state(mapped, tmp_path):
     index = HammingIndex(16)
     index.add(codes[:1000], np.arange(1000))
     if mapped:
-        index.save(tmp_path / "index")
-        index = HammingIndex.open(tmp_path / "index")
+        index.save(folder / "index")
+        index = HammingIndex.open(folder / "index")
     wrong, done = [], threading.Event()
     started = threading.Barrier(3)
     counts = [0, 0]
@@ -508,33 +508,33 @@ def test_golden_files_of_version_3_open(name):
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
-def test_the_same_index_gives_the_golden_bytes(name, tmp_path):
+def test_the_same_index_gives_the_golden_bytes(name, folder):
     codes, ids = golden(name)
     index = HammingIndex(8 * codes.shape[1], LABEL_BITS.get(name, 0))
     for part in np.array_split(np.arange(len(ids)), 3):
         index.add(codes[part], ids[part])
-    index.save(tmp_path / "index")
+    index.save(folder / "index")
     expected = (GOLDEN / f"index-v3-{name}.oasisidx").read_bytes()
-    assert (tmp_path / "index").read_bytes() == expected
+    assert (folder / "index").read_bytes() == expected
 
 
-def test_saving_replaces_and_leaves_nothing_behind(tmp_path):
+def test_saving_replaces_and_leaves_nothing_behind(folder):
     index, truth, rng = filled(HammingIndex, 16, n=50)
-    path = tmp_path / "index"
+    path = folder / "index"
     index.save(path)
     opened = HammingIndex.open(path)
     opened.remove(list(truth.items)[:5])
     truth.remove(list(truth.items)[:5])
     opened.save(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+    assert [p.name for p in folder.iterdir()] == ["index"]
     assert_search(opened, truth, tied_codes(rng, 2, 16, 5), 50, "insertion")
     again = HammingIndex.open(path)
     assert_search(again, truth, tied_codes(rng, 2, 16, 5), 50, "insertion")
     assert again.n_codes == len({tuple(bits) for bits in truth.items.values()})
     with pytest.raises(FileNotFoundError):
-        HammingIndex.open(tmp_path / "absent")
+        HammingIndex.open(folder / "absent")
     with pytest.raises(FileNotFoundError):
-        index.save(tmp_path / "no" / "folder")
+        index.save(folder / "no" / "folder")
 
 
 def use(path, verify):
@@ -564,9 +564,9 @@ def use(path, verify):
 
 
 @pytest.mark.parametrize("name", ["duplicates-16", "distinct-64", "grouped-64"])
-def test_truncated_files_are_refused(name, tmp_path):
+def test_truncated_files_are_refused(name, folder):
     whole = (GOLDEN / f"index-v3-{name}.oasisidx").read_bytes()
-    path = tmp_path / "index"
+    path = folder / "index"
     for length in [*range(0, HEADER + 1, 37), *range(HEADER, len(whole), 111), len(whole) - 1]:
         path.write_bytes(whole[:length])
         with pytest.raises(FormatError):
@@ -577,9 +577,9 @@ def test_truncated_files_are_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["duplicates-16", "distinct-64", "grouped-64"])
-def test_flipped_bytes_are_refused_or_harmless(name, tmp_path):
+def test_flipped_bytes_are_refused_or_harmless(name, folder):
     whole = (GOLDEN / f"index-v3-{name}.oasisidx").read_bytes()
-    path = tmp_path / "index"
+    path = folder / "index"
     rng = np.random.default_rng(18)
     for at in [*range(0, HEADER, 16), *rng.integers(HEADER, len(whole), 150).tolist()]:
         damaged = bytearray(whole)
@@ -603,9 +603,9 @@ def padding(whole, at):
 
 
 @pytest.mark.parametrize("name", ["duplicates-16", "grouped-64"])
-def test_hostile_sections_are_refused_or_harmless(name, tmp_path):
+def test_hostile_sections_are_refused_or_harmless(name, folder):
     whole = (GOLDEN / f"index-v3-{name}.oasisidx").read_bytes()
-    path = tmp_path / "index"
+    path = folder / "index"
     rng = np.random.default_rng(19)
     for offset, nbytes in sections(whole):
         for fill in (b"\0", b"\xff", b"\x7f", b"\x80", None):
@@ -621,10 +621,10 @@ def test_hostile_sections_are_refused_or_harmless(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["duplicates-16", "grouped-64"])
-def test_hostile_headers_are_refused(name, tmp_path):
+def test_hostile_headers_are_refused(name, folder):
     # a header with a right checksum and wrong numbers
     whole = (GOLDEN / f"index-v3-{name}.oasisidx").read_bytes()
-    path = tmp_path / "index"
+    path = folder / "index"
     rng = np.random.default_rng(20)
     for _ in range(300):
         damaged = bytearray(whole)
@@ -637,8 +637,8 @@ def test_hostile_headers_are_refused(name, tmp_path):
         use(path, verify=False)
 
 
-def test_foreign_and_newer_files(tmp_path):
-    path = tmp_path / "index"
+def test_foreign_and_newer_files(folder):
+    path = folder / "index"
     path.write_bytes(b"PK\x03\x04" + bytes(1000))
     with pytest.raises(FormatError, match="not an index file"):
         HammingIndex.open(path)
@@ -656,7 +656,7 @@ def test_foreign_and_newer_files(tmp_path):
 
 
 @pytest.mark.parametrize("n", [0, 60])
-def test_exports_hold_the_items(n, tmp_path):
+def test_exports_hold_the_items(n, folder):
     index, truth = HammingIndex(16), BruteForce(16)
     if n:
         index, truth, _ = filled(HammingIndex, 16, n=n)
@@ -665,15 +665,15 @@ def test_exports_hold_the_items(n, tmp_path):
         truth.remove(gone)
     codes, ids = index.items()
 
-    export(index, tmp_path / "x.npz", "numpy")
-    with np.load(tmp_path / "x.npz") as stored:
+    export(index, folder / "x.npz", "numpy")
+    with np.load(folder / "x.npz") as stored:
         assert (stored["codes"] == codes).all()
         assert (stored["ids"] == ids).all()
         assert int(stored["n_bits"]) == 16
         assert str(stored["bit_order"]) == "little"
 
-    export(index, tmp_path / "x.faiss", "faiss")
-    mapped = faiss.read_index_binary(str(tmp_path / "x.faiss"))
+    export(index, folder / "x.faiss", "faiss")
+    mapped = faiss.read_index_binary(str(folder / "x.faiss"))
     assert mapped.ntotal == len(truth.items)
     if n:
         distances, _ = mapped.search(codes[:5], 9)
@@ -682,27 +682,27 @@ def test_exports_hold_the_items(n, tmp_path):
         assert [truth.items[int(i)] for i in nearest] == [truth.bits(code) for code in codes]
 
     parquet = pytest.importorskip("pyarrow.parquet")
-    export(index, tmp_path / "x.parquet", "parquet")
-    table = parquet.read_table(tmp_path / "x.parquet")
+    export(index, folder / "x.parquet", "parquet")
+    table = parquet.read_table(folder / "x.parquet")
     assert table["id"].to_pylist() == ids.tolist()
     assert table["code"].to_pylist() == [code.tobytes() for code in codes]
     assert table.schema.metadata == {b"n_bits": b"16", b"bit_order": b"little"}
 
 
-def test_export_refuses_an_unknown_format(tmp_path):
+def test_export_refuses_an_unknown_format(folder):
     with pytest.raises(InputError, match="unknown export format 'csv'"):
-        export(HammingIndex(8), tmp_path / "x", "csv")
-    assert not list(tmp_path.iterdir())
+        export(HammingIndex(8), folder / "x", "csv")
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_a_file_that_others_truncate_does_not_end_the_process(tmp_path, monkeypatch, small):
+def test_a_file_that_others_truncate_does_not_end_the_process(folder, monkeypatch, small):
     if not small:
         monkeypatch.setattr("oasis.index.file._SMALL", 0)
     index, truth, rng = filled(HammingIndex, 16, n=500)
-    index.save(tmp_path / "index")
-    opened = HammingIndex.open(tmp_path / "index")
-    os.truncate(tmp_path / "index", 0)
+    index.save(folder / "index")
+    opened = HammingIndex.open(folder / "index")
+    os.truncate(folder / "index", 0)
     queries = tied_codes(rng, 2, 16, 5)
     if small:  # a copy in memory
         assert_search(opened, truth, queries, 50, "insertion")

@@ -61,8 +61,8 @@ def test_index_with_label_bits_passes(check):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda f: f.__name__)
-def test_index_with_label_bits_over_a_mapped_base_passes(check, tmp_path):
-    check(lambda n_bits: Reopened(tmp_path, n_bits), "insertion")
+def test_index_with_label_bits_over_a_mapped_base_passes(check, folder):
+    check(lambda n_bits: Reopened(folder, n_bits), "insertion")
 
 
 def stream(rng, n, n_kinds, skew=1.0):
@@ -263,13 +263,13 @@ def test_removed_items_older_snapshots_and_filters_are_exact():
     assert_asymmetric(index, truth, queries, 25)
 
 
-def test_files_keep_label_bits(tmp_path, looked):
+def test_files_keep_label_bits(folder, looked):
     rng = np.random.default_rng(58)
     codes, kinds = stream(rng, 8000, 60)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(8000))
-    index.save(tmp_path / "index")
-    opened = HammingIndex.open(tmp_path / "index", verify=False)
+    index.save(folder / "index")
+    opened = HammingIndex.open(folder / "index", verify=False)
     assert opened.label_bits == 64
     queries = queries_near(rng, kinds, 8, 0.05)
     assert_exact(opened, codes, queries, 30)
@@ -388,7 +388,7 @@ def test_lists_that_are_not_named_are_not_searched():
     assert np.isneginf(found.bound).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_codes_and_queries_are_answered_as_by_brute_force(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))

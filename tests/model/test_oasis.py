@@ -234,12 +234,12 @@ def test_a_row_without_a_modality_adds_nothing_to_its_sums():
 
 @pytest.mark.parametrize("make", [paper, orthogonal, blended, content, content_alone])
 @pytest.mark.parametrize("sizes", [(40, 40), (40, 2, 1), (1, 1), (3, 200)])
-def test_a_loaded_model_goes_on_exactly_as_the_saved_one(make, sizes, tmp_path):
+def test_a_loaded_model_goes_on_exactly_as_the_saved_one(make, sizes, folder):
     model = make(4)
     widths = {"image": 48, "text": 40}  # wide enough for small chunks to take the small path
     for number, n in enumerate(sizes):
         model.partial_fit(*toy.chunk(n, number, widths=widths, sparse=("text",)))
-    path = tmp_path / "model.safetensors"
+    path = folder / "model.safetensors"
     model.save(path)
     loaded = OASIS.load(path)
     query = toy.chunk(30, 99, widths=widths)[0]
@@ -252,7 +252,7 @@ def test_a_loaded_model_goes_on_exactly_as_the_saved_one(make, sizes, tmp_path):
         loaded.partial_fit(X, y)
         assert np.array_equal(loaded.codes_, model.codes_)
         assert np.array_equal(loaded.project(query), model.project(query))
-    again = tmp_path / "again.safetensors"
+    again = folder / "again.safetensors"
     model.save(path)
     loaded.save(again)
     one, other = (read_arrays(file, lambda _: None)[1] for file in (path, again))
@@ -354,10 +354,10 @@ def test_what_a_model_was_learned_with_is_fixed(make, changes):
 
 
 @pytest.mark.parametrize("make", [paper, orthogonal, content, blended])
-def test_the_clone_of_a_loaded_model_has_learned_nothing(make, tmp_path):
+def test_the_clone_of_a_loaded_model_has_learned_nothing(make, folder):
     model = make().partial_fit(*toy.chunk(40))
-    model.save(tmp_path / "model")
-    fresh = clone(OASIS.load(tmp_path / "model"))
+    model.save(folder / "model")
+    fresh = clone(OASIS.load(folder / "model"))
     assert not hasattr(fresh, "state_") and type(fresh) is type(model)
     X, y = toy.chunk(40, 1, classes=toy.NAMES[:3])
     assert fresh.partial_fit(X, y).classes_ == make().partial_fit(X, y).classes_
@@ -380,8 +380,8 @@ def test_an_unknown_class_is_refused_and_changes_nothing():
 
 
 @pytest.fixture
-def saved(tmp_path):
-    path = tmp_path / "model.safetensors"
+def saved(folder):
+    path = folder / "model.safetensors"
     orthogonal().partial_fit(*toy.chunk(30)).save(path)
     return path
 
@@ -409,16 +409,16 @@ def test_a_file_from_before_the_first_release_is_refused(saved):
         OASIS.load(saved)
 
 
-def test_a_foreign_file_is_refused(saved, tmp_path):
+def test_a_foreign_file_is_refused(saved, folder):
     rewrite_header(saved, lambda metadata: metadata.update(format="other"))
     with pytest.raises(FormatError, match=r"not one that OASIS\.save wrote"):
         OASIS.load(saved)
-    text = tmp_path / "text"
+    text = folder / "text"
     text.write_text("hello")
     with pytest.raises(FormatError, match="not a safetensors file"):
         OASIS.load(text)
     with pytest.raises(MissingFileError, match="no file at"):
-        OASIS.load(tmp_path / "absent")
+        OASIS.load(folder / "absent")
 
 
 @pytest.mark.parametrize(
@@ -500,10 +500,10 @@ def test_default_label_space_has_words():
     assert model.project_words(["zebra crossing"]).shape == (1, 16)
 
 
-def test_a_subclass_does_not_replace_the_class_of_saved_models(tmp_path):
-    OASIS(16, labels="orthogonal", random_state=0).partial_fit(*toy.chunk(20)).save(tmp_path / "m")
+def test_a_subclass_does_not_replace_the_class_of_saved_models(folder):
+    OASIS(16, labels="orthogonal", random_state=0).partial_fit(*toy.chunk(20)).save(folder / "m")
 
     class Mine(OASIS):
         """Changes nothing."""
 
-    assert type(OASIS.load(tmp_path / "m")) is OASIS
+    assert type(OASIS.load(folder / "m")) is OASIS

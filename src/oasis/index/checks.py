@@ -15,6 +15,7 @@ The truth is `BruteForce`, which compares one bit at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import getitem, ne
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -76,7 +77,7 @@ class BruteForce:
     ) -> list[tuple[int, int]]:
         query = self.bits(code)
         return [
-            (sum(a != b for a, b in zip(query, bits, strict=True)), item)
+            (sum(map(ne, query, bits)), item)
             for item, bits in self.items.items()
             if allow is None or item in allow
         ]
@@ -84,12 +85,9 @@ class BruteForce:
     def scores(
         self, projection: npt.NDArray[Any], allow: set[int] | None = None
     ) -> list[tuple[float, int]]:
-        query = [float(x) for x in projection]
+        query = [(-float(x), float(x)) for x in projection]
         return [
-            (
-                float(np.float32(sum(x if b else -x for x, b in zip(query, bits, strict=True)))),
-                item,
-            )
+            (float(np.float32(sum(map(getitem, query, bits)))), item)
             for item, bits in self.items.items()
             if allow is None or item in allow
         ]
