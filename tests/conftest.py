@@ -60,7 +60,7 @@ def oasis(monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def milvus_server():
-    """The one real Milvus server of a test run, for files that have "milvus" in their name."""
+    """The one real Milvus server of a test run, see `_on_the_server`."""
     from milvus_server import NoServer, running
 
     with contextlib.ExitStack() as stack:
@@ -84,12 +84,18 @@ def pytest_collection_modifyitems(config, items):
         _long_files_first(items)
 
 
+def _on_the_server(path):
+    """Return whether tests of a file may use the Milvus server: all of Milvus but milvus-lite."""
+    return "milvus" in Path(path).name and "lite" not in Path(path).name
+
+
 def _long_files_first(items):
     """Put the tests of Milvus and of files with slow tests first, so that no worker ends late."""
     slow = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "scale")))}
     n_tests = Counter(item.path for item in items)
     items.sort(
         key=lambda item: (
+            not _on_the_server(item.path),
             "milvus" not in item.path.name,
             item.path not in slow,
             -n_tests[item.path],
@@ -123,6 +129,12 @@ def pytest_runtest_protocol(item):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One worker more than cores where tests of Milvus run: they mostly wait for its server."""
+    return len(os.sched_getaffinity(0)) + ("not scale" not in config.option.markexpr)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Give workers whole files of tests, in the order of `_long_files_first`, and single doctests.
 
@@ -134,7 +146,7 @@ def pytest_xdist_make_scheduler(config, log):
     class WholeFiles(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             path = nodeid.partition("::")[0]
-            if "milvus" in path:
+            if _on_the_server(path):
                 return "milvus"
             return path if path.startswith("tests/") else nodeid
 

@@ -14,8 +14,6 @@ from oasis.collection import Collection
 from oasis.collection.writing import writer
 from oasis.errors import EngineError
 
-on_the_server = pytest.mark.xdist_group("milvus")
-
 NUMBERS = itertools.count()
 
 
@@ -40,7 +38,7 @@ def remote(milvus_server):
     return lambda: f"{milvus_server.uri}/collection_{os.getpid()}_{next(NUMBERS)}"
 
 
-@pytest.fixture(params=["lite", pytest.param("remote", marks=on_the_server)])
+@pytest.fixture(params=["lite", "remote"])
 def address(request):
     """A function that returns unused addresses, of each engine."""
     return request.getfixturevalue(request.param)

@@ -290,7 +290,7 @@ def killed_while_ingesting(milvus_server, name, kills, seed):
 
 
 def test_a_server_killed_while_ingesting_loses_nothing(milvus_server):
-    killed_while_ingesting(milvus_server, "killed", kills=3, seed=0)
+    killed_while_ingesting(milvus_server, "killed", kills=2, seed=0)
 
 
 def test_a_search_survives_a_restart(milvus_server):
