@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.errors import InputError
-from oasis.features import extractor as extractor_module
+from oasis.features import batches
 from oasis.features.embedders import Function, Given, Named, embedder_of_name
 from oasis.features.extractor import Extractor, Failure
 from oasis.features.gradients import Gradients
@@ -488,8 +488,8 @@ def test_a_picture_is_decoded_once_for_all_uses(monkeypatch: pytest.MonkeyPatch)
         decoded.append(source)
         return open_picture(source, max_pixels)
 
-    open_picture = extractor_module.open_picture
-    monkeypatch.setattr(extractor_module, "open_picture", counted)
+    open_picture = batches.open_picture
+    monkeypatch.setattr(batches, "open_picture", counted)
     extractor = Extractor({"edges": ("image", Gradients()), "more": ("image", Gradients())})
     pictures: list[Any] = [picture((n, 255 - n, 7), (90 + n, 100)) for n in range(70)]
     pictures[9], pictures[40] = None, b"broken"

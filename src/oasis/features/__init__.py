@@ -2,6 +2,7 @@
 
 ============  =====================================================================
 `extractor`   which field of an item feeds which modality, through which embedder
+`batches`     pictures of a batch decoded ahead, features of a batch in one modality
 `embedders`   the protocol of an embedder; any callable as one, directly or by its name
 `text`        words hashed into a bag of words (CSR), no vocabulary to keep
 `words`       the words of a text: folded, without stop words, stemmed

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from oasis.errors import DataError, InputError
+from oasis.errors import InputError
+from oasis.features.batches import Sources, features_of, looks_at, raw_of, vectors_of
 from oasis.features.embedders import (
     Embedder,
     Features,
     Function,
     Given,
     Named,
-    PictureEmbedder,
-    SparseEmbedder,
     embedder_of_name,
-    spread,
     stacked,
 )
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
 from oasis.features.meaning import Meaning
-from oasis.features.pictures import MAX_PIXELS, ahead, n_workers, open_picture
 from oasis.features.text import HashedText
-from oasis.features.thumbnail import thumbnail
 
-BATCH = 32
-"""Items per batch."""
+__all__ = ["Extraction", "Extractor", "Failure", "Function"]
 
 NONE = "none"
 _IMAGE_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
@@ -85,7 +79,7 @@ class Extractor:
     ((2, 16), [2.0, 0.0], [])
     """
 
-    def __init__(self, sources: Mapping[str, tuple[str, Embedder]]) -> None:
+    def __init__(self, sources: Sources) -> None:
         if not sources:
             raise InputError("an extractor needs at least one modality, got none")
         for modality, source in sources.items():
@@ -179,7 +173,7 @@ class Extractor:
         """
         widths: dict[str, int] = {}
         for item in items:
-            for modality, vector in _vectors(item).items():
+            for modality, vector in vectors_of(item).items():
                 with suppress(ValueError):  # an invalid vector is refused later, when it is read
                     *_, width = np.shape(vector)
                     widths.setdefault(modality, width)
@@ -210,9 +204,9 @@ class Extractor:
         >>> extractor.has_anything({"text": " "}), extractor.has_anything({"text": "a boat"})
         (False, True)
         """
-        raws = [_raw(item, source, embedder) for source, embedder in self.sources.values()]
+        raws = [raw_of(item, source, embedder) for source, embedder in self.sources.values()]
         filled = [raw for raw in raws if not (isinstance(raw, str) and not raw.strip())]
-        return bool(_vectors(item)) or any(raw is not None for raw in filled)
+        return bool(vectors_of(item)) or any(raw is not None for raw in filled)
 
     def extract(
         self,
@@ -265,10 +259,10 @@ class Extractor:
         thumbnails: list[bytes | None] = []
         self._check_vectors(items)
         start = 0
-        for batch, looks in self._looks(items, shown):
+        for batch, looks in looks_at(self.sources, items, shown):
             found: list[Failure] = []
             for modality, (source, embedder) in self.sources.items():
-                block, reasons = _features(modality, source, embedder, batch, looks, dense)
+                block, reasons = features_of(modality, source, embedder, batch, looks, dense)
                 parts[modality].append(block)
                 found += [Failure(start + row, modality, why) for row, why in reasons.items()]
             failures += sorted(found, key=lambda failure: failure.row)
@@ -281,56 +275,10 @@ class Extractor:
 
     def _check_vectors(self, items: Sequence[object]) -> None:
         for item in items:
-            if unknown := sorted(set(_vectors(item)) - set(self.sources)):
+            if unknown := sorted(set(vectors_of(item)) - set(self.sources)):
                 raise InputError(
                     f"an item brings vectors of {unknown[0]!r}, but there are {list(self.sources)}"
                 )
-
-    def _looks(
-        self, items: Sequence[object], shown: str | None
-    ) -> Iterator[tuple[Sequence[object], list[_Look]]]:
-        """Yield batches of items with the prepared pictures.
-
-        Threads decode the pictures of the next batch while the caller uses this one.
-        """
-        starts = range(0, max(len(items), 1), BATCH)
-        batches = [items[start : start + BATCH] for start in starts]
-        embedders = [each for _, each in self.sources.values() if _of_pictures(each)]
-        if shown is None and not embedders:
-            yield from ((batch, [_Look() for _ in batch]) for batch in batches)
-            return
-        n_threads = [getattr(each, "n_threads", 0) for each in embedders]
-        n = n_workers(min(filter(None, n_threads), default=0), len(items))
-        with ThreadPoolExecutor(n) as pool:
-            yield from zip(
-                batches, ahead(pool, lambda item: self._look(item, shown), batches), strict=True
-            )
-
-    def _look(self, item: object, shown: str | None) -> _Look:
-        """Return the prepared pictures of an item; each picture is decoded once."""
-        look = _Look()
-        needed: dict[str, dict[str, PictureEmbedder]] = {}
-        given = _vectors(item)
-        for modality, (source, embedder) in self.sources.items():
-            taker = _of_pictures(embedder)
-            if taker is not None and modality not in given:
-                needed.setdefault(source, {})[modality] = taker
-        if shown is not None:
-            needed.setdefault(shown, {})
-        for source, takers in needed.items():
-            raw = _optional(item, source) if not takers else _raw(item, source)
-            if raw is None:
-                continue
-            limits = [getattr(each, "max_pixels", MAX_PIXELS) for each in takers.values()]
-            try:
-                picture = open_picture(raw, min(limits, default=MAX_PIXELS))
-                for modality, taker in takers.items():
-                    look.prepared[modality] = taker.prepare(picture)
-                if source == shown:
-                    look.thumbnail = thumbnail(picture)
-            except DataError as error:
-                look.reasons |= dict.fromkeys(takers, str(error))
-        return look
 
     def check_widths(self, widths: Mapping[str, int]) -> None:
         """Raise `InputError` unless items may bring vectors of these widths, by modality.
@@ -434,90 +382,3 @@ class Extractor:
                     f"features, but {recorded.get('embedder')!r} with "
                     f"{recorded.get('n_features')} is recorded; use that one"
                 )
-
-
-@dataclass(slots=True)
-class _Look:
-    """Prepared pictures of an item by modality, or why there is none; and a thumbnail."""
-
-    prepared: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    thumbnail: bytes | None = None
-
-
-def _features(
-    modality: str,
-    source: str,
-    embedder: Embedder,
-    batch: Sequence[object],
-    looks: Sequence[_Look],
-    dense: bool,
-) -> tuple[Features, dict[int, str]]:
-    """Return the features of a batch in one modality, and by row the reason why it has none."""
-    vectors = {
-        row: given[modality] for row, given in enumerate(map(_vectors, batch)) if modality in given
-    }
-    reasons: dict[int, str] = {}
-    if (taker := _of_pictures(embedder)) is not None:
-        rows = [row for row, look in enumerate(looks) if modality in look.prepared]
-        reasons = {
-            row: look.reasons[modality]
-            for row, look in enumerate(looks)
-            if modality in look.reasons
-        }
-        X, failed = taker.embed_prepared([looks[row].prepared[modality] for row in rows])
-    else:
-        raws = [
-            None if row in vectors else _raw(item, source, embedder)
-            for row, item in enumerate(batch)
-        ]
-        rows = [row for row, raw in enumerate(raws) if raw is not None]
-        present = [raws[row] for row in rows]
-        if dense and isinstance(embedder, SparseEmbedder):
-            X, failed = embedder.embed_dense(present)
-        else:
-            X, failed = embedder.embed(present)
-    reasons |= {rows[row]: reason for row, reason in failed.items()}
-    if not vectors:
-        return spread(X, np.array(rows, dtype=np.intp), len(batch)), reasons
-    taken, failed = Given(embedder.n_features).embed(list(vectors.values()))
-    reasons |= {list(vectors)[row]: reason for row, reason in failed.items()}
-    # stack the rows of both, then restore the order of the items
-    order = np.array([*rows, *vectors], dtype=np.intp)
-    both = stacked([X, taken]) if rows else taken
-    sorting = np.argsort(order)
-    return spread(both[sorting], order[sorting], len(batch)), reasons
-
-
-def _of_pictures(embedder: Embedder) -> PictureEmbedder | None:
-    # a `Named` embedder may take texts as well
-    if embedder.takes == "picture" and isinstance(embedder, PictureEmbedder):
-        return embedder
-    return None
-
-
-def _vectors(item: object) -> Mapping[str, Any]:
-    """Return the vectors that an item brings, by modality, without those that are None."""
-    given = _optional(item, "vectors")
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        raise InputError(
-            f"the vectors of an item are {type(given).__name__}, expected a mapping of modality to "
-            "vector"
-        )
-    return {modality: vector for modality, vector in given.items() if vector is not None}
-
-
-def _optional(item: object, name: str) -> Any:
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
-def _raw(item: object, name: str, embedder: Embedder | None = None) -> Any:
-    # most kinds of items have no field for a given vector
-    if isinstance(item, Mapping) or isinstance(embedder, Given):
-        return _optional(item, name)
-    try:
-        return getattr(item, name)
-    except AttributeError:
-        raise InputError(f"an item of type {type(item).__name__} has no field {name!r}") from None

@@ -7,6 +7,8 @@ chunk       `check_chunk` and its parts: X and y in all their forms, checked and
 modalities  `Modalities`: several modalities of the same samples, indexed by rows
 estimator   `Estimator`: scikit-learn's conventions for parameters
 checks      conformance checks for a hasher of your own
+examples    the chunks that they use: seeded ones, and those that every hasher refuses
+inspection  what they look at: conditions, refusals, and all that an object holds
 ==========  ====================================================================================
 """
 

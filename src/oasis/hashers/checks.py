@@ -15,32 +15,45 @@ name: a batch method, for instance, keeps old features, so its memory grows.
 from __future__ import annotations
 
 import copy
-import dataclasses
-import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 
-from oasis.errors import CheckError, InputError, NotFittedError, OasisError
+from oasis.errors import InputError, NotFittedError, OasisError
+from oasis.hashers.examples import (
+    BAD_CHUNKS,
+    CLASS_NAMES,
+    MALFORMED,
+    WIDTHS,
+    ChunkOf,
+    example_chunk,
+    shuffled_csr,
+)
+from oasis.hashers.inspection import fingerprint, held_bytes, refused, require
+
+__all__ = [
+    "BAD_CHUNKS",
+    "CHECKS",
+    "CLASS_NAMES",
+    "MALFORMED",
+    "N_BITS",
+    "WIDTHS",
+    "Make",
+    "check_hasher",
+    "example_chunk",
+    "fingerprint",
+    "held_bytes",
+    "refused",
+    "require",
+    "shuffled_csr",
+]
 
 N_BITS = 16
 """Bits of the hashers that are checked."""
 
-CLASS_NAMES = ("sky", "sea", "cat", "dog", "tree", "car", "bread", "lamp", "river", "horse")
-"""Classes of the example chunks; the first six are used by default."""
-
-WIDTHS = {"image": 20, "text": 14}
-"""Modalities of the example chunks, with their numbers of features."""
-
 Make: TypeAlias = Callable[[int], Any]
 """Returns a new hasher of `N_BITS` bits for a seed."""
-
-ChunkOf: TypeAlias = tuple[dict[str, Any], list[list[str]]]
-Spoil: TypeAlias = Callable[[dict[str, Any], list[list[str]]], tuple[Any, Any]]
 
 
 def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
@@ -57,123 +70,6 @@ def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
     for name, check in CHECKS.items():
         if name not in leave_out:
             check(make)
-
-
-def example_chunk(
-    n: int,
-    seed: int | Sequence[int] = 0,
-    *,
-    classes: tuple[str, ...] = CLASS_NAMES[:6],
-    widths: Mapping[str, int] = WIDTHS,
-    dtype: npt.DTypeLike = np.float64,
-    sparse: Collection[str] = (),
-    bare: float = 0.0,
-) -> ChunkOf:
-    """Return a seeded chunk whose features depend on its labels: X, y.
-
-    Parameters
-    ----------
-    seed : one number or several
-    classes : some of `CLASS_NAMES`; a sample has one to three of them
-    sparse : modalities that come as CSR
-    bare : share of samples without labels
-
-    >>> X, y = example_chunk(3)
-    >>> {name: values.shape for name, values in X.items()}, len(y)
-    ({'image': (3, 20), 'text': (3, 14)}, 3)
-    """
-    rng = np.random.default_rng([3, *np.atleast_1d(seed).tolist()])
-    label_sets: list[list[str]] = []
-    for _ in range(n):
-        if rng.random() < bare:
-            label_sets.append([])
-        else:
-            size = min(len(classes), int(rng.integers(1, 4)))
-            label_sets.append([str(name) for name in rng.choice(classes, size, replace=False)])
-    X: dict[str, Any] = {}
-    for number, (name, width) in enumerate(widths.items()):
-        means = np.random.default_rng([5, number]).standard_normal((len(CLASS_NAMES), width))
-        values = 0.5 * rng.standard_normal((n, width))
-        for row, names in enumerate(label_sets):
-            for label in names:
-                values[row] += means[CLASS_NAMES.index(label)]
-        values = np.maximum(values, 0).astype(dtype)
-        X[name] = sp.csr_array(values) if name in sparse else values
-    return X, label_sets
-
-
-def require(condition: object, message: str) -> None:
-    """Raise a `CheckError` with this message unless the condition holds."""
-    if not condition:
-        raise CheckError(message)
-
-
-@contextmanager
-def refused(what: str, error: type[Exception] = InputError) -> Iterator[None]:
-    """Require that the block raises this error; ``what`` names the block."""
-    try:
-        yield
-    except error:
-        return
-    raise CheckError(f"{what} was accepted, expected {error.__name__}")
-
-
-def fingerprint(thing: object) -> str:
-    """Return a digest of everything that can be reached from an object."""
-    digest = hashlib.sha256()
-    seen: set[int] = set()
-
-    def feed(value: Any) -> None:
-        if isinstance(value, np.ndarray):
-            digest.update(repr((value.dtype.str, value.shape)).encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
-        elif hasattr(value, "indptr"):  # a CSR matrix
-            feed([value.data, value.indices, value.indptr])
-        elif isinstance(value, np.random.Generator):
-            feed(value.bit_generator.state)
-        elif isinstance(value, dict):
-            for key in value:
-                digest.update(repr(key).encode())
-                feed(value[key])
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            digest.update(f"{type(value).__name__}{len(value)}".encode())
-            for item in sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value:
-                feed(item)
-        elif isinstance(value, (str, bytes, int, float, bool, type(None), np.generic)):
-            digest.update(repr(value).encode())
-        elif id(value) not in seen:
-            seen.add(id(value))
-            digest.update(type(value).__qualname__.encode())
-            if dataclasses.is_dataclass(value):
-                feed({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
-            else:
-                feed(dict(getattr(value, "__dict__", {})))
-
-    feed(thing)
-    return digest.hexdigest()
-
-
-def held_bytes(thing: object) -> int:
-    """Return the bytes of all arrays that can be reached from an object."""
-    total = 0
-    seen: dict[int, object] = {}
-    waiting: list[Any] = [thing]
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen[id(value)] = value  # kept, so that no other object gets its id
-        if isinstance(value, np.ndarray):
-            total += value.nbytes
-        elif hasattr(value, "indptr"):  # a CSR matrix
-            waiting += [value.data, value.indices, value.indptr]
-        elif isinstance(value, dict):
-            waiting += value.values()
-        elif isinstance(value, (list, tuple, set)):
-            waiting += value
-        elif hasattr(value, "__dict__"):
-            waiting.append(vars(value))
-    return total
 
 
 def _chunks(n_chunks: int, **options: Any) -> list[ChunkOf]:
@@ -302,18 +198,6 @@ def check_sparse_features_give_the_codes_of_dense_ones(make: Make) -> None:
     require(same, "unsorted and duplicate entries of CSR project differently")
 
 
-def shuffled_csr(matrix: npt.NDArray[Any]) -> sp.csr_array:
-    """Return a matrix as CSR with every entry split into two halves, columns in descending order.
-
-    >>> shuffled_csr(np.array([[1.0, 2.0]])).indices
-    array([1, 0, 1, 0])
-    """
-    n, d = matrix.shape
-    half = np.concatenate([matrix[:, ::-1], matrix[:, ::-1]], axis=1) / 2
-    columns = np.tile(np.arange(d)[::-1], 2 * n)
-    return sp.csr_array((half.ravel(), columns, np.arange(n + 1) * 2 * d), shape=(n, d))
-
-
 def check_memory_does_not_grow_with_samples(make: Make) -> None:
     """After the third chunk, more samples of the same classes take no more memory."""
     hasher, sizes = make(0), []
@@ -324,61 +208,6 @@ def check_memory_does_not_grow_with_samples(make: Make) -> None:
         sizes[2] >= 40 * N_BITS // 8, f"found {sizes[2]} bytes, which is less than the codes alone"
     )
     require(sizes[-1] == sizes[2], f"memory grew from {sizes[2]} to {sizes[-1]} bytes")
-
-
-def with_parts(matrix: Any, **parts: Callable[[Any], Any]) -> sp.csr_array:
-    """Return a dense matrix as CSR, with some of its three arrays changed without SciPy's checks.
-
-    >>> with_parts(np.eye(2), indices=lambda indices: indices + 7).indices
-    array([7, 8], dtype=int32)
-    """
-    sparse = sp.csr_array(matrix)
-    for name, change in parts.items():
-        setattr(sparse, name, change(getattr(sparse, name).copy()))
-    return sparse
-
-
-MALFORMED: dict[str, Callable[[Any], sp.csr_array]] = {
-    "a negative column": lambda X: with_parts(X, indices=lambda at: at - 1),
-    "a column out of range": lambda X: with_parts(X, indices=lambda at: at + X.shape[1]),
-    "a column far out of range": lambda X: with_parts(X, indices=lambda at: at + (1 << 30)),
-    "rows past the end": lambda X: with_parts(X, indptr=lambda ends: ends * (1 << 20)),
-    "negative rows": lambda X: with_parts(X, indptr=lambda ends: ends - (1 << 20)),
-    "decreasing rows": lambda X: with_parts(X, indptr=lambda ends: np.sort(ends)[::-1]),
-    "too few rows": lambda X: with_parts(X, indptr=lambda ends: ends[:-2]),
-    "too few values": lambda X: with_parts(X, data=lambda values: values[:-3]),
-}
-"""By name, functions that return a matrix as CSR beyond whose end SciPy would read."""
-
-
-def _spoiled_text(spoil: Callable[[Any], sp.csr_array]) -> Spoil:
-    return lambda X, y: ({**X, "text": spoil(X["text"])}, y)
-
-
-BAD_CHUNKS: dict[str, Spoil] = {
-    "another width": lambda X, y: ({**X, "image": X["image"][:, :-1]}, y),
-    "a modality that is new": lambda X, y: ({**X, "sound": X["image"]}, y),
-    "a modality that is renamed": lambda X, y: ({"picture": X["image"], "text": X["text"]}, y),
-    "a modality that is missing": lambda X, y: ({"image": X["image"]}, y),
-    "no modality": lambda X, y: ({}, y),
-    "an array for two modalities": lambda X, y: (X["image"], y),
-    "NaN": lambda X, y: ({**X, "image": np.where(np.eye(*X["image"].shape) > 0, np.nan, 1.0)}, y),
-    "infinity": lambda X, y: ({**X, "text": sp.csr_array(X["text"] + np.inf)}, y),
-    "one dimension": lambda X, y: ({**X, "image": X["image"][:, 0]}, y),
-    "text in place of numbers": lambda X, y: ({**X, "image": X["image"].astype(str)}, y),
-    "rows that differ": lambda X, y: ({**X, "image": X["image"][1:]}, y),
-    "an empty chunk": lambda X, y: ({name: values[:0] for name, values in X.items()}, []),
-    "too few labels": lambda X, y: (X, y[:-1]),
-    "one string for all labels": lambda X, y: (X, "sky"),
-    "a string beside lists of names": lambda X, y: (X, [*y[:-1], "sky"]),
-    "a list beside single labels": lambda X, y: (X, ["sky"] * (len(y) - 1) + [["sky"]]),
-    "a matrix without names": lambda X, y: (X, np.ones((len(y), 2))),
-    "labels that are numbers": lambda X, y: (X, [[1]] * len(y)),
-    "an empty class name": lambda X, y: (X, [[" "]] * len(y)),
-    "no labels at all": lambda X, y: (X, None),
-    **{f"CSR with {name}": _spoiled_text(spoil) for name, spoil in MALFORMED.items()},
-}
-"""By name, functions that turn an example chunk into one that every fitted hasher refuses."""
 
 
 def check_a_refused_chunk_changes_nothing(make: Make) -> None:

@@ -15,18 +15,25 @@ The truth is `BruteForce`, which compares one bit at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import getitem, ne
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.hashers.checks import refused, require
-
-Make: TypeAlias = Callable[[int], Any]
-"""Returns an empty index for a number of bits."""
-
-TieOrder: TypeAlias = Literal["insertion", "any"]
+from oasis.hashers.inspection import refused, require
+from oasis.index.brute_force import (
+    BruteForce,
+    Make,
+    TieOrder,
+    assert_asymmetric,
+    assert_range,
+    assert_search,
+    filled,
+    projections,
+    random_codes,
+    require_array,
+    require_equal,
+    tied_codes,
+)
 
 
 def check_index(make: Make, ties: TieOrder = "insertion", asymmetric: bool = True) -> None:
@@ -40,168 +47,6 @@ def check_index(make: Make, ties: TieOrder = "insertion", asymmetric: bool = Tru
     """
     for check in [*CHECKS, *(ASYMMETRIC_CHECKS if asymmetric else [])]:
         check(make, ties)
-
-
-def _require_equal(what: str, found: object, expected: object) -> None:
-    require(found == expected, f"{what}: found {found!r}, expected {expected!r}")
-
-
-def _require_array(
-    what: str, found: npt.NDArray[Any], shape: tuple[int, ...], dtype: npt.DTypeLike
-) -> None:
-    _require_equal(f"shape of {what}", found.shape, shape)
-    _require_equal(f"type of {what}", found.dtype, np.dtype(dtype))
-
-
-class BruteForce:
-    """The slow truth: items in order of insertion, compared bit by bit."""
-
-    def __init__(self, n_bits: int) -> None:
-        self.n_bits = n_bits
-        self.items: dict[int, list[int]] = {}
-
-    def add(self, codes: npt.NDArray[Any], ids: Any) -> None:
-        for code, item in zip(codes, ids, strict=True):
-            require(int(item) not in self.items, f"id {item} was added twice")
-            self.items[int(item)] = self.bits(code)
-
-    def remove(self, ids: Any) -> None:
-        for item in ids:
-            del self.items[int(item)]
-
-    def bits(self, code: npt.NDArray[Any]) -> list[int]:
-        return [(int(code[i // 8]) >> (i % 8)) & 1 for i in range(self.n_bits)]
-
-    def distances(
-        self, code: npt.NDArray[Any], allow: set[int] | None = None
-    ) -> list[tuple[int, int]]:
-        query = self.bits(code)
-        return [
-            (sum(map(ne, query, bits)), item)
-            for item, bits in self.items.items()
-            if allow is None or item in allow
-        ]
-
-    def scores(
-        self, projection: npt.NDArray[Any], allow: set[int] | None = None
-    ) -> list[tuple[float, int]]:
-        query = [(-float(x), float(x)) for x in projection]
-        return [
-            (float(np.float32(sum(map(getitem, query, bits)))), item)
-            for item, bits in self.items.items()
-            if allow is None or item in allow
-        ]
-
-
-def assert_search(
-    index: Any,
-    truth: BruteForce,
-    queries: npt.NDArray[Any],
-    k: int,
-    ties: TieOrder,
-    allow: Any = None,
-) -> None:
-    """Search, and require what brute force finds."""
-    got = index.search(queries, k) if allow is None else index.search(queries, k, allow=allow)
-    _require_array("ids", got.ids, (len(queries), k), np.int64)
-    _require_array("distances", got.distances, (len(queries), k), np.int32)
-    admitted = allowed_set(allow)
-    for query, ids, distances in zip(
-        queries, got.ids.tolist(), got.distances.tolist(), strict=True
-    ):
-        every = truth.distances(query, admitted)
-        # sorted is stable: ties stay in order of insertion
-        expected = sorted(every, key=lambda pair: pair[0])[:k]
-        padding = [-1] * (k - len(expected))
-        _require_equal(f"distances of the first {k}", distances, [d for d, _ in expected] + padding)
-        if ties == "insertion":
-            _require_equal(f"ids of the first {k}", ids, [item for _, item in expected] + padding)
-        else:
-            assert_tied(ids, every, expected, padding)
-
-
-def assert_tied(
-    ids: list[int],
-    every: list[tuple[int, int]],
-    expected: list[tuple[int, int]],
-    padding: list[int],
-) -> None:
-    distance = {item: d for d, item in every}
-    found = ids[: len(expected)]
-    _require_equal("ids after the last item", ids[len(expected) :], padding)
-    require(len(set(found)) == len(found), f"an id was found twice: {found}")
-    pairs = [(distance[item], item) for item in found]
-    _require_equal("ties by id", pairs, sorted(pairs))
-    _require_equal("distances", [d for d, _ in pairs], [d for d, _ in expected])
-
-
-def assert_asymmetric(
-    index: Any, truth: BruteForce, projections: npt.NDArray[Any], k: int, allow: Any = None
-) -> None:
-    """Search by scores, and require what brute force finds."""
-    got = index.search_asymmetric(projections, k, allow=allow)
-    _require_array("ids", got.ids, (len(projections), k), np.int64)
-    _require_array("scores", got.scores, (len(projections), k), np.float32)
-    admitted = allowed_set(allow)
-    for query, ids, scores in zip(projections, got.ids.tolist(), got.scores.tolist(), strict=True):
-        expected = sorted(truth.scores(query, admitted), key=lambda pair: -pair[0])[:k]
-        padding = k - len(expected)
-        best = [score for score, _ in expected] + [-np.inf] * padding
-        _require_equal(f"scores of the first {k}", scores, best)
-        best_ids = [item for _, item in expected] + [-1] * padding
-        _require_equal(f"ids of the first {k} by score", ids, best_ids)
-
-
-def assert_range(
-    index: Any, truth: BruteForce, queries: npt.NDArray[Any], radius: int, ties: TieOrder
-) -> None:
-    """Search within a radius, and require what brute force finds."""
-    offsets, ids, distances = index.range_search(queries, radius)
-    _require_equal("shape of offsets", offsets.shape, (len(queries) + 1,))
-    ends = [int(offsets[0]), int(offsets[-1]), len(distances)]
-    _require_equal("first and last offset, and distances", ends, [0, len(ids), len(ids)])
-    for i, query in enumerate(queries):
-        part = slice(int(offsets[i]), int(offsets[i + 1]))
-        expected = [pair for pair in truth.distances(query) if pair[0] <= radius]
-        key = (lambda pair: pair[0]) if ties == "insertion" else None
-        expected = sorted(expected, key=key)
-        got = list(zip(distances[part].tolist(), ids[part].tolist(), strict=True))
-        _require_equal(f"items within distance {radius}", got, expected)
-
-
-def allowed_set(allow: Any) -> set[int] | None:
-    if allow is None:
-        return None
-    array = np.asarray(allow)
-    return set((np.flatnonzero(array) if array.dtype == np.bool_ else array).tolist())
-
-
-def tied_codes(rng: np.random.Generator, n: int, n_bits: int, distinct: int) -> npt.NDArray[Any]:
-    """Return codes with many duplicates, and many ties between the distinct ones."""
-    pool = np.zeros((distinct, n_bits // 8), dtype=np.uint8)
-    for row in pool:
-        for bit in rng.choice(min(n_bits, 10), size=rng.integers(0, 4), replace=False):
-            row[bit // 8] ^= 1 << (bit % 8)
-    return pool[rng.integers(0, distinct, n)]
-
-
-def random_codes(rng: np.random.Generator, n: int, n_bits: int) -> npt.NDArray[Any]:
-    return rng.integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
-
-
-def filled(
-    make: Make, n_bits: int, n: int = 150, *, seed: int = 0, distinct: int = 40, chunks: int = 4
-) -> tuple[Any, BruteForce, np.random.Generator]:
-    """Return an index and the truth, filled alike in several chunks with shuffled ids."""
-    rng = np.random.default_rng(seed)
-    codes = tied_codes(rng, n, n_bits, distinct)
-    ids = rng.permutation(3 * n)[:n]
-    index, truth = make(n_bits), BruteForce(n_bits)
-    for part in np.array_split(np.arange(n), chunks):
-        index.add(codes[part], ids[part])
-        truth.add(codes[part], ids[part])
-    _require_equal("len of the index", len(index), n)
-    return index, truth, rng
 
 
 def check_search_equals_brute_force(make: Make, ties: TieOrder) -> None:
@@ -248,11 +93,11 @@ def check_removed_items_are_gone(make: Make, ties: TieOrder) -> None:
         gone = np.concatenate([ids[: share // 2], rng.permutation(ids[share // 2 :])])[:share]
         index.remove(gone)
         truth.remove(gone)
-        _require_equal("len after a removal", len(index), len(truth.items))
+        require_equal("len after a removal", len(index), len(truth.items))
         for k in (1, 4, 30, 160):
             assert_search(index, truth, queries, k, ties)
         assert_range(index, truth, queries, 2, ties)
-    _require_equal("len of an empty index", len(index), 0)
+    require_equal("len of an empty index", len(index), 0)
     assert_search(index, truth, queries, 3, ties)
 
 
@@ -302,22 +147,22 @@ def check_empty_index(make: Make, ties: TieOrder) -> None:
     """An empty index answers with padding."""
     index, truth = make(64), BruteForce(64)
     queries = random_codes(np.random.default_rng(6), 3, 64)
-    _require_equal("len of an empty index", len(index), 0)
+    require_equal("len of an empty index", len(index), 0)
     assert_search(index, truth, queries, 4, ties)
     assert_range(index, truth, queries, 64, ties)
     index.add(np.empty((0, 8), dtype=np.uint8), [])
-    _require_equal("len of an empty index", len(index), 0)
+    require_equal("len of an empty index", len(index), 0)
 
 
 def check_no_queries(make: Make, ties: TieOrder) -> None:
     """No queries give empty arrays."""
     index, _, _ = filled(make, 16, n=20)
     got = index.search(np.empty((0, 2), dtype=np.uint8), 3)
-    _require_array("ids", got.ids, (0, 3), np.int64)
-    _require_array("distances", got.distances, (0, 3), np.int32)
+    require_array("ids", got.ids, (0, 3), np.int64)
+    require_array("distances", got.distances, (0, 3), np.int32)
     offsets, ids, distances = index.range_search(np.empty((0, 2), dtype=np.uint8), 3)
-    _require_equal("offsets without a query", offsets.tolist(), [0])
-    _require_equal("items without a query", [len(ids), len(distances)], [0, 0])
+    require_equal("offsets without a query", offsets.tolist(), [0])
+    require_equal("items without a query", [len(ids), len(distances)], [0, 0])
 
 
 def check_bad_input_changes_nothing(make: Make, ties: TieOrder) -> None:
@@ -360,7 +205,7 @@ def check_bad_input_changes_nothing(make: Make, ties: TieOrder) -> None:
     for name, call in calls.items():
         with refused(name):
             call()
-    _require_equal("len after refused calls", len(index), 30)
+    require_equal("len after refused calls", len(index), 30)
     assert_search(index, truth, tied_codes(rng, 3, 16, 8), 30, ties)
 
 
@@ -374,7 +219,7 @@ def check_inputs_are_left_alone(make: Make, ties: TieOrder) -> None:
     require((codes == kept[0]).all() and (ids == kept[1]).all(), "add changed its arguments")
     codes[:], ids[:] = 255, 77
     found = index.search(kept[0], 1).ids.ravel().tolist()
-    _require_equal("ids after the caller reused its arrays", found, kept[1].tolist())
+    require_equal("ids after the caller reused its arrays", found, kept[1].tolist())
 
 
 Check: TypeAlias = Callable[[Make, TieOrder], None]
@@ -393,18 +238,6 @@ CHECKS: list[Check] = [
     check_inputs_are_left_alone,
 ]
 """For every index, in either mode."""
-
-
-def projections(rng: np.random.Generator, n_bits: int) -> npt.NDArray[Any]:
-    """Return queries of every kind: generic, full of ties, tiny, huge, with zeros, all zero."""
-    generic = rng.standard_normal((3, n_bits)).astype(np.float32)
-    signs = rng.choice([-1.0, 0.0, 1.0], (3, n_bits)).astype(np.float32)
-    tenths = (rng.integers(-3, 4, (2, n_bits)) * np.float32(0.1)).astype(np.float32)
-    sparse = generic[:1] * (rng.random((1, n_bits)) < 0.1)
-    scaled = [generic[:1] * np.float32(1e-30), generic[:1] * np.float32(1e30)]
-    return np.concatenate([generic, signs, tenths, sparse, *scaled, np.zeros((1, n_bits))]).astype(
-        np.float32
-    )
 
 
 def check_asymmetric_equals_brute_force(make: Make, ties: TieOrder) -> None:

@@ -24,15 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import indicator
-from oasis.errors import FormatError, InputError, UnknownWordError
-from oasis.labels.sources import (
-    FileWords,
-    GivenWords,
-    State,
-    WordSource,
-    source_from_state,
-    source_of,
-)
+from oasis.errors import InputError, UnknownWordError
+from oasis.labels.checks import check_axes, check_label_set, check_names, read_state
+from oasis.labels.representation import represent, to_unit
+from oasis.labels.sources import GivenWords, State, WordSource, source_of
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -43,9 +38,6 @@ DEFAULT_AXES = 0.99
 Classes with similar word vectors would get similar codes, so words have a weight of 0.01 only. That
 is enough to rank classes by their similarity to a name that is not a class.
 """
-
-_CANCEL = 1e-12
-"""Vectors cancel when their sum is shorter than this share of the sum of their lengths."""
 
 
 class LabelSpace:
@@ -85,7 +77,7 @@ class LabelSpace:
     _index: dict[str, int]
 
     def __init__(self, words: Any = None, axes: float = 0.0) -> None:
-        weight = _check_axes(axes)
+        weight = check_axes(axes)
         if words is None and weight != 1:
             raise InputError(
                 f"a label space without words needs axes=1, got axes={axes!r}; give it words, or "
@@ -179,7 +171,7 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal").grown(["sky", "sea"]).grown(["sea", "sun"]).names
         ('sky', 'sea', 'sun')
         """
-        new = [name for name in dict.fromkeys(_check_names(names)) if name not in self._index]
+        new = [name for name in dict.fromkeys(check_names(names)) if name not in self._index]
         if not new:
             return self
         rows = self._word_columns(new)
@@ -200,7 +192,7 @@ class LabelSpace:
         ]
         rows = np.zeros((len(names), width))
         if named:
-            found = _to_unit(self._source.vectors([names[row] for row in named]))
+            found = to_unit(self._source.vectors([names[row] for row in named]))
             rows = np.zeros((len(names), found.shape[1]))
             rows[named] = np.sqrt(1 - self.axes) * found
         return rows
@@ -256,26 +248,12 @@ class LabelSpace:
         # sorted, so that rounding of sums does not depend on the order of the names
         numbers = [sorted(row) for row in self._numbers(label_sets)]
         indptr = np.cumsum([0, *map(len, numbers)])
-        return self._represent(indptr, np.fromiter(chain.from_iterable(numbers), np.int64))
+        flat = np.fromiter(chain.from_iterable(numbers), np.int64)
+        return represent(self._rows, self.axes, indptr, flat)
 
     def represent_rows(self, L: sp.csr_array) -> npt.NDArray[np.float64]:
         """Return G for the rows of an indicator L (n, c), see `represent`."""
-        return self._represent(L.indptr, L.indices)
-
-    def _represent(
-        self, indptr: npt.NDArray[Any], numbers: npt.NDArray[Any]
-    ) -> npt.NDArray[np.float64]:
-        """Return G; the classes of sample j are ``numbers[indptr[j]:indptr[j + 1]]``."""
-        counts, width = np.diff(indptr), self._rows.shape[1]
-        G = np.zeros((len(counts), self.n_features))
-        for place in range(int(counts.max(initial=0))):  # L_j K, the columns of words
-            samples = np.flatnonzero(counts > place)
-            G[samples, :width] += self._rows[numbers[indptr[samples] + place]]
-        owners = np.repeat(np.arange(len(counts)), counts)
-        if self.axes > 0:
-            G[owners, width + numbers] = np.sqrt(self.axes)
-        lengths = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
-        return _to_unit(G, floor=_CANCEL * np.bincount(owners, lengths[numbers], len(counts)))
+        return represent(self._rows, self.axes, L.indptr, L.indices)
 
     def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
         """Return a unit vector for each name, a class or not, (n, n_features).
@@ -300,12 +278,12 @@ class LabelSpace:
                 "this label space has no words, so a name has no vector; use words, or a blend "
                 "such as LabelSpace('wordllama', axes=0.5)"
             )
-        names = _check_names(names)
+        names = check_names(names)
         others = [name for name in dict.fromkeys(names) if name not in self._index]
         classes = self.represent([[name] if name in self._index else () for name in names])
         if not others:
             return classes
-        looked_up = dict(zip(others, _to_unit(self._source.vectors(others)), strict=True))
+        looked_up = dict(zip(others, to_unit(self._source.vectors(others)), strict=True))
         width = len(looked_up[others[0]])
         vectors = np.zeros((len(names), width + self._n_axes))
         vectors[:, : classes.shape[1]] = classes
@@ -398,48 +376,13 @@ class LabelSpace:
         >>> LabelSpace.from_state(*space.state()).names
         ('sky',)
         """
-        if words is not None and not isinstance(words, (str, Path)):
-            raise InputError(f"words must be the path of a file, got {type(words).__name__}")
-        try:
-            axes, described = _check_axes(meta["axes"]), meta["source"]
-            names = tuple(dict.fromkeys(_check_names(meta["names"])))
-            rows = np.array(arrays["rows"], dtype=np.float64, order="C")
-            source = None if described is None else source_from_state(described, arrays, words)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"the state of the label space is damaged: {error!r}") from error
-        if words is not None and not isinstance(source, FileWords):
-            raise InputError(
-                f"words is the path of a file, but this label space has its words from {source}"
-            )
-        if rows.ndim != 2 or len(rows) != len(names) or len(names) != len(meta["names"]):
-            raise FormatError(
-                f"the label space has {len(meta['names'])} class names ({len(names)} distinct) and "
-                f"vectors of shape {rows.shape}"
-            )
-        if not np.isfinite(rows).all():
-            raise FormatError("the vectors of the label space hold NaN or infinity")
-        if source is None and axes < 1:
-            raise FormatError(f"the label space has no words, but axes of weight {axes}, not 1")
-        # the width of a source that is not loaded may be unknown, 0
-        expected = 0 if source is None else source.width or rows.shape[1]
-        if names and rows.shape[1] != expected:
-            raise FormatError(
-                f"the classes of the label space have word vectors of {rows.shape[1]} values, "
-                f"expected {expected}"
-            )
-        return cls._made(source, axes, names, rows)
+        return cls._made(*read_state(meta, arrays, words))
 
     def _numbers(self, label_sets: Iterable[Iterable[str] | None]) -> list[set[int]]:
         """Return the class numbers of each sample."""
         numbers: list[set[int]] = []
         for row, names in enumerate(label_sets):
-            if isinstance(names, (str, bytes)) or not (
-                names is None or isinstance(names, Iterable)
-            ):
-                raise InputError(
-                    f"labels of sample {row} must be an iterable of class names, got "
-                    f"{names!r}; write ['sky'] for one class"
-                )
+            check_label_set(row, names)
             numbers.append(set() if names is None else {self._known(name) for name in names})
         return numbers
 
@@ -457,34 +400,3 @@ class LabelSpace:
     def __repr__(self) -> str:
         classes = "1 class" if len(self.names) == 1 else f"{len(self.names)} classes"
         return f"<LabelSpace words={self._source!r} axes={self.axes}, {classes}>"
-
-
-def _check_axes(axes: Any) -> float:
-    try:
-        weight = float(axes)
-    except (TypeError, ValueError):
-        weight = np.nan
-    if isinstance(axes, (str, bool)) or not 0 <= weight <= 1:
-        raise InputError(f"axes must be a number from 0 to 1, got {axes!r}")
-    return weight
-
-
-def _check_names(names: Any) -> list[str]:
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        raise InputError(f"expected an iterable of class names, got {names!r}; write ['sky']")
-    checked: list[str] = []
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"class names are non-empty strings, got {name!r}")
-        checked.append(name.strip())
-    return checked
-
-
-def _to_unit(rows: npt.NDArray[np.float64], floor: Any = 0.0) -> npt.NDArray[np.float64]:
-    """Scale rows to unit length, in place; rows not longer than ``floor`` become zero."""
-    # vecdot: unlike einsum's, its rounding does not depend on the number of rows
-    lengths = np.sqrt(np.vecdot(rows, rows))
-    short = lengths <= floor
-    rows[short] = 0
-    rows /= np.where(short, 1, lengths)[:, None]
-    return rows

@@ -13,6 +13,7 @@ coding          how `OASIS` codes queries and items from predicted and known lab
 readout         `Codebook`: sums over stored codes; its `readout` projects labels into code space
 hash_functions  `LabelMap`: labels predicted from features
 ridge, gram     streaming ridge regression, and the sum X'X that it keeps
+factor          the Cholesky factor of that sum
 file            the file of a model
 ==============  ================================================================================
 """

@@ -32,13 +32,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, FloatArray, Matrix, Pieces, is_sparse
+from oasis.arrays import Array, Matrix, Pieces, is_sparse
 from oasis.errors import FormatError, InputError
+from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
 from oasis.model.gram import (
     EPS32,
     GramSum,
-    copy_lower,
-    lower_empty,
     product,
     sum_of_squares,
     transposed_product,
@@ -55,9 +54,6 @@ MAX_FEATURES = 8192
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
-# BLAS packs the (d, d) matrix before a product with several columns, which takes about as long as
-# so many products with one
-_COLUMNS_ONE_BY_ONE = 4
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Ridge:
     tail: Array
     half: Array
     single: bool
-    _known_factor: _Factor | None = field(default=None, compare=False, repr=False)
+    _known_factor: Factor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def zero(cls, n_targets: int, n_features: int, delta: float) -> Ridge:
@@ -102,13 +98,13 @@ class Ridge:
         return int(self.BX.shape[1])
 
     @cached_property
-    def factor(self) -> _Factor:
+    def factor(self) -> Factor:
         """The factor of ``base + delta I``, made anew, by the same operations, after a load."""
         if self._known_factor is not None:
             return self._known_factor
         if self.base is None:
-            return _Identity(self.delta)
-        return _cholesky(self.base, self.delta, self.single)
+            return Identity(self.delta)
+        return cholesky(self.base, self.delta, self.single)
 
     def gram(self) -> Array:
         """Return the whole symmetric (d, d) sum of X'X."""
@@ -146,7 +142,7 @@ class Ridge:
         """Return ``(sum X'X + delta I) C`` for C (d, m)."""
         out = self.delta * C
         if self.base is not None:
-            out += _symmetric_product(self.base, C)
+            out += symmetric_product(self.base, C)
         if len(self.tail):
             out += self.tail.T @ (self.tail @ C)
         return out
@@ -224,55 +220,8 @@ class RidgeRound(Protocol):
         """
 
 
-class _Factor(Protocol):
-    """L with ``L L' = base + delta I``."""
-
-    def lower(self, Y: Array) -> Array:
-        """Return ``L^-1 Y``."""
-
-    def upper(self, Y: Array) -> Array:
-        """Return ``L^-T Y``."""
-
-
 class _Solver(Protocol):
     def __call__(self, target: Array, /) -> Array: ...
-
-
-@dataclass(frozen=True)
-class _Identity:
-    """The factor of ``delta I``, before anything has gone into ``base``."""
-
-    delta: float
-
-    def lower(self, Y: Array) -> Array:
-        return np.asarray(Y / np.sqrt(self.delta))
-
-    upper = lower
-
-
-@dataclass(frozen=True)
-class _Cholesky:
-    L: FloatArray  # Fortran order; what stands above the diagonal is never read
-
-    def lower(self, Y: Array) -> Array:
-        return self._solve(Y, trans=0)
-
-    def upper(self, Y: Array) -> Array:
-        return self._solve(Y, trans=1)
-
-    def _solve(self, Y: Array, trans: int) -> Array:
-        from scipy.linalg import blas
-
-        is_single = self.L.dtype == np.float32
-        Y = np.asfortranarray(Y, dtype=self.L.dtype)
-        if Y.shape[1] <= _COLUMNS_ONE_BY_ONE:
-            trsv = blas.strsv if is_single else blas.dtrsv
-            solution = np.empty(Y.shape, order="F")
-            for j in range(Y.shape[1]):
-                solution[:, j] = trsv(self.L, Y[:, j], lower=1, trans=trans)
-            return solution
-        trsm = blas.strsm if is_single else blas.dtrsm
-        return np.asarray(trsm(1.0, self.L, Y, lower=1, trans_a=trans), dtype=np.float64)
 
 
 class RidgeFit:
@@ -422,37 +371,6 @@ class _SmallRound:
         from scipy.linalg import cho_solve
 
         return cho_solve(self._gain, B - self._before)  # (n, r)
-
-
-def _cholesky(base: Array, delta: float, single: bool) -> _Cholesky:
-    from scipy.linalg import lapack
-
-    d = len(base)
-    A = lower_empty(d, np.float32 if single else np.float64)
-    copy_lower(base, A)
-    A[np.diag_indices(d)] += delta
-    potrf = lapack.spotrf if single else lapack.dpotrf
-    L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)
-    if not failed:
-        return _Cholesky(L)
-    if single:
-        return _cholesky(base, delta, single=False)
-    raise InputError(
-        f"the sum X'X + delta I is singular in float64: delta={delta} is too small for features "
-        f"with a sum of squares of {np.trace(base):.3g}; scale the features or raise delta"
-    )
-
-
-def _symmetric_product(lower: Array, C: Array) -> Array:
-    """Return ``A C`` (d, m), where A is symmetric and given by its lower triangle."""
-    from scipy.linalg import blas
-
-    if C.shape[1] > _COLUMNS_ONE_BY_ONE:
-        return np.asarray(blas.dsymm(1.0, lower, C, lower=1))
-    out = np.empty(C.shape, order="F")
-    for j in range(C.shape[1]):
-        out[:, j] = blas.dsymv(1.0, lower, C[:, j], lower=1)
-    return out
 
 
 def _norm(C: Array) -> float:
