@@ -80,7 +80,7 @@ SHARED = 3
 FEW = 8
 """See `SHARED`."""
 
-CLEAR = 0.4
+CLEAR = 0.55
 """A predicted label sets its owned bits from this share of the sample's largest weight on."""
 
 _KEEP = (0.9, 0.99)
@@ -156,7 +156,7 @@ def likely_codes(w: npt.NDArray[Any], C: Array, n_owned: int) -> npt.NDArray[np.
     Examples
     --------
     >>> C = np.array([[2.0, -1.0, 1.0, 0.0], [-1.0, 3.0, 0.0, 1.0]])
-    >>> likely_codes(np.array([[1.0, 0.5], [1.0, 0.1]]), C, n_owned=2) > 0
+    >>> likely_codes(np.array([[1.0, 0.6], [1.0, 0.1]]), C, n_owned=2) > 0
     array([[ True,  True,  True,  True],
            [ True, False,  True, False]])
     """
