@@ -44,11 +44,11 @@ def lite(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(milvus_server):
+def server(milvus_server, request):
     maker = Maker(milvus_server.uri)
     with futures.ThreadPoolExecutor() as pool:
         # a server takes seconds to make a collection, but several at once
-        list(pool.map(maker, (8, 16, 32, 64, 128)))
+        list(pool.map(maker, getattr(request.module, "WIDTHS", [N_BITS])))
     yield maker
     maker.close()
 

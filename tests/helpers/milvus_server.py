@@ -131,7 +131,10 @@ class MilvusServer:
 
     @contextlib.contextmanager
     def replaced(self, settings: Mapping[str, Any]) -> Iterator[MilvusServer]:
-        """Run another server over an empty folder in place of this one, which then goes on."""
+        """Run another server over an empty folder in place of this one, which then begins anew.
+
+        Its data are dropped: a start over an empty folder need not wait for sessions to run out.
+        """
         self.kill()
         try:
             with tempfile.TemporaryDirectory(prefix="oasis-milvus-") as folder:
@@ -142,6 +145,8 @@ class MilvusServer:
                 finally:
                     other.kill()
         finally:
+            for each in (self.folder / "data").iterdir():
+                shutil.rmtree(each)
             self.start()
 
     def _healthy(self) -> bool:

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.scale
 lite = milvus_engines.lite
 server = milvus_engines.server
 make = milvus_engines.make
+WIDTHS = (8, 16, 32, 64, 128)  # all that the checks ask for
 
 
 # -- the checks of every index -------------------------------------------------------------------

@@ -29,6 +29,7 @@ from oasis.hashers.examples import (
     ChunkOf,
     example_chunk,
     shuffled_csr,
+    with_parts,
 )
 from oasis.hashers.inspection import fingerprint, held_bytes, refused, require
 
@@ -47,6 +48,7 @@ __all__ = [
     "refused",
     "require",
     "shuffled_csr",
+    "with_parts",
 ]
 
 N_BITS = 16

@@ -24,6 +24,7 @@ from oasis.index.brute_force import (
     BruteForce,
     Make,
     TieOrder,
+    allowed_set,
     assert_asymmetric,
     assert_range,
     assert_search,
@@ -34,6 +35,24 @@ from oasis.index.brute_force import (
     require_equal,
     tied_codes,
 )
+
+__all__ = [
+    "ASYMMETRIC_CHECKS",
+    "CHECKS",
+    "BruteForce",
+    "Check",
+    "Make",
+    "TieOrder",
+    "allowed_set",
+    "assert_asymmetric",
+    "assert_range",
+    "assert_search",
+    "check_index",
+    "filled",
+    "projections",
+    "random_codes",
+    "tied_codes",
+]
 
 
 def check_index(make: Make, ties: TieOrder = "insertion", asymmetric: bool = True) -> None:
