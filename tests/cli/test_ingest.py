@@ -1,0 +1,324 @@
+"""`oasis ingest`: what is read, what is refused, and how it goes on after an end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cli_data
+import numpy as np
+import pytest
+from cli_data import TEXT_ONLY, WORDS, row, write_jsonl
+from PIL import Image, ImageDraw
+
+from oasis.collection import Collection
+from oasis.collection.transfer import feeding
+from oasis.errors import OasisError
+from oasis.features.thumbnail import MAX_BYTES
+
+ingested = cli_data.ingested
+filled = cli_data.filled
+
+
+def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):
+    source = write_jsonl(
+        tmp_path / "items.jsonl",
+        [
+            row(0),
+            "no json\n",
+            row(1),
+            row(0),
+            {"id": "x", "text": "a", "labels": "sky"},
+            {"id": "y", "image": "missing.png"},
+            {"id": "z" * 2000, "text": "an id that is too long"},
+            row(2),
+        ],
+    )
+    target = tmp_path / "c.oasis"
+    code, out, err = oasis("ingest", target, source, *TEXT_ONLY, "--json")
+    summary = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (summary["read"], summary["ingested"], summary["rejected"]) == (8, 3, 5)
+    lines = Path(summary["rejects"]).read_text().splitlines()
+    assert summary["rejects"] == f"{target}.rejects.jsonl"
+    rejected = [json.loads(line) for line in lines]
+    assert [each["where"].split(":")[1] for each in rejected] == ["2", "4", "5", "6", "7"]
+    assert "no JSON" in rejected[0]["reason"] and "earlier" in rejected[1]["reason"]
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.check() == []
+        assert opened.get("item-2").payload == {"year": 2002}
+
+
+def test_ingest_may_say_how_many_bits_are_owned_and_says_so_again(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(30)])
+    target, options = tmp_path / "c.oasis", ("--bits", 32, "--owned", 32)
+    code, out, _ = oasis("ingest", target, source, *TEXT_ONLY, *options, "--json")
+    assert (code, json.loads(out)["ingested"]) == (0, 30)
+    code, out, _ = oasis("ingest", target, source, *options, "--json")
+    assert (code, json.loads(out)["skipped"]) == (0, 30)
+    with Collection.open(target, readonly=True) as c:
+        codes, _ = c.index.items()
+        assert len(np.unique(codes, axis=0)) == len(WORDS)
+        assert np.bitwise_count(codes).sum(axis=1).tolist() == [1] * 30  # one bit for each class
+
+
+def test_a_warning_is_a_note_without_a_source_line(tmp_path, oasis):
+    rows = [row(0), row(1), row(3) | {"labels": ["Sea"]}]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--json")
+    said = "note: class names that differ by case alone are different classes: 'sea' and 'Sea'\n"
+    assert (code, err) == (0, said)
+
+
+def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled, tmp_path, oasis):
+    source = write_jsonl(tmp_path / "more.jsonl", [row(number) for number in range(50, 70)])
+    code, out, _ = oasis("ingest", filled, source, "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert (summary["skipped"], summary["ingested"], summary["items"]) == (10, 10, 70)
+    assert summary["rejects"] is None
+    assert not list(tmp_path.glob("*.rejects.jsonl"))
+
+
+def test_strict_stops_before_anything_is_written(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(0), row(1), '{"id": 3}\n'])
+    target = tmp_path / "c.oasis"
+    code, out, err = oasis("ingest", target, source, *TEXT_ONLY, "--strict")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1 and "items.jsonl:3" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items.jsonl"]
+    write_jsonl(source, [row(0), row(1)])
+    assert oasis("ingest", target, source, *TEXT_ONLY, "--strict")[0] == 0
+
+
+def test_labels_may_come_after_the_first_chunks(tmp_path, oasis):
+    rows = [{**row(number), "labels": [] if number < 30 else ["sea"]} for number in range(40)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    code, out, _ = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--batch", 9, "--json")
+    assert code == 0
+    assert (json.loads(out)["ingested"], json.loads(out)["rounds"]) == (40, 5)
+
+
+def test_csv_fields_have_names_and_separators(tmp_path, oasis):
+    source = tmp_path / "items.csv"
+    source.write_text("key,caption,tags,year\n7,a boat,sea|sky,1999\n8,a street,town,2001\n")
+    code, _, err = oasis(
+        *("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--id-field", "key"),
+        *("--text-field", "caption", "--labels-field", "tags", "--labels-separator", "|"),
+        *("--keep", "year"),
+    )
+    assert (code, err) == (0, "")
+    with Collection.open(tmp_path / "c.oasis", readonly=True) as opened:
+        assert opened.get("7").labels == ("sea", "sky")
+        assert opened.get("8").payload == {"year": 2001}
+
+
+@pytest.mark.slow
+def test_killed_ingest_goes_on_where_it_was(tmp_path):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(1200)])
+    target = tmp_path / "c.oasis"
+    command = [sys.executable, "-m", "oasis", "ingest", target, source, *TEXT_ONLY]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen([*command, "--batch", "10"], env=environment) as writer:
+        while writer.poll() is None and _n_rounds(target) < 3:
+            time.sleep(0.02)
+        writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True)
+    summary = json.loads(done.stdout)
+    assert summary["skipped"] >= 30
+    assert summary["skipped"] + summary["ingested"] == 1200 == summary["items"]
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.check() == []
+
+
+def test_interrupted_ingest_says_how_to_go_on(filled, tmp_path, oasis, monkeypatch):
+    def interrupt(*_, summary, **__):
+        summary.ingested = 7
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(feeding, "feed", interrupt)
+    code, out, err = oasis("ingest", filled, tmp_path / "items.jsonl")
+    assert (code, out) == (1, "")
+    assert "7 items are stored" in err and "again" in err
+
+
+def _n_rounds(target):
+    if not (target / "catalog.sqlite").exists():
+        return 0
+    try:
+        with Collection.open(target, readonly=True) as opened:
+            return opened.stats().n_rounds
+    except OasisError:  # it is only just being made
+        return 0
+
+
+def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
+    folder, target = tmp_path / "photos", tmp_path / "c.oasis"
+    folder.mkdir()
+    for number in range(12):
+        picture = Image.new("L", (64, 64))
+        ImageDraw.Draw(picture).rectangle((5 * number, 8, 63, 20 + 3 * number), fill=255)
+        picture.save(folder / f"{number:02}.png")
+    code, out, err = oasis("ingest", target, folder, "--image-extractor", "gradients", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ingested"] == 12
+    code, out, _ = oasis("search", target, "--image", folder / "07.png", "-k", 3, "--json")
+    assert code == 0
+    assert "07.png" in [hit["id"] for hit in json.loads(out)["results"][0]["hits"]]
+    code, out, err = oasis("search", target, "--word", "boat")  # no class is there to be near
+    assert code == 0 and "nothing like this here" not in out and "all scores are 0" in err
+    (folder / "sun").mkdir()
+    Image.new("L", (64, 64), 9).save(folder / "sun" / "new.png")
+    code, out, _ = oasis("ingest", target, folder, "--labels-from-folders", "--json")
+    assert (code, json.loads(out)["ingested"], json.loads(out)["skipped"]) == (0, 1, 12)
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.get("sun/new.png").labels == ("sun",)
+
+
+def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.jsonl").touch()
+    for name, nothing in (("empty", "picture"), ("empty.jsonl", "item")):
+        code, out, err = oasis("ingest", filled, tmp_path / name)
+        assert (code, err) == (0, f"note: {tmp_path / name} holds no {nothing}\n")
+        assert out.startswith("0 items ingested in 0 rounds")
+    code, _, err = oasis("ingest", filled, tmp_path / "nowhere")
+    assert (code, err) == (1, f"error: there is no file or folder {tmp_path / 'nowhere'}\n")
+
+
+def test_failed_ingest_leaves_nothing_behind(tmp_path, oasis):
+    source = tmp_path / "items.csv"
+    source.write_text("key,text\n1,a boat\n")
+    target = tmp_path / "deep" / "c.oasis"
+    target.parent.mkdir()
+    code, _, err = oasis("ingest", target, source, *TEXT_ONLY)
+    assert (code, "no column 'id'" in err) == (1, True)
+    assert not list(target.parent.iterdir())
+    # a collection that is there, and an empty directory of the user's, stay
+    oasis("ingest", target, write_jsonl(tmp_path / "i.jsonl", [row(0)]), *TEXT_ONLY)
+    assert oasis("ingest", target, source)[0] == 1
+    with Collection.open(target, readonly=True) as opened:
+        assert len(opened) == 1
+    (tmp_path / "own").mkdir()
+    assert oasis("ingest", tmp_path / "own", source, *TEXT_ONLY)[0] == 1
+    assert (tmp_path / "own").is_dir()
+
+
+def test_field_that_no_line_of_a_jsonl_file_has_is_refused(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(6)])
+    for option in ("--text-field", "--image-field", "--labels-field", "--keep"):
+        code, out, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, option, "tag")
+        assert (code, out) == (1, "")
+        assert "no field 'tag'; its fields are ['id', 'text', 'labels', 'payload']" in err
+    # one line that has it is enough
+    write_jsonl(source, [row(0), {**row(1), "tag": 3}])
+    assert oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--keep", "tag")[0] == 0
+
+
+@pytest.mark.slow
+def test_pictures_from_a_folder_to_a_contact_sheet(tmp_path, oasis):
+    folder = tmp_path / "photos"
+    rng = np.random.default_rng(0)
+    for kind, colour in (("circle", "red"), ("square", "blue")):
+        (folder / kind).mkdir(parents=True)
+        for number in range(6):
+            image = Image.new("RGB", (120, 90), tuple(rng.integers(150, 255, 3).tolist()))
+            draw = ImageDraw.Draw(image)
+            corner = rng.integers(5, 40, 2).tolist()
+            box = (*corner, corner[0] + 45, corner[1] + 45)
+            (draw.ellipse if kind == "circle" else draw.rectangle)(box, fill=colour)
+            image.save(folder / kind / f"{number}.png")
+            (folder / kind / f"{number}.txt").write_text(f"a {colour} {kind}")
+    (folder / "circle" / "broken.png").write_bytes(b"no picture")
+    target = tmp_path / "p.oasis"
+    common = ("ingest", target, folder, "--labels-from-folders")
+    assert oasis(*common, "--strict")[0] == 1
+    assert not target.exists()
+    code, out, err = oasis(*common)
+    assert (code, err) == (0, "")
+    assert "12 items ingested" in out and "1 left out" in out
+    query = folder / "square" / "0.png"
+    sheet = tmp_path / "hits.png"
+    code, out, _ = oasis("search", target, "--image", query, "-k", 6, "--save", sheet, "--json")
+    assert code == 0
+    hits = json.loads(out)["results"][0]["hits"]
+    assert [hit["labels"] for hit in hits] == [["square"]] * 6
+    with Image.open(sheet) as drawn, Collection.open(target, readonly=True) as opened:
+        assert drawn.format == "PNG" and drawn.width > 5 * 160
+        blue = np.asarray(drawn.convert("RGB"), dtype=int)
+        assert ((blue[..., 2] > 200) & (blue[..., :2].max(axis=2) < 60)).sum() > 6 * 1000
+        thumbnail = opened.thumbnail("square/0.png")
+        assert thumbnail is not None and len(thumbnail) <= MAX_BYTES
+    code, out, _ = oasis("search", target, "--image", query, "--text", "red circle", "--json")
+    assert (code, json.loads(out)["results"][0]["query"]["text"]) == (0, "red circle")
+
+
+def test_features_that_are_there_already(tmp_path, oasis):
+    rng = np.random.default_rng(0)
+    clip, words = rng.normal(size=(12, 5)).astype(np.float16), rng.normal(size=(12, 3))
+    labels = np.array(["sky" if number % 2 else "sea;boat" for number in range(12)])
+    np.savez(tmp_path / "e.npz", clip=clip, words=words, labels=labels)
+    target = tmp_path / "c.oasis"
+    both = ("--feature", "image=clip", "--feature", "words")
+    code, out, err = oasis("ingest", target, tmp_path / "e.npz", *both, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ingested"] == 12
+    with Collection.open(target, readonly=True) as opened:
+        assert opened.stats().modalities == {"image": 5, "words": 3}
+        truth = [hit.id for hit in opened.search({"image": clip[4:5]}, k=3)[0]]
+    np.save(tmp_path / "query.npy", clip[4:5])
+    listed = json.dumps(clip[4].tolist())
+    for value in (tmp_path / "query.npy", listed):
+        code, out, _ = oasis("search", target, "--vector", f"image={value}", "-k", 3, "--json")
+        assert code == 0
+        assert [hit["id"] for hit in json.loads(out)["results"][0]["hits"]] == truth
+    np.savez(tmp_path / "narrow.npz", clip=clip[:, :4], words=words, id=np.arange(50, 62))
+    np.save(tmp_path / "nan.npy", np.full(5, np.nan))
+    for arguments, said in (
+        (("ingest", target, tmp_path / "narrow.npz", *both), "have 4 values, expected 5"),
+        (("ingest", target, tmp_path / "e.npz", "--feature", "image=clop"), "no column 'clop'"),
+        (("ingest", target, tmp_path / "e.npz"), "which array holds the vectors"),
+        (("search", target, "--vector", "image=[1, 2]"), "2 features"),
+        (("search", target, "--vector", "image=[1, "), "cannot be read"),
+        (("search", target, "--vector", f"image={tmp_path / 'nan.npy'}"), "holds nan"),
+        (("search", target, "--vector", "image=none.npy"), "cannot be read as npy"),
+        (("search", target, "--vector", "sound=[1]"), "sound"),
+    ):
+        code, out, err = oasis(*arguments)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: ") and err.count("\n") == 1
+        assert said in err
+    assert oasis("ingest", target, tmp_path / "e.npz", "--feature", "=x")[0] == 2
+
+
+def test_an_embedder_by_name_is_found_again(tmp_path, oasis, monkeypatch):
+    (tmp_path / "embedder_of_the_cli_test.py").write_text(
+        "def letters():\n    return lambda texts: [[t.count(c) for c in 'abc'] for t in texts]\n"
+    )
+    rows = [{**row(number), "text": "a b b" if number % 2 else "c a"} for number in range(9)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    target = tmp_path / "c.oasis"
+    named = ("--image-extractor", "none", "--text-extractor", "embedder_of_the_cli_test:letters")
+    code, _, err = oasis("ingest", target, source, *named)
+    assert code == 1
+    assert "No module named 'embedder_of_the_cli_test'; install its package" in err
+    assert err.count("\n") == 1 and not target.exists()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert oasis("ingest", target, source, *named)[0] == 0
+    assert oasis("search", target, "--text", "b b", "--json")[0] == 0
+    assert "embedder_of_the_cli_test:letters" in oasis("info", target)[1]
+
+
+def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(40)])
+    for name, option in (("a", ()), ("b", ("--no-keep-text",))):
+        assert oasis("ingest", tmp_path / name, source, *TEXT_ONLY, *option)[0] == 0
+        with Collection.open(tmp_path / name, readonly=True) as opened:
+            assert (opened.get("item-0").text is None) == bool(option)
+    code, _, err = oasis("ingest", tmp_path / "b", source, *TEXT_ONLY, "--keep-text")
+    assert code == 1
+    assert "begun with keep_text=False" in err

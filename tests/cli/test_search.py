@@ -1,0 +1,215 @@
+"""`oasis search`: queries, filters, and what is printed of hits."""
+
+import json
+import os
+import subprocess
+import sys
+
+import cli_data
+import pytest
+from cli_data import TEXT_ONLY, row, write_jsonl
+
+from oasis.collection import Collection
+from oasis.collection.filters.conditions import parse_where
+from oasis.errors import InputError
+from oasis.features.extractor import Extractor, Function
+
+ingested = cli_data.ingested
+filled = cli_data.filled
+
+
+def test_search_by_text_word_and_item_agree_with_the_collection(filled, oasis):
+    with Collection.open(filled, readonly=True) as opened:
+        by_text = opened.search_items([{"text": "boat anchor"}], k=5)[0]
+        by_word = opened.search_words(["sea", "ship"], k=4, mode="hamming")
+        by_item = opened.more_like("item-3", k=3)
+    _, out, _ = oasis("search", filled, "--text", "boat anchor", "-k", 5, "--json")
+    assert _ids(out) == [[hit.id for hit in by_text]]
+    assert json.loads(out)["results"][0]["query"] == {"text": "boat anchor"}
+    assert all(hit["labels"] == ["sea"] for hit in json.loads(out)["results"][0]["hits"])
+    _, out, _ = oasis(
+        *("search", filled, "--word", "sea", "--word", "ship", "-k", 4),
+        *("--mode", "hamming", "--json"),
+    )
+    assert _ids(out) == [[hit.id for hit in hits] for hits in by_word]
+    _, out, _ = oasis("search", filled, "--like", "item-3", "-k", 3, "--json")
+    assert _ids(out) == [[hit.id for hit in by_item]]
+
+
+def test_search_by_kind_and_by_content(tmp_path, oasis):
+    rows = [{**row(number), "labels": ["thing"]} for number in range(40)]
+    source, target = write_jsonl(tmp_path / "items.jsonl", rows), tmp_path / "c.oasis"
+    assert oasis("ingest", target, source, *TEXT_ONLY)[0] == 0
+    query = ("search", target, "--text", rows[31]["text"], "-k", 1, "--json")
+    assert _ids(oasis(*query, "--content", 0)[1]) == [["item-0"]]
+    _, out, _ = oasis(*query, "--content", 1)
+    assert _ids(out) == [["item-31"]] and json.loads(out)["content"] == 1.0
+    with Collection.open(target, readonly=True) as opened:
+        like = [hit.id for hit in opened.more_like("item-3", 5, content=0.9)]
+    _, out, _ = oasis("search", target, "--like", "item-3", "-k", 5, "--content", 0.9, "--json")
+    assert _ids(out) == [like]
+
+
+def _ids(out):
+    return [[hit["id"] for hit in result["hits"]] for result in json.loads(out)["results"]]
+
+
+def test_search_prints_a_table_and_filters(filled, oasis):
+    code, out, _ = oasis(
+        *("search", filled, "--text", "boat", "--where", "year>=2010", "--where", "year<2020"),
+        *("--where", '{"$labels": {"has": "sea"}}'),
+    )
+    lines = [line.split() for line in out.splitlines() if "item-" in line]
+    assert code == 0
+    assert sorted(line[3] for line in lines) == ["item-12", "item-15", "item-18"]
+    assert (
+        oasis("search", filled, "--text", "boat", "--where", "year=1900")[1].count("nothing") == 1
+    )
+
+
+def test_search_takes_any_not_contains_and_exists(filled, oasis):
+    def years(*conditions):
+        options = [part for each in conditions for part in ("--where", each)]
+        out = oasis("search", filled, "--text", "boat", "-k", 100, "--json", *options)[1]
+        return sorted(hit["payload"]["year"] for hit in json.loads(out)["results"][0]["hits"])
+
+    every = years()
+    assert years("year!=2003", "year!=2005") == [each for each in every if each not in (2003, 2005)]
+    assert years('{"$any": [{"year": 2003}, {"year": {"gte": 2020}}]}') == [
+        each for each in every if each == 2003 or each >= 2020
+    ]
+    assert years('{"year": {"exists": true}}') == every
+    assert years('{"year": {"exists": false}}') == []
+
+
+def test_search_without_knowledge_says_so(filled, oasis):
+    code, out, err = oasis("search", filled, "--text", "xylophone", "-k", 1)
+    scores = [line.split()[1] for line in out.splitlines() if "item-" in line]
+    assert code == 0
+    assert (scores == ["+0.000"]) == ("nothing like this query" in err)
+
+
+def test_collection_with_an_extractor_of_ones_own_answers_what_it_can(tmp_path, oasis):
+    length = Function("length@1", lambda texts: [[len(text), 1.0] for text in texts], 2)
+    own = Extractor({"text": ("text", length)})
+    with Collection.open(tmp_path / "c.oasis", extractor=own) as opened:
+        opened.ingest_items([row(number) for number in range(9)])
+    assert oasis("search", tmp_path / "c.oasis", "--like", "item-3")[0] == 0
+    code, _, err = oasis("search", tmp_path / "c.oasis", "--text", "boat")
+    assert code == 1
+    assert "no embedder is called 'length@1'" in err
+
+
+def test_like_finds_a_whole_number(tmp_path, oasis):
+    rows = [{**row(number), "id": number} for number in range(9)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    code, out, _ = oasis("search", tmp_path / "c.oasis", "--like", "3", "-k", 2, "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["query"] == {"like": 3}
+
+
+def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
+    rows = [
+        {"id": "a", "text": "a red\nboat", "labels": ["sea"]},
+        {"id": "b", "text": "a cat", "payload": {"year": 2020}, "labels": ["cat"]},
+        {"id": "c", "text": " ".join(["boats"] * 100), "labels": ["sea"]},
+    ]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert oasis("ingest", tmp_path / "c", source, "--text-extractor", "words")[0] == 0
+    code, out, _ = oasis("search", tmp_path / "c", "--text", "red boat")
+    shown = {line.split()[3]: line for line in out.splitlines() if line[:1].isdigit()}
+    assert code == 0 and sorted(shown) == ["a", "b", "c"]
+    assert shown["a"].rstrip().endswith("a red boat") and shown["b"].rstrip().endswith("year: 2020")
+    assert "boats boats" in shown["c"]
+
+
+def test_where_reads_scalars_as_json_and_refuses_two_equalities():
+    assert parse_where(["a=1", "b=x y", "c=null", 'd="1"', "e=[1]"]) == {
+        "a": 1,
+        "b": "x y",
+        "c": None,
+        "d": "1",
+        "e": "[1]",
+    }
+    assert parse_where(["a==1", "b == x", 'c="=1"']) == {"a": 1, "b": "x", "c": "=1"}
+    assert parse_where(["a=" + "[" * 99_999]) == {"a": "[" * 99_999}
+    assert parse_where(['{"a": {"gt": 1}}', "a<=3"]) == {"a": {"gt": 1, "lte": 3}}
+    assert parse_where(["a!=1", "b ~ x", "c!=null"]) == {
+        "a": {"not": 1},
+        "b": {"contains": "x"},
+        "c": {"not": None},
+    }
+    assert parse_where(["a~x", "a=1", "a~y"]) == {
+        "a": {"contains": "x"},
+        "$all": [{"a": 1}, {"a": {"contains": "y"}}],
+    }
+    assert parse_where(['{"$any": [{"a": 1}]}', '{"$any": [{"b": 2}]}']) == {
+        "$any": [{"a": 1}],
+        "$all": [{"$any": [{"b": 2}]}],
+    }
+    assert parse_where(['{"$all": [{"a": 1}]}', '{"$all": [{"b": 2}]}']) == {
+        "$all": [{"$all": [{"a": 1}]}, {"$all": [{"b": 2}]}]
+    }
+    with pytest.raises(InputError, match="two conditions on 'a'"):
+        parse_where(["a=1", "a=2"])
+
+
+@pytest.mark.slow
+def test_a_terminal_without_unicode_gets_an_answer(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "i.jsonl", [{**row(n), "id": f"Bär {n}"} for n in range(6)])
+    command = [sys.executable, "-m", "oasis"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+    def run(*arguments):
+        return subprocess.run(
+            [*command, *map(str, arguments)], env=environment, capture_output=True, check=True
+        ).stdout.decode("ascii")
+
+    oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY)
+    assert "B?r" in run("search", tmp_path / "c.oasis", "--word", "sea")
+    found = json.loads(run("search", tmp_path / "c.oasis", "--word", "sea", "--json"))
+    assert found["results"][0]["hits"][0]["id"].startswith("Bär")
+
+
+def test_search_says_where_nothing_is_like_the_query(filled, oasis):
+    assert "nothing like this here" in oasis("search", filled, "--text", "xylophone")[1]
+    assert "nothing like this here" not in oasis("search", filled, "--text", "boats")[1]
+    assert "nothing like this here" not in oasis("search", filled, "--word", "sea")[1]
+
+
+def test_search_marks_ties(filled, oasis):
+    asked = ("search", filled, "--word", "sea", "-k", 2)
+    hits = json.loads(oasis(*asked, "--json")[1])["results"][0]["hits"]
+    assert [(hit["tied"], hit["weak"]) for hit in hits] == [(True, False)] * 2
+    out = oasis(*asked)[1]
+    assert [line.split()[1][-1] for line in out.splitlines() if "item-" in line] == ["="] * 2
+    assert "= the score of a neighbour is the same" in out
+
+
+def test_search_by_codes_alone(filled, oasis):
+    with Collection.open(filled, readonly=True) as opened:
+        expected = [hit.id for hit in opened.search_items([{"text": "boat"}], fuse=False)[0]]
+    assert _ids(oasis("search", filled, "--text", "boat", "--no-fuse", "--json")[1]) == [expected]
+
+
+def test_predicted_labels_have_a_question_mark(tmp_path, oasis):
+    rows = [row(number) for number in range(60)]
+    bare = [{**row(number), "id": f"bare-{number}", "labels": []} for number in range(3)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    assert oasis("ingest", tmp_path / "c", source, *TEXT_ONLY)[0] == 0
+    source = write_jsonl(tmp_path / "bare.jsonl", bare)
+    assert oasis("ingest", tmp_path / "c", source, *TEXT_ONLY)[0] == 0
+    with Collection.open(tmp_path / "c", readonly=True) as opened:
+        (name,) = opened.get("bare-0").predicted
+    options = ["--like", "item-0", "-k", "70", "--where"]
+    where = json.dumps({"$labels": {"has": name, "predicted": True}})
+    out = oasis("search", tmp_path / "c", *options, where)[1]
+    assert f"{name}?" in out
+    found = json.loads(oasis("search", tmp_path / "c", *options, where, "--json")[1])
+    (hit,) = [hit for hit in found["results"][0]["hits"] if hit["id"] == "bare-0"]
+    assert (hit["labels"], hit["predicted"]) == ([], [name])
+    classes = json.loads(oasis("info", tmp_path / "c", "--json")[1])["classes"]
+    assert sum(each["n_predicted"] for each in classes) == 3
+    assert "predicted" in oasis("info", tmp_path / "c")[1]

@@ -1,0 +1,295 @@
+"""Searches beside changes: what is answered without a thread, one writer, and an end in between."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+import safetensors.numpy
+import service_running
+from service_data import N, extractor, fill, vectors
+from service_running import TENSORS, problem
+from serving import Serving, asgi, asgi_async, serving
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from oasis.client import Client
+from oasis.collection import Collection
+from oasis.collection.search.queries import Queries
+from oasis.collection.search.question import Question
+from oasis.errors import BusyError
+from oasis.service import Limits, Settings, Tokens, create_app
+from oasis.service.api import searching
+from oasis.service.api.direct import Direct
+from oasis.service.api.writing import WriterQueue
+from oasis.service.http.problems import Problem
+
+server = service_running.server
+
+
+SEARCHES = [
+    {"like": "item/1", "k": 3},
+    {"like": "item/1", "k": 3, "where": {"$labels": {"has": "cat"}}},
+    {"like": "nobody"},
+    {"words": ["cat"], "k": 2, "mode": "hamming"},
+    {"words": ["cat"], "k": 0},
+    {"vectors": {"image": [[1.0]]}},
+    {"items": [{"text": "cat"}], "k": 2, "offset": 1},
+    {},
+]
+
+
+@pytest.mark.parametrize("token", [None, "r" * 16, "wrong"])
+def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
+    settings = Settings(tokens=Tokens(read="r" * 16) if token else Tokens())
+    head = {"authorization": f"Bearer {token}"} if token else {}
+    head["x-request-id"] = "the-same"
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
+        app = create_app(c, settings)
+
+        def answers():
+            return [asgi(app, "POST", "/v1/search", asked, head) for asked in SEARCHES]
+
+        directly = answers()
+        monkeypatch.setattr(Direct, "__call__", lambda self, *given: self.app(*given))
+        assert directly == answers()
+        statuses = [status for status, _, _ in directly]
+        if token != "wrong":
+            assert statuses == [200, 200, 404, 200, 422, 422, 200, 422]
+        else:
+            assert set(statuses) == {401}
+        counted = re.findall(
+            r'requests_total{method="POST",route="/v1/search".*} (\d+)',
+            app.state.service.counters.text(),
+        )
+        assert sum(map(int, counted)) == 2 * len(SEARCHES)
+        app.state.service.close()
+
+
+SHORT = [
+    {"like": "item/1"},
+    {"like": "item/1", "k": 90, "offset": 10, "where": {}},
+    {"vectors": {"image": [[0.5] * 900] * 7}, "k": 1},
+]
+LONG = [
+    {"like": "item/1", "k": 101},
+    {"like": "item/1", "offset": 91},
+    {"like": "item/1", "where": {"$labels": {"has": "cat"}}},
+    {"words": ["cat"]},
+    {"items": [{"text": "cat"}]},
+    {"vectors": {"image": [[0.5] * 900] * 11}},
+    {"vectors": {"image": [[0.5] * 900] * 8}, "k": 1},
+]
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, readonly):
+    of, threads = Question.of, []
+
+    def noted(*given):
+        threads.append(threading.current_thread())
+        return of(*given)
+
+    monkeypatch.setattr(Question, "of", noted)
+    monkeypatch.setattr(searching, "_FEW_NUMBERS", 7 * 900)
+    path = fill(folder / "c", 6)
+    with Collection.open(path, readonly=readonly, extractor=extractor()) as c:
+        app = create_app(c)
+        for asked in SHORT + LONG:
+            assert asgi(app, "POST", "/v1/search", asked)[0] == 200
+        X, _ = vectors(8)
+        for rows in (7, 8):
+            body = safetensors.numpy.save({"image": X["image"][:rows]}, {"request": '{"k": 1}'})
+            assert asgi(app, "POST", "/v1/search", body, {"content-type": TENSORS})[0] == 200
+        here = [each is threading.current_thread() for each in threads]
+        short = [True] * len(SHORT) + [False] * len(LONG) + [True, False]
+        assert here == [each and not readonly for each in short]
+        monkeypatch.setattr(searching, "_FEW_CODES", c.index.n_codes - 1)
+        assert asgi(app, "POST", "/v1/search", SHORT[0])[0] == 200
+        assert threads[-1] is not threading.current_thread()
+        app.state.service.close()
+
+
+def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
+    commits, threads = Queries._commits, []
+
+    def noted(reader):
+        threads.append(threading.current_thread())
+        return commits(reader)
+
+    with Collection.open(fill(folder / "c", 6), readonly=True, extractor=extractor()) as c:
+        app = create_app(c)
+        monkeypatch.setattr(Queries, "_commits", noted)
+        for asked in SHORT + LONG:
+            assert asgi(app, "POST", "/v1/search", asked)[0] == 200
+        for path in ("/v1/stats", "/health/ready", "/v1/item?id=item/1"):
+            assert asgi(app, "GET", path)[0] == 200
+        assert threads and threading.current_thread() not in threads
+        app.state.service.close()
+
+
+def test_searches_do_not_wait_and_changes_queue(folder, monkeypatch):
+    entered, leave = threading.Event(), threading.Event()
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
+        app = create_app(c, Settings(limits=Limits(ingests=2)))
+        delete = c.delete
+
+        def slow(ids):
+            entered.set()
+            assert leave.wait(60)
+            return delete(ids)
+
+        monkeypatch.setattr(c, "delete", slow)
+
+        async def story():
+            def change(name):
+                return asyncio.create_task(
+                    asgi_async(app, "POST", "/v1/delete", {"ids": [f"item/{name}"]})
+                )
+
+            first = change(1)
+            await asyncio.to_thread(entered.wait, 60)
+            second = change(2)
+            await asyncio.sleep(0)
+            while len(app.state.service.queue) < 2:
+                await asyncio.sleep(0)
+            third = await change(3)
+            asked = {"words": ["cat"], "k": 1}
+            searched = await asgi_async(app, "POST", "/v1/search", asked)
+            leave.set()
+            return third, searched, await first, await second
+
+        third, searched, first, second = asyncio.run(story())
+        assert third[0] == 429 and int(third[1]["retry-after"]) >= 1
+        assert searched[0] == first[0] == second[0] == 200
+        assert c.known(["item/1", "item/2", "item/3"]) == {"item/3"}
+        app.state.service.close()
+
+
+def test_a_stopped_queue_finishes_one_change_and_refuses_the_rest():
+    queue, entered, leave, made = WriterQueue(4), threading.Event(), threading.Event(), []
+
+    def change():
+        entered.set()
+        assert leave.wait(60)
+        made.append(1)
+        return "done"
+
+    async def story():
+        first = asyncio.create_task(queue.run(change))
+        await asyncio.to_thread(entered.wait, 60)
+        second = asyncio.create_task(queue.run(change))
+        await asyncio.sleep(0)
+        queue.stop()
+        leave.set()
+        with pytest.raises(Problem, match="stopped"):
+            await queue.run(change)
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    first, second = asyncio.run(story())
+    queue.close()
+    assert first == "done" and isinstance(second, Problem) and made == [1] and not len(queue)
+
+
+def test_a_failure_of_ours_is_logged_and_not_told(folder, monkeypatch, caplog):
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
+        app = create_app(c)
+
+        def broken(*_, **__):
+            raise RuntimeError("a secret of the inside")
+
+        monkeypatch.setattr(Question, "of", broken)
+        status, _, found = asgi(app, "POST", "/v1/search", {"words": ["cat"]})
+        assert status == 500 and found["title"] and "secret" not in json.dumps(found)
+        assert "a secret of the inside" in caplog.text
+        monkeypatch.setattr(c, "stats", lambda: threading.Event().wait(0.2))
+        app.state.service.settings = Settings(limits=Limits(answer_seconds=0.01))
+        status, heads, found = asgi(app, "GET", "/v1/stats")
+        assert status == 503 and heads["retry-after"] and "0.01 seconds" in found["detail"]
+        app.state.service.close()
+
+
+@pytest.mark.slow
+def test_a_stop_leaves_a_chunk_whole_or_refused(folder):
+    fill(folder / "c")
+    server = Serving(folder / "c")
+    X, y = vectors(400, seed=4)
+    answers = []
+
+    def ingest():
+        with Client(server.url, patience=0) as client:
+            try:
+                client.ingest(X, y, [f"last {row}" for row in range(400)])
+                answers.append(400)
+            except BusyError:  # the stop came between its arrival and its turn
+                answers.append(0)
+
+    thread = threading.Thread(target=ingest)
+    thread.start()
+    while b"oasis_writer_queue 1" not in server.ask("GET", "/metrics")[2] and not answers:
+        pass
+    assert server.stop() == 0
+    thread.join()
+    assert [each["event"] for each in server.entries() if each["event"] != "request"][-2:] == [
+        "stopping",
+        "stopped",
+    ]
+    with Collection.open(folder / "c") as c:
+        assert len(c) == N + answers[0] and c.check() == []
+        assert c.stats().journal_entries == 0
+
+
+@pytest.mark.slow
+def test_readers_beside_a_writer_follow_it_and_change_nothing(folder):
+    fill(folder / "c")
+    with Collection.open(folder / "c") as c, serving(folder / "c", "--readonly") as server:
+        assert server.json("GET", "/v1/stats")[1]["readonly"] is True
+        assert problem(server, "POST", "/v1/delete", {"ids": ["item/1"]})[0] == 403
+        c.ingest(*vectors(3), ["n1", "n2", "n3"])
+        assert server.json("GET", "/v1/item?id=n2")[0] == 200
+        assert server.json("GET", "/v1/stats")[1]["n_items"] == N + 3
+        X, _ = vectors(1)
+        body = safetensors.numpy.save(X, {"request": '{"k": 3}'})
+        found = server.json("POST", "/v1/search", body, kind=TENSORS)[1]["results"]
+        assert [hit["id"] for hit in found[0]] == [hit.id for hit in c.search(X, 3)[0]]
+        ran = subprocess.run(
+            [sys.executable, "-m", "oasis", "serve", str(folder / "c"), "--port", "0"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 1 and "another writer" in ran.stderr
+
+
+def test_a_change_leaves_blas_as_it_was(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    queue = WriterQueue(1)
+
+    def blas():
+        return {
+            each["num_threads"]
+            for each in threadpool_info()
+            if (each["user_api"], each.get("threading_layer")) == ("blas", "pthreads")
+        }
+
+    def set_blas(n):  # in a thread that ends: one that lives would keep the right to set it
+        thread = threading.Thread(target=threadpool_limits, args=(n, "blas"))
+        thread.start()
+        thread.join()
+
+    (before,) = blas()
+    try:
+        set_blas(4)
+        assert blas() == {4}
+        assert asyncio.run(queue.run(blas)) == {3}
+        assert blas() == {4}
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(queue.run(lambda: 1 // 0))
+        queue.close()
+        assert blas() == {4}
+    finally:
+        queue.close()
+        set_blas(before)
