@@ -10,11 +10,19 @@ import pytest
 import scipy.sparse as sp
 from collection_toy import open_toy
 from collection_truth import Truth, assert_hits, assert_same_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
+from oasis.collection.records import check_id, check_ids
 from oasis.collection.writing import writer
-from oasis.collection.writing.intake import MAX_PAYLOAD_BYTES, MAX_THUMBNAIL_BYTES
+from oasis.collection.writing.intake import (
+    MAX_PAYLOAD_BYTES,
+    MAX_THUMBNAIL_BYTES,
+    check_intake,
+    check_payload,
+)
 from oasis.errors import (
     CollectionError,
     DuplicateIdError,
@@ -281,11 +289,12 @@ def test_previews_go_with_their_thumbnails(folder):
     database.close()
 
 
-def test_rounds_keep_the_quality_before_learning(folder):
+@pytest.mark.parametrize("unlabelled", [0.0, 0.2])
+def test_rounds_keep_the_quality_before_learning(folder, unlabelled):
     truth = Truth()
     with open_toy(folder / "c") as c:
         for number, n in enumerate([40, 260, 3]):
-            X, y = chunk(n, seed=number, classes=NAMES[: 4 + number], bare=0.2)
+            X, y = chunk(n, seed=number, classes=NAMES[: 4 + number], bare=unlabelled)
             expected = expected_quality(truth, X, y)
             ids = [f"{number}-{row}" for row in range(n)]
             c.ingest(X, y, ids)
@@ -301,6 +310,45 @@ def test_rounds_keep_the_quality_before_learning(folder):
     with Collection.open(folder / "c", readonly=True) as c:
         arrived = [(name, each.number) for each in c.rounds() for name in each.new_classes]
         assert arrived == [(each.name, each.round) for each in c.classes()]
+
+
+_texts = st.text(max_size=6) | st.sampled_from(["\0", ",", '","', '"', "\\", "null", "{}"])
+_values = _texts | st.integers() | st.floats() | st.booleans() | st.none() | st.just([1, "a"])
+_payloads = st.none() | st.dictionaries(_texts, _values, max_size=3)
+
+
+def outcome(call):
+    try:
+        return call()
+    except InputError as error:
+        return str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_payloads, min_size=1, max_size=6))
+def test_payloads_are_checked_together_as_one_by_one(payloads):
+    def one_by_one():
+        return [
+            check_payload(each, f"the payload of sample {row}") for row, each in enumerate(payloads)
+        ]
+
+    n = len(payloads)
+    assert outcome(lambda: check_intake(n, 1, None, payloads, None).payloads) == outcome(one_by_one)
+
+
+_ids = (
+    st.text(max_size=3) | st.text("a\ud800", max_size=2) | st.just("é" * 513) | st.just("a" * 1024)
+)
+_numbers = st.integers(-(2**63) - 1, 2**63)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_ids) | st.lists(_numbers) | st.lists(_ids | _numbers | st.booleans()))
+def test_ids_are_checked_together_as_one_by_one(ids):
+    expected = outcome(lambda: [check_id(each) for each in ids])
+    found = outcome(lambda: check_ids(ids))
+    assert found == expected
+    assert isinstance(found, str) or [type(each) for each in found] == [type(e) for e in expected]
 
 
 def expected_quality(truth, X, y):

@@ -37,6 +37,30 @@ def test_index_passes(check):
     check(HammingIndex, "insertion")
 
 
+@pytest.mark.parametrize(("n_queries", "n_threads"), [(1, 1), (2, 1), (400, 2)])
+def test_a_short_scan_takes_one_thread_and_leaves_the_number_as_it_was(
+    monkeypatch, n_queries, n_threads
+):
+    rng = np.random.default_rng(0)
+    index = HammingIndex(64)
+    index.add(random_codes(rng, 3000, 64), np.arange(3000))
+    used, real = [], faiss.knn_hamming
+
+    def note(*arguments, **options):
+        used.append(faiss.omp_get_max_threads())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(faiss, "knn_hamming", note)
+    before = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(2)
+        index.search(random_codes(rng, n_queries, 64), 5)
+        assert used == [n_threads]
+        assert faiss.omp_get_max_threads() == 2
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
 class Reopened:
     """An index that is saved and opened again after every chunk: all but the last is mapped."""
 

@@ -336,7 +336,7 @@ def test_many_queries_are_measured_as_one_by_one(n_codes: int) -> None:
 
 
 def test_a_base_of_several_blocks_equals_a_stable_sort() -> None:
-    problem = make_problem(5, 8, 2, 150_000, 4, 150_000)
+    problem = make_problem(5, 8, 2, 150_001, 4, 150_001)
     stable = average_precision(*problem.arrays, ties="stable")
     expected = average_precision(*problem.arrays)
     for q, distances in enumerate(numpy_distances(problem)):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from oasis.model.gram import (
     GramSum,
@@ -47,19 +48,32 @@ def test_the_sum_is_that_of_all_rows(pieces, dtype):
     assert total.single == (dtype == np.float32)
 
 
+@pytest.mark.parametrize("d", [600, 1300])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_wide_features_take_several_blocks_and_leave_the_start_alone(dtype):
-    first, second = rows(40, d=600, dtype=dtype), rows(30, d=600, dtype=dtype, seed=1)
+def test_wide_features_take_several_blocks_and_leave_the_start_alone(dtype, d):
+    first, second = rows(40, d=d, dtype=dtype), rows(30, d=d, dtype=dtype, seed=1)
     thin = sp.csr_array(np.where(second > 0.05, second, 0))
-    one = GramSum(600, delta=1.0)
+    one = GramSum(d, delta=1.0)
     one.add(first)
     before = np.tril(one.lower)
     for more in (second, thin):
-        later = GramSum(600, delta=1.0, start=one.lower)
+        later = GramSum(d, delta=1.0, start=one.lower)
         later.add(more)
         later.merge(one)
         np.testing.assert_allclose(np.tril(later.lower), truth(first, more, first), atol=1e-5)
         assert np.array_equal(np.tril(one.lower), before)
+
+
+def test_the_sum_of_wide_float32_features_does_not_depend_on_the_number_of_threads():
+    first, second = rows(300, d=1300), rows(300, d=1300, seed=1)
+    sums = []
+    for n_threads in (1, 2):
+        total = GramSum(1300, delta=1.0)
+        with threadpool_limits(n_threads, user_api="blas"):
+            total.add(first)
+            total.add(second)
+        sums.append(np.tril(total.lower))
+    assert np.array_equal(*sums)
 
 
 def test_many_float32_rows_are_cut_into_pieces_that_float32_can_take(used):

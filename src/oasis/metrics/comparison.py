@@ -27,6 +27,8 @@ _Value = TypeVar("_Value", np.bool_, np.float64)
 _QUERY_BLOCK = 1024
 # the words of one block, their XOR and the popcounts stay in the second-level cache
 _BASE_BLOCK = 1 << 16
+# below this, adding up the table of pairs takes longer than counting in pairs saves
+_PAIRED_MIN_KEYS = 1 << 16
 # finding equal items costs about as much as this number of queries
 _MERGE_MIN_QUERIES = 64
 
@@ -79,6 +81,7 @@ class Comparison:
         base = _MergedBase.of(self)
         width = self.n_bits + 1
         key_type = np.min_scalar_type(2 * width - 1)
+        keys = np.empty(len(base.labels), dtype=key_type)
         for rows, labels in self._query_blocks():
             joint = np.zeros((len(labels), 2 * width))
             for group in labels.groups():
@@ -86,11 +89,10 @@ class Comparison:
                 offset = similar.astype(key_type) * key_type.type(width)
                 for i in group:
                     query = _row(self.queries, rows.start + int(i))
-                    for block in _blocks(len(base.labels)):
-                        keys = _distances(base.columns, query, block, key_type)
-                        keys += offset[block]
-                        weights = None if base.counts is None else base.counts[block]
-                        joint[i] += np.bincount(keys, weights, minlength=2 * width)
+                    for block in _blocks(len(keys)):
+                        distances = _distances(base.columns, query, block, key_type)
+                        np.add(distances, offset[block], out=keys[block])
+                    joint[i] = _histogram(keys, base.counts, 2 * width)
             yield TieGroups(rows, joint[:, :width] + joint[:, width:], joint[:, width:])
 
     def gain_groups(self, gain_of_shared: Array) -> Iterator[GainGroups]:
@@ -189,13 +191,14 @@ def distance_histograms(
 ) -> Iterator[tuple[slice, Array]]:
     """Yield for blocks of queries the number of base items per distance, (b, n_bits + 1)."""
     key_type = np.min_scalar_type(n_bits)
+    keys = np.empty(len(base[0]), dtype=key_type)
     for rows in _blocks(len(queries[0]), _QUERY_BLOCK):
         counts = np.zeros((rows.stop - rows.start, n_bits + 1))
         for i in range(len(counts)):
             query = _row(queries, rows.start + i)
-            for block in _blocks(len(base[0])):
-                keys = _distances(base, query, block, key_type)
-                counts[i] += np.bincount(keys, minlength=n_bits + 1)
+            for block in _blocks(len(keys)):
+                keys[block] = _distances(base, query, block, key_type)
+            counts[i] = _histogram(keys, None, n_bits + 1)
         yield rows, counts
 
 
@@ -242,6 +245,23 @@ def _blocks(n: int, size: int = _BASE_BLOCK) -> Iterator[slice]:
 
 def _row(columns: Columns, row: int) -> tuple[np.unsignedinteger[Any], ...]:
     return tuple(column[row] for column in columns)
+
+
+def _histogram(
+    keys: npt.NDArray[np.unsignedinteger[Any]], weights: Array | None, width: int
+) -> npt.NDArray[Any]:
+    """Return how often each of the keys 0 to width - 1 occurs, or the sum of its weights, (width,).
+
+    Keys of one byte without weights are counted in pairs, which takes two thirds of the time.
+    """
+    if weights is not None or keys.dtype != np.uint8 or len(keys) < _PAIRED_MIN_KEYS:
+        return np.bincount(keys, weights, minlength=width)
+    n_pairs = len(keys) // 2
+    pairs = np.bincount(keys[: 2 * n_pairs].view(np.uint16), minlength=width * 256)
+    table = pairs.reshape(width, 256)[:, :width]
+    counts: npt.NDArray[Any] = table.sum(axis=0) + table.sum(axis=1)
+    counts[keys[2 * n_pairs :]] += 1
+    return counts
 
 
 def _distances(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, FloatArray, Matrix, is_sparse
+from oasis.model.threads import in_threads
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -24,6 +25,10 @@ EPS32 = float(np.finfo(np.float32).eps)
 _MARGIN = 1e-3
 _LEAST_ROWS = 1024
 _COLUMNS = 256
+_LEAST_BLOCKS = 4
+
+Block: TypeAlias = tuple[slice, slice]
+"""Rows and columns."""
 
 
 class GramSum:
@@ -141,11 +146,15 @@ class GramSum:
         start = self._start if self._own is None else self._own
         if self._own is None:
             self._own, self._start = lower_empty(self._d, np.float64), None
-        for block in lower_blocks(self._d):
+        own = self._own
+
+        def work(block: Block) -> None:
             if start is None:
-                self._own[block] = term(*block)
+                own[block] = term(*block)
             else:
-                np.add(start[block], term(*block), out=self._own[block])
+                np.add(start[block], term(*block), out=own[block])
+
+        _on_blocks(work, self._d)
 
 
 def lower_empty(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
@@ -162,11 +171,28 @@ def lower_empty(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArr
 
 def copy_lower(source: FloatArray, target: FloatArray) -> None:
     """Copy the lower triangle of one (d, d) matrix into another, whatever their precisions."""
-    for block in lower_blocks(len(source)):
+
+    def work(block: Block) -> None:
         target[block] = source[block]
 
+    _on_blocks(work, len(source))
 
-def lower_blocks(d: int) -> list[tuple[slice, slice]]:
+
+def _on_blocks(work: Callable[[Block], None], d: int) -> None:
+    """Call ``work`` on the `lower_blocks`, in several threads if there are enough of them.
+
+    Sums and copies outside BLAS then run in parallel too, and products of a few columns, which BLAS
+    hardly divides among its threads, one beside the other.
+    """
+    blocks = lower_blocks(d)
+    if len(blocks) < _LEAST_BLOCKS:
+        for block in blocks:
+            work(block)
+    else:
+        in_threads(work, blocks)
+
+
+def lower_blocks(d: int) -> list[Block]:
     """Return the (rows, columns) of blocks that cover the lower triangle of a (d, d) matrix."""
     return [(slice(j, d), slice(j, min(j + _COLUMNS, d))) for j in range(0, d, _COLUMNS)]
 

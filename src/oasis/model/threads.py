@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 
 @contextmanager
@@ -42,7 +42,10 @@ def one_thread() -> Iterator[None]:
 _held = threading.Lock()
 
 
-def in_threads(work: Callable[[slice], None], blocks: Sequence[slice]) -> None:
+_Block = TypeVar("_Block")
+
+
+def in_threads(work: Callable[[_Block], None], blocks: Sequence[_Block]) -> None:
     """Call ``work`` on each block, in a pool with the number of threads that BLAS would use.
 
     So work outside BLAS runs in parallel too, and no thread waits for another inside a block.

@@ -35,7 +35,8 @@ NAME = "catalog.sqlite"
 
 _BUSY_MS = 10_000
 _WAL_BYTES = 16 << 20
-_PAGE_BYTES = 2048  # one item changes about eight pages, and the WAL takes them whole
+_PAGE_BYTES = 1024  # one item changes about ten pages, and the WAL takes them whole
+_WAL_PAGES = 2000  # folded into the file after so many
 
 
 class Catalog(Reads):
@@ -106,6 +107,7 @@ class Catalog(Reads):
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA cache_size = -16000")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         except BaseException:
             connection.close()
             raise

@@ -18,8 +18,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,6 +167,9 @@ CHECKED_COLUMNS = {
 }
 """Tables whose rows are tallied, and the columns that ``crc`` covers."""
 
+# a statement for several rows takes three quarters of the time
+_ROWS_AT_ONCE = 50
+
 
 def row_crc(*values: Any) -> int:
     """Return the signed crc32 of the values of a row; 4 bytes where SQLite keeps it.
@@ -274,22 +278,25 @@ def insert_rows(
     connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Insert rows, given by their checked columns, with their crcs; and tally them."""
-    n = total = 0
-
-    def with_crc() -> Iterator[tuple[Any, ...]]:
-        nonlocal n, total
-        for row in rows:
-            crc = row_crc(*row)
-            n, total = n + 1, total + crc
-            yield (*row, crc)
-
     columns = CHECKED_COLUMNS[table]
-    marks = ",".join("?" * (columns.count(",") + 2))
-    connection.executemany(
-        f"INSERT INTO {table} ({columns}, crc) VALUES ({marks})",  # noqa: S608
-        with_crc(),
-    )
-    tally(connection, table, n, total)
+    marks = f"({','.join('?' * (columns.count(',') + 2))})"
+    n = total = 0
+    remaining = iter(rows)
+    while some := list(islice(remaining, _ROWS_AT_ONCE)):
+        values: list[Any] = []
+        for row in some:
+            crc = row_crc(*row)
+            total += crc
+            values += row
+            values.append(crc)
+        connection.execute(
+            f"INSERT INTO {table} ({columns}, crc) "  # noqa: S608
+            f"VALUES {','.join([marks] * len(some))}",
+            values,
+        )
+        n += len(some)
+    if n:
+        tally(connection, table, n, total)
 
 
 def delete_rows(

@@ -74,14 +74,14 @@ class _Classes:
     def __init__(self, names: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._known = len(names)
-        self._sets: dict[tuple[str, ...], _LabelSet] = {}
 
     def of(self, names: tuple[str, ...]) -> _LabelSet:
-        found = self._sets.get(names)  # the items of a chunk share most of their sets
-        if found is None:
-            numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in names]
-            found = self._sets[names] = _LabelSet.of(numbers)
-        return found
+        return _LabelSet.of([self._numbers.setdefault(name, len(self._numbers)) for name in names])
+
+    def of_all(self, label_sets: Sequence[tuple[str, ...]]) -> list[_LabelSet]:
+        # the items of a chunk share most of their sets
+        distinct = {names: self.of(names) for names in dict.fromkeys(label_sets)}
+        return [distinct[names] for names in label_sets]
 
     @property
     def new(self) -> list[str]:
@@ -99,8 +99,8 @@ def insert_chunk(
 ) -> list[str]:
     """Insert the items of a chunk; return the classes that are new to the catalog."""
     numbers = _Classes(classes)
-    given = [numbers.of(names) for names in chunk.labels]
-    predicted = [numbers.of(names) for names in chunk.predicted]
+    given = numbers.of_all(chunk.labels)
+    predicted = numbers.of_all(chunk.predicted)
     width = chunk.codes.shape[1]
     packed = chunk.codes.tobytes()
     codes = [packed[at : at + width] for at in range(0, len(packed), width)]

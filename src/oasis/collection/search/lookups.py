@@ -18,7 +18,16 @@ from oasis.collection.catalog.setup import feature_widths
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Files
 from oasis.collection.filters import fields
-from oasis.collection.records import ClassInfo, FieldInfo, Id, Round, Stats, Stored, check_id
+from oasis.collection.records import (
+    ClassInfo,
+    FieldInfo,
+    Id,
+    Round,
+    Stats,
+    Stored,
+    check_id,
+    check_ids,
+)
 from oasis.collection.search.following import Follower
 from oasis.collection.texts.postings import text_of
 from oasis.errors import FormatError, InputError, NotFittedError, UnknownIdError
@@ -41,7 +50,7 @@ class Lookups(Follower):
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
         with self._catalog.reading() as connection:
-            return set(self._catalog.keys_of(connection, [check_id(each) for each in ids]))
+            return set(self._catalog.keys_of(connection, check_ids(list(ids))))
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
@@ -84,7 +93,7 @@ class Lookups(Follower):
         """Return how the kept texts of items begin, of those ids that have one."""
         found: dict[Id, str] = {}
         with self._catalog.reading() as connection:
-            keys = self._catalog.keys_of(connection, [check_id(each) for each in ids])
+            keys = self._catalog.keys_of(connection, check_ids(ids))
             ids_of = {key: each for each, key in keys.items()}
             rows = connection.execute(
                 "SELECT key, substr(text, 1, ?) FROM texts "

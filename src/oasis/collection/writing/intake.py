@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from oasis.arrays import has_row
-from oasis.collection.records import Id, Rejected, check_id, utf8
+from oasis.collection.records import Id, Rejected, check_ids, utf8
 from oasis.collection.texts.phrases import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
@@ -29,6 +30,7 @@ _FEW = 64  # queries whose hashed text is made dense
 
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _PLAIN = {str, int, float, bool, type(None)}
+_BETWEEN = "\0"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def check_intake(
     if ids is None:
         checked: list[Id] = list(range(first_key, first_key + n))
     else:
-        checked = [check_id(value) for value in _as_many(ids, n, "ids")]
+        checked = check_ids(_as_many(ids, n, "ids"))
         if len(set(checked)) < n:
             seen: set[Id] = set()
             # 1 and "1" are different ids, and different in a set
@@ -61,10 +63,7 @@ def check_intake(
             raise DuplicateIdError(f"id {again!r} is given more than once")
     payloads: list[str | None] = [None] * n
     if payload is not None:
-        payloads = [
-            check_payload(value, f"the payload of sample {row}")
-            for row, value in enumerate(_as_many(payload, n, "payload"))
-        ]
+        payloads = _check_payloads(_as_many(payload, n, "payload"))
     pictures: list[bytes | None] = [None] * n
     previews: list[bytes | None] = [None] * n
     if thumbnails is not None:
@@ -90,6 +89,40 @@ def _as_many(values: Any, n: int, what: str) -> list[Any]:
     if len(listed) != n:
         raise InputError(f"got {what} for {len(listed)} samples, but features for {n}")
     return listed
+
+
+def _check_payloads(values: list[Any]) -> list[str | None]:
+    """Return payloads as they are kept, or refuse them: `check_payload` of each.
+
+    Those that are all flat are encoded in one call, which takes a third of the time.
+    """
+    if _are_flat(values):
+        # as an item of a list it stands between commas, as no text inside a flat object does
+        apart: list[Any] = [_BETWEEN] * (2 * len(values) - 1)
+        apart[::2] = values
+        try:
+            together = _TO_JSON(apart)
+            together.encode()
+        except ValueError:  # NaN, or half a surrogate pair: found again below, with its sample
+            pass
+        else:
+            texts = together[1:-1].split(f",{_TO_JSON(_BETWEEN)},")
+            if 4 * max(map(len, texts)) <= MAX_PAYLOAD_BYTES:
+                return [None if text in ("{}", "null") else text for text in texts]
+    return [
+        check_payload(value, f"the payload of sample {row}") for row, value in enumerate(values)
+    ]
+
+
+def _are_flat(values: list[Any]) -> bool:
+    """Return whether there are values, and all are objects of plain values, or None."""
+    if not values or not set(map(type, values)) <= {dict, type(None)}:
+        return False
+    objects: list[dict[Any, Any]] = [value for value in values if value is not None]
+    keys = set(map(type, chain.from_iterable(objects)))
+    return keys <= {str} and _PLAIN.issuperset(
+        map(type, chain.from_iterable(each.values() for each in objects))
+    )
 
 
 def check_payload(value: Any, what: str = "the payload") -> str | None:
@@ -179,7 +212,7 @@ def extract_items(
     items are to be replaced, those of all other ids. So are items that have none of the fields, or
     a text that is too long to be kept.
     """
-    ids = [check_id(_field(item, "id")) for item in items]
+    ids = check_ids([_field(item, "id") for item in items])
     there = known(ids)
     rejected: list[Rejected] = []
     seen: set[Id] = set()

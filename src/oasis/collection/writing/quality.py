@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Matrix, indicator
-from oasis.codes import pack
+from oasis.codes import Codes, pack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import label_numbers
 from oasis.collection.committed import Committed
@@ -63,31 +63,44 @@ class QualityMeter:
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
         codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
-        k = min(_LOOKED_AT, snapshot.head.n_items)
-        keys = snapshot.replica.search(codes, k, None, snapshot.head.next_key).ids
         numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
             [numbers[name] for name in labels[row] if name in numbers] for row in rows.tolist()
         ]
+        c = len(snapshot.classes)
+        asked = indicator(wanted, c)
+        # most often the first hits all have labels, and no more of them are read
+        for k in (N_HITS, _LOOKED_AT):
+            sets, place = self._label_sets(snapshot, codes, k, replaced)
+            judged = np.array([bool(each) for each in sets])[place]  # (n, k)
+            judged &= np.cumsum(judged, axis=1) <= N_HITS
+            if judged.sum(axis=1).min() == N_HITS:
+                break
+        if not judged.any() or not self._sample:
+            return None
+        right = np.take_along_axis(_sharing(asked, indicator(sets, c)), place, axis=1)
+        precision = right[judged].mean()
+        if self._sample_labels is None or self._sample_labels.shape[1] != c:
+            self._sample_labels = indicator(self._sample, c)
+        chance = _sharing(asked, self._sample_labels).mean()
+        return Quality(float(precision), float(chance))
+
+    def _label_sets(
+        self, snapshot: Committed, codes: Codes, k: int, replaced: Container[int]
+    ) -> tuple[list[list[int]], npt.NDArray[np.intp]]:
+        """Return class numbers of the distinct k best hits, and which of these each hit is, (n, k).
+
+        Those of ``replaced`` keys count as unlabelled.
+        """
+        n_hits = min(k, snapshot.head.n_items)
+        keys = snapshot.replica.search(codes, n_hits, None, snapshot.head.next_key).ids
         found, place = np.unique(keys, return_inverse=True)
         sets: dict[int, list[int]] = {}
         with self._catalog.reading() as connection:
             for key, text in self._catalog.rows(connection, "key, labels", found.tolist()):
                 sets[key] = [] if key in replaced else label_numbers(text)
             self._draw(snapshot, connection)
-        c = len(snapshot.classes)
-        asked = indicator(wanted, c)
-        right = _sharing(asked, indicator([sets.get(key, []) for key in found.tolist()], c))
-        place = place.reshape(keys.shape)
-        judged = np.array([bool(sets.get(key)) for key in found.tolist()])[place]  # (n, k)
-        judged &= np.cumsum(judged, axis=1) <= N_HITS
-        if not judged.any() or not self._sample:
-            return None
-        precision = np.take_along_axis(right, place, axis=1)[judged].mean()
-        if self._sample_labels is None or self._sample_labels.shape[1] != c:
-            self._sample_labels = indicator(self._sample, c)
-        chance = _sharing(asked, self._sample_labels).mean()
-        return Quality(float(precision), float(chance))
+        return [sets.get(key, []) for key in found.tolist()], place.reshape(keys.shape)
 
     def _draw(self, snapshot: Committed, connection: sqlite3.Connection) -> None:
         top = snapshot.head.next_key

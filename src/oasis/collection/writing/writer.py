@@ -111,7 +111,7 @@ class Writer:
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails, texts)
-        for name in {name for names in chunk.labels for name in names}:
+        for name in set().union(*set(chunk.labels)):
             utf8(name, f"the class name {name!r}")
         replaced = self._keys_of(intake.ids, "replaced") if replaces else []
         if not replaces:
