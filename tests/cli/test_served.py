@@ -76,7 +76,7 @@ def test_searches_print_the_same_as_in_a_directory(both, tmp_path):
         (("--text", "boat", "--where", "yaer=2000"), "did you mean 'year'?"),
         (("--text", "boat", "--where", '{"$labels": {"has": "sae"}}'), "did you mean 'sea'?"),
         (("--like", "none"), "no item has the id 'none'"),
-        (("--image", "none.png"), "query 0 cannot be used: image: the picture none.png is missing"),
+        (("--image", "none.png"), "the query cannot be used: image: the picture none.png is mis"),
         (("--vector", "image=[1, 2]"), "900"),
         (("--word", "unheard"), "unheard"),
     ],
@@ -178,7 +178,7 @@ def test_ingest_keeps_to_the_limits_of_the_service_and_goes_on_where_it_was(
         assert (code, json.loads(out)["ingested"], json.loads(out)["rounds"]) == (0, 600, 3)
         assert server.stop() == 0
         code, out, err = oasis("ingest", server.url, source)
-        assert (code, out) == (1, "") and "Connection refused" in err
+        assert (code, out) == (1, "") and "connection refused" in err
     with Collection.open(folder / "c", readonly=True) as opened:
         assert opened.check() == [] and len(opened) == 652
 
@@ -292,7 +292,7 @@ def test_what_cannot_be_asked_is_told_in_one_line(pair, oasis):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for url, said in (
-        (f"http://127.0.0.1:{port}", "does not answer: [Errno 111] Connection refused"),
+        (f"http://127.0.0.1:{port}", "connection refused; is `oasis serve` running there?"),
         (f"{pair[1]}/wrong", f"oasis there is {package.__version__}, here {package.__version__}"),
         ("http://127.0.0.1:port", "must be like http://127.0.0.1:8000"),
         ("https:/host", "must be like http://127.0.0.1:8000"),

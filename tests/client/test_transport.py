@@ -91,6 +91,10 @@ def test_a_change_that_was_not_sent_is_not_in_doubt():
     with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(UnreachableError) as caught:
         client.delete(["x"])
     assert "may or may not" not in str(caught.value)
+    assert str(caught.value) == (
+        f"http://127.0.0.1:{port} does not answer: connection refused; is `oasis serve` running "
+        "there?"
+    )
 
 
 def test_a_token_that_no_header_can_carry_is_refused_without_being_shown():

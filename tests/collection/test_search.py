@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from collection_toy import first, open_toy, payloads
 from collection_truth import Truth, assert_hits, assert_same_model
+from service_data import fill as fill_pictures
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
@@ -454,3 +455,20 @@ def test_threads_search_while_others_write(folder):
             thread.join()
         assert not wrong
         assert c.check() == []
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        ([{"text": " "}], "^the query has nothing to search with"),
+        ([{"text": "boat"}, {"text": " "}], "^query 1 has nothing to search with"),
+        ([{"image": b"none"}], "^the query cannot be used: image: "),
+        ([{"text": "boat"}, {"image": b"none"}], "^query 1 cannot be used: image: "),
+    ],
+)
+def test_an_error_numbers_a_query_among_several_only(folder, queries, said):
+    with (
+        Collection.open(fill_pictures(folder / "c", 6), readonly=True) as c,
+        pytest.raises(InputError, match=said),
+    ):
+        c.search_items(queries)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oasis.client.requests import as_list, form, listed, names_of, plain
-from oasis.collection.records import check_id
+from oasis.collection.records import check_id, query_name
 from oasis.errors import DataError, InputError
 
 _QUERY = ("text", "vectors")
@@ -26,7 +26,7 @@ def queries_request(items: Any, asked: dict[str, Any]) -> tuple[bytes, str]:
     queries = listed(items, "queries")
     files, unread = picture_files(queries)
     for row, reason in unread.items():
-        raise InputError(f"query {row} cannot be used: image: {reason}")
+        raise InputError(f"{query_name(row, len(queries))} cannot be used: image: {reason}")
     return form({**asked, "items": [_raw(item, _QUERY) for item in queries]}, files)
 
 

@@ -209,10 +209,12 @@ class Transport:
             raise self._unreachable(error, change) from error
 
     def _unreachable(self, error: Exception, change: bool) -> UnreachableError:
+        if isinstance(error, ConnectionRefusedError):
+            reason = "connection refused; is `oasis serve` running there?"
+        else:
+            reason = str(error) or type(error).__name__
         doubt = "; the change may or may not have been made" if change else ""
-        return UnreachableError(
-            f"{self.url} does not answer: {str(error) or type(error).__name__}{doubt}"
-        )
+        return UnreachableError(f"{self.url} does not answer: {reason}{doubt}")
 
     def _over(
         self,

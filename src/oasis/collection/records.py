@@ -193,6 +193,15 @@ class Quality(NamedTuple):
     chance: float
 
 
+def query_name(row: int, n_queries: int) -> str:
+    """Return how an error names a query.
+
+    >>> query_name(0, 1), query_name(0, 3)
+    ('the query', 'query 0')
+    """
+    return "the query" if n_queries == 1 else f"query {row}"
+
+
 def check_id(value: Any) -> Id:
     """Return an id as it is kept, or refuse it.
 

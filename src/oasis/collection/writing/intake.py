@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oasis.arrays import has_row
-from oasis.collection.records import Id, Rejected, check_ids, utf8
+from oasis.collection.records import Id, Rejected, check_ids, query_name, utf8
 from oasis.collection.texts.phrases import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
@@ -279,14 +279,16 @@ def extract_queries(
     X, failures = extractor.extract(items, dense=len(items) <= _FEW)
     if failures:
         first = failures[0]
-        raise InputError(f"query {first.row} cannot be used: {first.modality}: {first.reason}")
+        raise InputError(
+            f"{query_name(first.row, len(items))} cannot be used: {first.modality}: {first.reason}"
+        )
     some = np.array([bool(each) for each in words], dtype=np.bool_)
     for matrix in X.values():
         some |= has_row(matrix)
     if not some.all():
         raise InputError(
-            f"query {int(np.argmin(some))} has nothing to search with; expected one of "
-            f"{extractor.fields}"
+            f"{query_name(int(np.argmin(some)), len(items))} has nothing to search with; expected "
+            f"one of {extractor.fields}"
         )
     return X
 
