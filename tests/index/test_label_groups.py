@@ -92,21 +92,43 @@ def assert_exact(index, codes, queries, k):
 
 @pytest.fixture
 def looked(monkeypatch):
-    """How many searches of groups there were, how many had to scan all, how many scored in full."""
-    counts = {"groups": 0, "all": 0, "in full": 0}
-    search, in_full = group_search.GroupSearch.__call__, group_search.GroupSearch._score_in_full
+    """How often ranked groups were enough, how often all lists were considered, and how many.
 
-    def noted_search(self, floor):
-        look = search(self, floor)
-        counts["all" if look is None else "groups"] += 1
+    And how often the small groups were scanned, and codes of groups scored in full.
+    """
+    counts = {"groups": 0, "all": 0, "lists": 0, "scans": 0, "in full": 0}
+    cls = group_search.GroupSearch
+    among_ranked, among_lists = cls._among_ranked, cls._among_lists
+    in_full, look_into = cls._score_in_full, cls._look_into
+    scan = LabelGroups._scan
+
+    def noted_ranked(self, ranked):
+        look = among_ranked(self, ranked)
+        counts["groups"] += look is not None
         return look
+
+    def noted_lists(self):
+        counts["all"] += 1
+        counts["lists"] = 0
+        return among_lists(self)
+
+    def noted_look(self, listed, *rest):
+        counts["lists"] += len(listed)
+        return look_into(self, listed, *rest)
 
     def noted_in_full(self, *groups):
         counts["in full"] += 1
         return in_full(self, *groups)
 
-    monkeypatch.setattr(group_search.GroupSearch, "__call__", noted_search)
-    monkeypatch.setattr(group_search.GroupSearch, "_score_in_full", noted_in_full)
+    def noted_scan(self, *queries):
+        counts["scans"] += 1
+        return scan(self, *queries)
+
+    monkeypatch.setattr(cls, "_among_ranked", noted_ranked)
+    monkeypatch.setattr(cls, "_among_lists", noted_lists)
+    monkeypatch.setattr(cls, "_look_into", noted_look)
+    monkeypatch.setattr(cls, "_score_in_full", noted_in_full)
+    monkeypatch.setattr(LabelGroups, "_scan", noted_scan)
     return counts
 
 
@@ -138,49 +160,96 @@ def test_small_weights_are_answered_by_groups_and_large_ones_are_not(looked):
     assert looked["all"] > 0
 
 
-def test_more_groups_are_ranked_where_the_first_are_not_enough(monkeypatch, looked):
-    monkeypatch.setattr(group_search, "_HEADS", (16, 500))
-    monkeypatch.setattr(group_search, "_DEPTH", 100)
-    monkeypatch.setattr(group_search, "_SHARE", 0.01)
+@pytest.mark.parametrize("listed", [2, 12])
+def test_lists_that_may_matter_and_all_small_groups_where_ranked_ones_are_not_enough(
+    listed, monkeypatch, looked
+):
+    monkeypatch.setattr(label_groups, "LISTED", listed)
+    monkeypatch.setattr(group_search, "RANKED", 8)
     rng = np.random.default_rng(62)
     codes, kinds = stream(rng, 20_000, 3000, skew=0.5)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(20_000))
-    ranked = []
-    rank = group_search.GroupSearch._rank
-
-    def noted(self, n_heads, bar):
-        ranked.append((n_heads, bar > -np.inf))
-        return rank(self, n_heads, bar)
-
-    monkeypatch.setattr(group_search.GroupSearch, "_rank", noted)
+    part = LabelGroups(Buffer(codes), 0, 20_000, 8)
+    assert 0 < part.n_lists < part.n_groups
     for weight in (0.05, 0.1, 0.2):
         queries = queries_near(rng, kinds, 10, weight)
         # a steep query: label values that all must agree with are cut
         queries[5:, :3] *= 100
         assert_exact(index, codes, queries, 30)
-    assert (500, True) in ranked
-    assert looked["groups"] > 0
+    assert looked["all"] > 0
+    assert looked["scans"] > 0
+    index.search_asymmetric(queries[:1], 30)
+    assert 0 < looked["lists"] < part.n_lists
 
 
+def test_groups_are_not_ranked_where_content_outweighs_labels(monkeypatch, looked):
+    rng = np.random.default_rng(69)
+    codes, kinds = stream(rng, 20_000, 3000, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(20_000))
+
+    def refused(self, sums, found):
+        raise AssertionError("ranked")
+
+    monkeypatch.setattr(group_search.GroupSearch, "rank", refused)
+    assert_exact(index, codes, queries_near(rng, kinds, 10, 0.6), 20)
+    assert looked["all"] > 0
+
+
+@pytest.mark.parametrize("ranked", [8, 3000])
 @pytest.mark.parametrize("guess", [-np.inf, -3.0, 3.0])
-def test_a_wrong_guess_changes_no_answer(guess, monkeypatch):
+def test_a_wrong_guess_changes_no_answer(guess, ranked, monkeypatch):
+    monkeypatch.setattr(group_search, "RANKED", ranked)
     rng = np.random.default_rng(63)
     codes, kinds = stream(rng, 5000, 400, skew=0.5)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(5000))
     good = group_search.GroupSearch._guess
     monkeypatch.setattr(
-        group_search.GroupSearch, "_guess", lambda self, ranked: good(self, ranked) + guess
+        group_search.GroupSearch, "_guess", lambda self, *groups: good(self, *groups) + guess
     )
     for weight in (0.01, 0.1, 0.4):
         for k in (1, 40):
             assert_exact(index, codes, queries_near(rng, kinds, 8, weight), k)
 
 
+def test_a_list_that_was_left_out_wrongly_fails_the_certificate(monkeypatch):
+    # all groups are lists, and ranked ones never suffice: only the bound can tell that the guess
+    # was too high
+    monkeypatch.setattr(label_groups, "LISTED", 1)
+    monkeypatch.setattr(group_search.GroupSearch, "_among_ranked", lambda self, ranked: None)
+    rng = np.random.default_rng(70)
+    codes, kinds = stream(rng, 5000, 400, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(5000))
+    queries = queries_near(rng, kinds, 6, 0.1)
+    assert_exact(index, codes, queries, 40)
+    widths = []
+    scan = best_codes.scan
+
+    def noted(*scanned):
+        widths.append(scanned[-1])
+        return scan(*scanned)
+
+    monkeypatch.setattr(best_codes, "scan", noted)
+    monkeypatch.setattr(
+        group_search.GroupSearch, "_guess", lambda self, label, sizes: float(label[3]) + self._total
+    )
+    for query in queries:
+        scores = (query[None] @ unpack(codes).astype(np.float64).T).astype(np.float32)[0]
+        order = np.argsort(-scores, kind="stable")[:10]
+        assert (index.search_asymmetric(query[None], 10).ids == order).all()
+    # the first attempt of a single query has no `scan`; it gives the next one a floor
+    assert set(widths) == {4}
+    widths.clear()
+    assert_exact(index, codes, queries, 10)
+    assert widths[:2] == [1, 4]
+
+
 def test_labels_that_no_group_agrees_with_are_exact(monkeypatch):
     # faiss returns no label half at all: all have the lowest sum
-    monkeypatch.setattr(group_search, "_HEADS", (4, 16))
+    monkeypatch.setattr(group_search, "RANKED", 4)
     rng = np.random.default_rng(68)
     codes, _ = stream(rng, 3000, 60)
     codes[:, 0] &= 0b11111110
@@ -279,13 +348,15 @@ def test_files_keep_label_bits(folder, looked):
     assert_exact(opened, np.concatenate([codes, more]), queries, 30)
 
 
+@pytest.mark.parametrize("worth", [10**9, -(10**9)])
 @pytest.mark.parametrize("listed", [1, 12, 4096])
-def test_groups_are_those_of_a_plain_loop(listed, monkeypatch):
+def test_groups_are_those_of_a_plain_loop(listed, worth, monkeypatch):
     monkeypatch.setattr(label_groups, "LISTED", listed)
+    monkeypatch.setattr(label_groups, "_WORTH_A_LIST", worth)
     rng = np.random.default_rng(59)
-    codes, _ = stream(rng, 1000, 60)
+    codes, kinds = stream(rng, 1000, 60)
     groups = LabelGroups(Buffer(codes), 100, 1000, 8)
-    found = {}
+    found, n_in_lists = {}, {}
     for number in range(groups.n_groups):
         one = np.array([number])
         size = groups.sizes(one)
@@ -293,13 +364,25 @@ def test_groups_are_those_of_a_plain_loop(listed, monkeypatch):
             slots = groups.lists.slots(number, 1000)
         else:
             slots = groups.members(one, size)
+            assert len(slots) < listed
         assert len(slots) == size[0]
-        assert (size[0] >= listed) == (number < groups.n_lists)
-        found[groups.labels(one)[0].tobytes()] = slots.tolist()
+        label = codes[slots[0], :8].tobytes()
+        found.setdefault(label, []).extend(slots.tolist())
+        n_in_lists[label] = n_in_lists.get(label, 0) + (number < groups.n_lists)
     expected = {}
     for row, code in enumerate(codes[100:], start=100):
         expected.setdefault(code[:8].tobytes(), []).append(row)
     assert found == expected
+    for label, slots in found.items():
+        # at most two lists, and two only where they may be cut
+        assert (n_in_lists[label] > 0) == (len(slots) >= listed)
+        assert n_in_lists[label] <= (1 if worth == 10**9 else 2)
+    if listed == 1:
+        assert (max(n_in_lists.values()) == 2) == (worth < 10**9)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(1000))
+    assert_exact(index, codes, queries_near(rng, kinds, 8, 0.05), 40)
+    assert_exact(index, codes, queries_near(rng, kinds, 8, 0.0), 150)
 
 
 def test_parts_of_several_segments_are_searched_together(monkeypatch):

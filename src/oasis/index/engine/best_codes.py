@@ -23,6 +23,7 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.fast_scan import join, n_enough
+from oasis.index.engine.label_groups import LabelGroups
 from oasis.index.engine.packed_codes import SEGMENT, FlatPart, PackedCodes
 from oasis.index.engine.product_scan import by_product
 from oasis.index.engine.projections import (
@@ -75,15 +76,18 @@ def best(
 
     ``s`` must not exceed ``n_slots``. ``packed`` is the packed copy of ``codes``, extended here.
     """
+    floor = np.full(len(projections), -np.inf)
+    widths: tuple[int, ...] = _WIDER
     if len(projections) == 1:
         answer = _best_of_one(codes, n_slots, packed, projections, s)
-        if answer is not None:
+        if isinstance(answer, tuple):
             return answer
-    floor = np.full(len(projections), -np.inf)
+        if answer is not None:
+            floor[0], widths = answer, _WIDER[1:]
     scores = np.empty((len(projections), s), dtype=np.float32)
     slots = np.empty((len(projections), s), dtype=np.int64)
     rest = np.arange(len(projections))
-    for wider in _WIDER:
+    for wider in widths:
         left = []
         n_queries = max(1, _BLOCK_ENTRIES // (2 * s * wider))
         for start in range(0, len(rest), n_queries):
@@ -136,18 +140,21 @@ def settle(codes: Buffer, projections: Projections, found: Candidates, s: int) -
     q, c = found.slots.shape
     if c < s:
         return _nothing(q, s)
-    slots = np.maximum(found.slots, 0)
-    scores = projections.scores(codes.take(slots))
-    keys = sort_keys(scores, slots)
-    keys[found.slots < 0] = NO_KEY
+    there = found.slots >= 0
+    if there.all():
+        keys = sort_keys(projections.scores(codes.take(found.slots)), found.slots)
+    else:
+        query, slots = there.nonzero()[0], found.slots[there]
+        keys = np.full((q, c), NO_KEY)
+        keys[there] = sort_keys(projections.score(query, codes.take(slots)), slots)
     keys.sort(axis=1)
     keys = keys[:, :s]
     scores, slots = from_sort_keys(keys)
-    there = keys[:, -1] != NO_KEY
+    enough = keys[:, -1] != NO_KEY
     lowest = projections.lowest(scores[:, -1])
-    if not there.all():
-        lowest = np.where(there, lowest, -np.inf)
-    proven = there & ((found.bound < lowest) | np.isneginf(found.bound))
+    if not enough.all():
+        lowest = np.where(enough, lowest, -np.inf)
+    proven = enough & ((found.bound < lowest) | np.isneginf(found.bound))
     return Settled(scores, slots, lowest, proven)
 
 
@@ -157,10 +164,11 @@ def _best_of_one(
     packed: PackedCodes,
     projection: Projections,
     s: int,
-) -> tuple[Scores, Slots] | None:
+) -> tuple[Scores, Slots] | float | None:
     """Return the s best codes of one query, as `scan` and `settle` do, with less to set up.
 
-    None where one segment does not hold all codes, or the answer is not proven.
+    Where the answer is not proven, what s codes reach is returned; None where one segment does not
+    hold all codes, or too few were found.
     """
     if n_slots > packed.segment or projection.slack[0] == 0:
         return None
@@ -177,7 +185,10 @@ def _best_of_one(
         sums, found = part.index.search(projection.scaled, n)
         slots, bound = found[0], float(sums[0, -1]) + rounding + float(projection.slack[0])
     else:
-        found = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
+        if isinstance(part, LabelGroups):
+            found = part.search_above(projection, _NO_FLOOR, s, 1)
+        else:
+            found = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
         slots, bound = found.slots[0], float(found.bound[0])
     if len(slots) < s or slots.min() < 0:
         return None
@@ -186,7 +197,7 @@ def _best_of_one(
     best = scores[order[: s + 1]]
     lowest = projection.lowest_of(0, float(best[s - 1]))
     if not bound < lowest:
-        return None
+        return lowest
     if bool((best[1:] == best[:-1]).any()):
         order = np.lexsort((slots, -scores))
     return best[None, :s], slots[order[:s]][None]
@@ -221,6 +232,8 @@ def _first(
     projections: Projections, codes: Buffer, query: Slots, slot: Slots, s: int
 ) -> tuple[Scores, Slots]:
     """Score candidates in no order and return the s best of each query, which has s or more."""
+    by_query = np.argsort(query, kind="stable")
+    query, slot = query[by_query], slot[by_query]
     score = projections.score(query, codes.take(slot))
     order = np.lexsort((slot, -score, query))
     begin = np.searchsorted(query[order], np.arange(len(projections)))

@@ -25,6 +25,8 @@ MAX_BITS = 512
 """Content bits: 255 times a quarter of them are half of the 16 bits that faiss adds up in."""
 
 _BLOCK = 32
+_PAGE = 4096
+_LEAST_ROOM = 256
 _OVERHEAD = 64
 """Bytes that faiss takes for a list beside its codes."""
 
@@ -35,6 +37,35 @@ _LITTLE = 2.0**-12
 
 _STEPS = 60_000
 """Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
+
+
+def list_bytes(sizes: Slots, n_content_bytes: int) -> Slots:
+    """Return how many bytes lists of so many codes take.
+
+    faiss makes room for a power of two of bytes; pages of it that are never written are no memory.
+
+    >>> import numpy as np
+    >>> list_bytes(np.array([128, 129]), 8).tolist()
+    [2112, 3144]
+    """
+    used = -(-sizes // _BLOCK) * (_BLOCK * n_content_bytes)
+    room = np.exp2(np.ceil(np.log2(np.maximum(used, _LEAST_ROOM)))).astype(np.int64)
+    taken: Slots = np.minimum(room, -(-used // _PAGE) * _PAGE) + 8 * sizes + _OVERHEAD
+    return taken
+
+
+def full_size(sizes: Slots, n_content_bytes: int) -> Slots:
+    """Return how many of so many codes fill a list whose room is a power of two, or nearly.
+
+    >>> import numpy as np
+    >>> full_size(np.array([20, 128, 200]), 8).tolist()
+    [20, 128, 128]
+    """
+    block = _BLOCK * n_content_bytes
+    used = np.maximum(-(-sizes // _BLOCK) * block, _LEAST_ROOM)
+    room = np.exp2(np.floor(np.log2(used))).astype(np.int64)
+    full: Slots = np.minimum(np.maximum(room // block, 1) * _BLOCK, sizes)
+    return full
 
 
 @dataclass(frozen=True)
@@ -98,8 +129,7 @@ class ContentLists:
 
         self.n_codes = len(slots)
         self._sizes = sizes.astype(np.int32)
-        blocks = int((-(-sizes // _BLOCK)).sum())
-        self.nbytes = 8 * self.n_codes + blocks * _BLOCK * codes.shape[1] + _OVERHEAD * len(sizes)
+        self.nbytes = int(list_bytes(sizes, codes.shape[1]).sum())
         n_bits = 8 * codes.shape[1]
         # searches name the lists, so the quantizer that would choose them has no centroids
         quantizer = faiss.IndexFlatIP(n_bits)

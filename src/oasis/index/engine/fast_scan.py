@@ -64,9 +64,13 @@ class Part(Protocol):
 
 def n_candidates(eased: Surrogate, s: int, n_codes: int, wider: int) -> int:
     """Return how many of n codes a look-up should return, so that the s best are proven."""
-    spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
-    error = eased.rounding / np.maximum(spread, np.float32(1e-30))
-    typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
+    if len(eased.scaled) == 1:
+        only = eased.scaled[0]
+        typical = float(eased.rounding[0]) / max(math.sqrt(float(only.dot(only))), 1e-30)
+    else:
+        spread = np.sqrt(np.einsum("ij,ij->i", eased.scaled, eased.scaled))
+        error = eased.rounding / np.maximum(spread, np.float32(1e-30))
+        typical = float(error.max() if len(error) < 8 else np.partition(error, -8)[-8])
     enough = n_enough(typical, s, n_codes)
     return min(enough * wider, max(enough, MOST_CANDIDATES), n_codes)
 
@@ -104,9 +108,9 @@ def join(found: list[Found]) -> Found:
     return Found(
         np.concatenate([each.sums for each in found], axis=1),
         np.concatenate([each.slots for each in found], axis=1),
-        np.max([each.bound for each in found], axis=0),
-        np.max([each.error for each in found], axis=0),
-        np.max([each.floor for each in found], axis=0),
+        functools.reduce(np.maximum, [each.bound for each in found]),
+        functools.reduce(np.maximum, [each.error for each in found]),
+        functools.reduce(np.maximum, [each.floor for each in found]),
     )
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array
-from oasis.codes import Codes, unpack, words
-from oasis.index.engine import content_lists
+from oasis.codes import Codes, words
+from oasis.index.engine import content_lists, group_search
 from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.content_lists import ContentLists, ContentQueries
+from oasis.index.engine.content_lists import ContentLists, ContentQueries, list_bytes
 from oasis.index.engine.fast_scan import Found, join, pack_index, search_index
-from oasis.index.engine.group_search import GroupSearch, Look, list_candidates
+from oasis.index.engine.group_search import GroupSearch, Look
 from oasis.index.engine.keys import argsort, code_keys
 from oasis.index.engine.postings import ranges
 from oasis.index.engine.projections import Projections, Slots, Surrogate
@@ -30,20 +30,27 @@ LISTED = 256
 small ones are slower than one index of whole codes where all have to be searched."""
 
 
+_WORTH_A_LIST = 256
+"""Bytes that one more list must save."""
+
+Mask = npt.NDArray[np.bool_]
+
+
 class LabelGroups:
     """The codes of slots ``start`` to ``stop`` by label half.
 
     Groups with lists come first: group i has list i. Of the others the members are kept, one group
-    after the other.
+    after the other. Some large groups are kept as two.
 
     Attributes
     ----------
     codes : Buffer
     n_label_bytes : int
     n_codes, n_groups : int
+    n_members : int
+        Codes of groups without lists.
     lists : ContentLists, or None where no group has one
     n_lists : int
-    heads : faiss index of the label halves
     """
 
     def __init__(self, codes: Buffer, start: int, stop: int, n_label_bytes: int) -> None:
@@ -51,8 +58,10 @@ class LabelGroups:
         order, begin = _by_label(some[:, :n_label_bytes])
         sizes = np.diff(begin, append=len(order))
         large = sizes >= LISTED
-        if 8 * (some.shape[1] - n_label_bytes) > content_lists.MAX_BITS:
+        n_content_bytes = some.shape[1] - n_label_bytes
+        if 8 * n_content_bytes > content_lists.MAX_BITS:
             large[:] = False
+        begin, sizes, large = _cut(begin, sizes, large, n_content_bytes)
         self.codes = codes
         self.n_label_bytes = n_label_bytes
         self.n_codes, self.n_groups = len(order), len(begin)
@@ -60,24 +69,27 @@ class LabelGroups:
         self._start = start
         listed = order[ranges(begin[large], sizes[large])]
         members = order[ranges(begin[~large], sizes[~large])]
+        self.n_members = len(members)
         # three bytes a member: a segment has fewer than 2**24 codes
         self._low, self._high = members.astype(np.uint16), (members >> 16).astype(np.uint8)
-        self._firsts = order[begin[large]].astype(np.int32)
         ends = np.cumsum(np.concatenate([sizes[large], sizes[~large]]))
         self._starts = np.concatenate([[0], ends]).astype(np.int32)
         self.lists: ContentLists | None = None
         if self.n_lists:
             content = some[listed][:, n_label_bytes:]
             self.lists = ContentLists(listed + start, content, sizes[large])
+        # where the bytes of the labels of lists are in byte tables
+        labels = some[order[begin[large]], :n_label_bytes].T
+        self._entries = labels + np.arange(0, 256 * n_label_bytes, 256)[:, None]
         self._whole: Any = pack_index(some[members]) if len(members) else None
-        labels = some[np.concatenate([order[begin[large]], order[begin[~large]]]), :n_label_bytes]
-        self.heads: Any = pack_index(labels)
+        heads = np.concatenate([order[begin[large]], order[begin[~large]]])
+        self._heads: Any = pack_index(some[heads, :n_label_bytes])
 
     @property
     def nbytes(self) -> int:
-        indexes = [self.heads] + ([] if self._whole is None else [self._whole])
+        indexes = [self._heads] + ([] if self._whole is None else [self._whole])
         packed = sum(int(index.codes.size()) for index in indexes)
-        arrays = self._low.nbytes + self._high.nbytes + self._firsts.nbytes + self._starts.nbytes
+        arrays = self._low.nbytes + self._high.nbytes + self._entries.nbytes + self._starts.nbytes
         return packed + arrays + (0 if self.lists is None else self.lists.nbytes)
 
     def sizes(self, groups: Slots) -> Slots:
@@ -85,22 +97,16 @@ class LabelGroups:
         sizes: Slots = self._starts.take(groups + 1) - self._starts.take(groups)
         return sizes
 
-    def labels(self, groups: Slots) -> Codes:
-        """Return the label halves of groups."""
-        at = self._starts.take(groups).astype(np.int64) - int(self._starts[self.n_lists])
-        listed = at < 0
-        if listed.all():
-            slots = self._firsts.take(groups) + np.int64(self._start)
-        else:
-            slots = self._slots(np.maximum(at, 0))
-            slots[listed] = self._firsts.take(groups[listed]) + np.int64(self._start)
-        labels: Codes = self.codes.take(slots)
-        return labels[:, : self.n_label_bytes]
-
     def members(self, groups: Slots, sizes: Slots) -> Slots:
         """Return the slots of groups without lists, one group after the other."""
         at = self._starts.take(groups).astype(np.int64) - int(self._starts[self.n_lists])
         return self._slots(ranges(at, sizes))
+
+    def list_scores(self, tables: Array, lists: Slots | None = None) -> Array:
+        """Return the label scores of some lists, or of all, by the byte tables of a query."""
+        entries = self._entries if lists is None else self._entries.take(lists, axis=1)
+        scores: Array = tables.take(entries).sum(axis=0)
+        return scores
 
     def _slots(self, positions: Slots) -> Slots:
         """Return the slots at positions of the members of groups without lists."""
@@ -112,67 +118,63 @@ class LabelGroups:
 
     def search(self, projections: Projections, eased: Surrogate, s: int, wider: int) -> Found:
         """Return the best codes of the groups that may matter, or of all where they are many."""
-        q = len(projections)
+        return self.search_above(projections, eased.floor, s, wider)
+
+    def search_above(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
+        """Return the same, given what s codes reach."""
         content = ContentQueries.of(projections, 8 * self.n_label_bytes)
         searches = [
-            GroupSearch(self, projections, row, content[row : row + 1], s, wider)
-            for row in range(q)
+            GroupSearch(self, projections, row, content[row : row + 1], each, s, wider)
+            for row, each in enumerate(floor.tolist())
         ]
-        looks = [
-            search(floor) for search, floor in zip(searches, eased.floor.tolist(), strict=True)
-        ]
+        ranked = [row for row, search in enumerate(searches) if search.ranks]
+        if ranked:
+            label = projections.scaled[:, : 8 * self.n_label_bytes]
+            if len(ranked) < len(projections):
+                label = label[ranked]
+            sums, found = self._heads.search(label, min(group_search.RANKED, self.n_groups))
+            for at, row in enumerate(ranked):
+                searches[row].rank(sums[at], found[at])
+        looks = [search.finish() for search in searches]
         floor = np.array([search.floor for search in searches])
-        rest = np.array([row for row, look in enumerate(looks) if look is None], dtype=np.int64)
-        if len(rest) == q:
-            return self._search_all(projections, floor, content, s, wider)._replace(floor=floor)
-        found = _stack([look for look in looks if look is not None])
-        error = content.error
-        if not len(rest):
-            return Found(*found, error, floor)
-        others = self._search_all(projections[rest], floor[rest], content[rest], s, wider)
-        answered = np.setdiff1d(np.arange(q), rest)
-        width = max(found[0].shape[1], others.slots.shape[1])
-        joined = Found(
-            np.full((q, width), -np.inf), np.full((q, width), -1), np.empty(q), error.copy(), floor
-        )
-        for rows, (sums, slots, bound) in ((answered, found), (rest, others[:3])):
-            joined.sums[rows, : sums.shape[1]] = sums
-            joined.slots[rows, : sums.shape[1]] = slots
-            joined.bound[rows] = bound
-        joined.error[rest] = others.error
-        return joined
+        rest = [row for row, search in enumerate(searches) if search.scan]
+        found = Found(*_stack(looks), content.error, floor)
+        if not rest:
+            return found
+        every = len(rest) == len(projections)
+        part = projections if every else projections[np.array(rest)]
+        whole = self._scan(part, floor[rest], s, wider)
+        return join([found, whole if every else _spread(whole, rest, len(projections))])
 
-    def _search_all(
-        self, projections: Projections, floor: Array, content: ContentQueries, s: int, wider: int
-    ) -> Found:
-        """Return the best codes of all lists, and the best of the others."""
-        found = []
-        if self.lists is not None:
-            n = min(self.n_codes, list_candidates(s, wider))
-            found.append(self._search_lists(self.lists, projections, floor, content, n))
-        if self._whole is not None:
-            whole = search_index(self._whole, projections.eased(floor), s, wider)
-            slots = np.where(whole.slots < 0, -1, self._slots(np.maximum(whole.slots, 0)))
-            found.append(whole._replace(slots=slots))
-        return found[0] if len(found) == 1 else join(found)
+    def _scan(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
+        """Return the best codes of groups without lists, given what s codes reach."""
+        found = search_index(self._whole, projections.eased(floor), s, wider)
+        # sums fall along a row, and codes below the floor do not matter
+        n = int((found.sums >= (floor - found.error)[:, None]).sum(axis=1).max())
+        at = found.slots[:, :n]
+        slots = self._slots(np.maximum(at, 0))
+        if n and at[:, -1].min() < 0:
+            slots[at < 0] = -1
+        return found._replace(sums=found.sums[:, :n], slots=slots)
 
-    def _search_lists(
-        self,
-        lists: ContentLists,
-        projections: Projections,
-        floor: Array,
-        content: ContentQueries,
-        n: int,
-    ) -> Found:
-        """Search all lists that may hold a code that reaches the floor."""
-        signs = unpack(self.labels(np.arange(self.n_lists))).astype(np.float32)
-        label = (projections.scaled[:, : signs.shape[1]] @ signs.T).astype(np.float64)
-        best = label.max(axis=1)
-        needed = np.minimum(best, floor - content.total - content.error)
-        reached = label >= needed[:, None]
-        numbers = np.flatnonzero(reached.any(axis=0))
-        chosen = np.where(reached[:, numbers], numbers, -1)
-        return lists.search(content, chosen, label[:, numbers], n)
+
+def _cut(
+    begin: Slots, sizes: Slots, large: Mask, n_content_bytes: int
+) -> tuple[Slots, Slots, Mask]:
+    """Cut large groups in two where the lists of both take less memory: see `list_bytes`."""
+    first = content_lists.full_size(sizes, n_content_bytes)
+    rest = sizes - first
+    saved = list_bytes(sizes, n_content_bytes) - list_bytes(first, n_content_bytes)
+    cut = large & (rest > 0) & (saved - list_bytes(rest, n_content_bytes) > _WORTH_A_LIST)
+    copies = np.where(cut, 2, 1)
+    # of the two copies of a group that is cut, the first is what fills its room, the other the rest
+    second = np.zeros(int(copies.sum()), dtype=np.bool_)
+    second[np.cumsum(copies)[cut] - 1] = True
+    begin, large = np.repeat(begin, copies), np.repeat(large, copies)
+    begin[second] += first[cut]
+    sizes = np.repeat(np.where(cut, first, sizes), copies)
+    sizes[second] = rest[cut]
+    return begin, sizes, large
 
 
 def _stack(looks: list[Look]) -> tuple[Array, Slots, Array]:
@@ -186,6 +188,21 @@ def _stack(looks: list[Look]) -> tuple[Array, Slots, Array]:
     for row, (sums, slots, _) in enumerate(looks):
         padded[row, : len(sums)], numbers[row, : len(sums)] = sums, slots
     return padded, numbers, np.array([look[2] for look in looks])
+
+
+def _spread(found: Found, rows: list[int], q: int) -> Found:
+    """Return what was found for some rows of q queries, and nothing for the others."""
+    blank = np.full(q, -np.inf)
+    every = Found(
+        np.full((q, found.sums.shape[1]), -np.inf),
+        np.full((q, found.sums.shape[1]), -1),
+        blank,
+        np.zeros(q),
+        blank.copy(),
+    )
+    for whole, part in zip(every, found, strict=True):
+        whole[rows] = part
+    return every
 
 
 def _by_label(labels: Codes) -> tuple[Slots, Slots]:

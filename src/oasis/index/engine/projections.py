@@ -19,6 +19,9 @@ Slots = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 _BLOCK = 4096
+_TABLES = 16
+"""Queries whose byte tables are made at a time: about half a megabyte at 128 bits."""
+
 _MOST_MULTIPLES = 2.0**22
 """The sum of small multiples: sums that differ stay so when they are rounded to float32."""
 
@@ -123,7 +126,7 @@ class Projections:
             return None
         least = least if least > 0 else float(size[size > 0].min())
         if total <= _MOST_MULTIPLES * least and all(
-            (each / least).is_integer() for each in size[0, :4].tolist()
+            (each / least).is_integer() for each in (*size[0, :4].tolist(), *size[0, -4:].tolist())
         ):
             return None  # small multiples perhaps
         scale = math.ldexp(1.0, min(-math.frexp(float(size.max()))[1], 1000))
@@ -199,8 +202,10 @@ class Projections:
         if not floor.max() > -np.inf:
             return nothing
         size = np.abs(self.scaled.astype(np.float64))
-        total = size.sum(axis=1)
-        forced = 2 * size > (total - floor + self.slack)[:, None]
+        room = size.sum(axis=1) - floor + self.slack
+        if not (2 * size.max(axis=1) > room).any():
+            return nothing
+        forced = 2 * size > room[:, None]
         limit = np.sqrt(np.where(forced, 0.0, size**2).sum(axis=1))
         cut = forced & (size > limit[:, None]) & (limit > 0)[:, None]
         if not cut.any():
@@ -223,27 +228,34 @@ class Projections:
 
     def scores(self, codes: Codes) -> Scores:
         """Return the scores (q, c) of codes (q, c, n_bytes): those in row i for query i."""
-        out = np.empty(codes.shape[:2], dtype=np.float32)
-        for i, some in enumerate(codes):
-            out[i] = self.scores_of(i, some)
-        return out
+        q, c, n_bytes = codes.shape
+        return self.score(np.repeat(np.arange(q), c), codes.reshape(-1, n_bytes)).reshape(q, c)
 
     def score(self, query: Slots, codes: Codes) -> Scores:
-        """Return the score of ``codes[i]`` for ``query[i]``."""
+        """Return the score of ``codes[i]`` for ``query[i]``; ``query`` ascends."""
         out = np.empty(len(query), dtype=np.float32)
-        order = np.argsort(query, kind="stable")
-        ends = np.searchsorted(query[order], np.arange(len(self) + 1))
-        for i, (start, stop) in enumerate(itertools.pairwise(ends.tolist())):
-            if start < stop:
-                which = order[start:stop]
-                out[which] = self.scores_of(i, codes[which])
+        size = 32 * self.values.shape[1]
+        ends = np.searchsorted(query, np.arange(0, len(self) + _TABLES, _TABLES))
+        for block, (start, stop) in enumerate(itertools.pairwise(ends.tolist())):
+            if start == stop:
+                continue
+            first = block * _TABLES
+            nibbles = self.tables[first : first + _TABLES]
+            tables = _byte_tables(nibbles).ravel()
+            for begin in range(start, stop, _BLOCK):
+                some = slice(begin, min(stop, begin + _BLOCK))
+                at = (query[some] - first) * size
+                sums = sum_of_bytes(tables, codes[some], at[:, None])
+                out[some] = sums * self.unit[query[some]] + 0.0
         return out
 
     def byte_tables(self, i: int) -> Array:
         """(n_bytes * 256,): inner products of query i, in ``values``, with the signs of a byte."""
-        tables = self.tables[i]
-        table: Array = (tables[1::2, :, None] + tables[::2, None, :]).ravel()
-        return table
+        return self._only_byte_tables if len(self) == 1 else _byte_tables(self.tables[i]).ravel()
+
+    @functools.cached_property
+    def _only_byte_tables(self) -> Array:
+        return _byte_tables(self.tables[0]).ravel()
 
     def scores_of(self, i: int, codes: Codes, tables: Array | None = None) -> Scores:
         """Return the scores of codes (c, n_bytes) for query i; ``tables`` are its byte tables."""
@@ -300,9 +312,22 @@ def rounding_of(half: list[float]) -> float:
     return distance + BLUR * len(half) * step + 2.0**-20 * sum(half)
 
 
-def sum_of_bytes(tables: Array, codes: Codes) -> Array:
-    """Return the sum of one entry per byte of ``codes``, added in one order for all codes."""
-    sums: Array = tables.take(codes + _offsets(codes.shape[1])).sum(axis=1)
+def _byte_tables(nibbles: Array) -> Array:
+    """Return tables per byte, (..., n, 256), from those per nibble, (..., 2 n, 16)."""
+    both = nibbles[..., 1::2, :, None] + nibbles[..., ::2, None, :]
+    tables: Array = both.reshape(*both.shape[:-2], 256)
+    return tables
+
+
+def sum_of_bytes(tables: Array, codes: Codes, first: Slots | None = None) -> Array:
+    """Return the sum of one entry per byte of ``codes``, added in one order for all codes.
+
+    ``first`` (c, 1) is where the tables of each code begin, 0 where it is not given.
+    """
+    entries = codes + _offsets(codes.shape[1])
+    if first is not None:
+        entries += first
+    sums: Array = tables.take(entries).sum(axis=1)
     return sums
 
 
