@@ -87,6 +87,13 @@ def test_demo_tells_how_often_a_title_finds_its_icon(demo):
     assert np.mean(np.array(places) == 0) == pytest.approx(first / 100, abs=0.12)
     assert np.mean(np.array(places) < 10) == pytest.approx(ten / 100, abs=0.12)
     assert 95 <= first <= ten
+    picture, code = map(
+        int,
+        re.search(
+            r"own picture finds it first in (\d+) %, by codes alone in (\d+) %", told
+        ).groups(),
+    )
+    assert code < picture and picture >= 95
     by_scores, chance = map(
         float, re.search(r"with MAP ([\d.]+) among .* random order has ([\d.]+)\.", told).groups()
     )

@@ -117,7 +117,8 @@ bits and category bits the same, and gives $hamming in the last round.</p>
 <h2>An icon by its own title</h2>
 <p class="soft">Of all $n_titles stored icons, $first % come first when their title is searched for,
 and $ten % are among the first ten; by their codes alone, without the texts that are kept,
-$code_first % and $code_ten %. Three of them, at the quarters of the stream; green is the icon
+$code_first % and $code_ten %. Their own picture finds $picture % first, by codes alone
+$code_picture %. Three of them, at the quarters of the stream; green is the icon
 itself.</p>
 <div class="card ways">$titles</div>
 
@@ -211,6 +212,8 @@ def page(
         ten=f"{100 * titles.ten:.0f}",
         code_first=f"{100 * titles.code_first:.0f}",
         code_ten=f"{100 * titles.code_ten:.0f}",
+        picture=f"{100 * titles.picture:.0f}",
+        code_picture=f"{100 * titles.code_picture:.0f}",
         titles=part("title", _one_way),
         contents=part("content", _two_ways),
         ways=part("held out", _three_ways),

@@ -66,7 +66,9 @@ class Told:
 class Titles:
     """Share of stored icons that their own title, as a query, finds first, and among ten.
 
-    ``code_first`` and ``code_ten`` are the same by codes alone, without the kept texts.
+    ``code_first`` and ``code_ten`` are the same by codes alone, without the kept texts;
+    ``picture`` and ``code_picture`` are the shares that their own picture finds first, with
+    fingerprints and by codes alone.
     """
 
     n: int
@@ -74,6 +76,8 @@ class Titles:
     ten: float
     code_first: float
     code_ten: float
+    picture: float
+    code_picture: float
 
 
 @dataclass(frozen=True)
@@ -197,9 +201,10 @@ class Stream:
         return [self.items[row] for each in self.rounds for row in each.train]
 
     def titles(self) -> Titles:
-        """Search with the title of every stored icon; a title without words finds nothing."""
+        """Search with title and picture of every stored icon; a title without words finds none."""
         items = self.stored
         found = {True: [0, 0], False: [0, 0]}
+        pictures = {True: 0, False: 0}
         for start in range(0, len(items), _BATCH):
             block = items[start : start + _BATCH]
             queries = [{"text": item.payload["title"]} for item in block]
@@ -212,8 +217,14 @@ class Stream:
                     ids = [hit.id for hit in hits]
                     counts[0] += ids[:1] == [block[row].id]
                     counts[1] += block[row].id in ids
-        shares = [count / len(items) for fuse in (True, False) for count in found[fuse]]
-        return Titles(len(items), *shares)
+            for fuse in pictures:
+                asked = [{"image": item.image} for item in block]
+                lists = self.collection.search_items(asked, 1, fuse=fuse)
+                pictures[fuse] += sum(
+                    hits[0].id == item.id for item, hits in zip(block, lists, strict=True)
+                )
+        counted = [*found[True], *found[False], *pictures.values()]
+        return Titles(len(items), *(count / len(items) for count in counted))
 
     def add_unlabelled(self, items: Sequence[Item]) -> list[Unlabelled]:
         """Ingest icons without their labels, and search them by their titles."""

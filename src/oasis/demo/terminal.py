@@ -94,8 +94,10 @@ def show_verdict(console: Console, rounds: Sequence[Told], titles: Titles, n_byt
             (f"{100 * titles.ten:.0f} %", "bold"),
             f" of {titles.n:,} cases, by codes alone in {100 * titles.code_first:.0f} % and "
             f"{100 * titles.code_ten:.0f} %; by chance it would be {100 / titles.n:.1f} % and "
-            f"{1000 / titles.n:.1f} %. {last.n_stored:,} codes are {n_bytes:,} bytes, made in "
-            f"{seconds:.1f} s.",
+            f"{1000 / titles.n:.1f} %. Its own picture finds it first in ",
+            (f"{100 * titles.picture:.0f} %", "bold"),
+            f", by codes alone in {100 * titles.code_picture:.0f} %. {last.n_stored:,} codes are "
+            f"{n_bytes:,} bytes, made in {seconds:.1f} s.",
         )
     )
     console.print()
