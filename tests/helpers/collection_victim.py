@@ -1,5 +1,6 @@
 """A process that changes a collection, and is killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -27,7 +28,15 @@ class Victim:
     def start(self, name, directory, first=0):
         self.process.stdin.write(json.dumps([name, str(directory), first]) + "\n")
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        child = int(self.process.stdout.readline())
+        assert child > 1, f"{child} is no process of its own"
+        return child
+
+    @staticmethod
+    def kill(child):
+        """Kill a child; one that has ended already tells its status all the same."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
     def status(self):
         """Wait for the child that was started, and return its status."""
@@ -38,7 +47,7 @@ class Victim:
         child = self.start(name, directory, first)
         if seconds is not None:
             time.sleep(seconds)
-            os.kill(child, signal.SIGKILL)
+            self.kill(child)
         return self.status()
 
     def close(self):

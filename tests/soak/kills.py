@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from collection_truth import Lost, Truth, assert_nothing_lost, assert_same_model, contents
@@ -52,7 +52,7 @@ def measured_pace(victim, directory):
         if time.monotonic() > began + 60:
             break
     pace = (time.monotonic() - began) / 0.1
-    os.kill(child, signal.SIGKILL)
+    victim.kill(child)
     victim.status()
     return max(1.0, pace)
 
@@ -263,8 +263,7 @@ def snapshots(trials):
                 except ProcessLookupError:
                     pass  # it has made all of its changes
                 finally:
-                    with suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGKILL)
+                    victim.kill(child)
                     victim.status()
 
 
