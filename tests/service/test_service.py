@@ -55,7 +55,7 @@ def test_search_by_kind_and_by_content(server, tmp_path):
         status, found = problem(
             alike, "POST", "/v1/search", json.dumps({"words": ["sea"], "content": 0.5}).encode()
         )
-        assert status == 422 and "words ask for the kind alone" in str(found)
+        assert status == 422 and "class names have no content" in str(found)
     # codes without content bits
     body = {"like": "item/1", "content": 0.5}
     status, found = problem(server, "POST", "/v1/search", json.dumps(body).encode())

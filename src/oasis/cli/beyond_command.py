@@ -51,8 +51,8 @@ def beyond(
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Ask methods what their codes know beyond the labels: finer classes, classes never labelled,
-    the item itself, words, and texts of pictures that have none.
+    """Measure what codes hold beyond the labels: finer classes, classes never labelled, the item
+    itself, words, and texts of pictures that have none.
 
     Several names are separated by commas. Results that are there already are kept; a stopped
     command goes on where it was. Prints Markdown tables, and writes them to beyond.md and

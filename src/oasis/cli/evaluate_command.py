@@ -36,7 +36,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Judge codes that were made elsewhere: every measure, and with --out a report with figures.
+    """Measure codes that were computed elsewhere; with --out, write a report with figures.
 
     A file holds base_codes and query_codes (packed bytes, bits, signs or real values) or scores,
     base_labels and query_labels; --map says which variables they are if they have other names.

@@ -29,8 +29,8 @@ def info(
     """Show classes, rounds with their quality, sizes and the norms of the model.
 
     precision@10 is measured before a round is learned: its items are queries, and a hit is right if
-    it shares a label. Chance is the precision of hits drawn at random. Beside the items that have a
-    class stand those without labels of which it is predicted; a class since "-" came by an update.
+    it shares a label. Chance is the precision of hits drawn at random. The second count of a class
+    is of unlabelled items for which it is predicted; a class since "-" came by an update.
 
     Example: oasis info photos.oasis --json
     """

@@ -123,8 +123,8 @@ def ingest(
     already are skipped, so an ingest that was interrupted goes on when it is given again.
     --strict makes all features twice: once to check them, once to keep them.
 
-    To a service items are sent as they are, pictures as files, in batches that its limits allow; it
-    makes the features. What is for a new collection cannot be chosen then.
+    With the address of a service, items are sent to it, pictures as files, in batches within its
+    limits; it computes the features. Options for a new collection are refused then.
 
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
@@ -153,7 +153,7 @@ def ingest(
             allow_outside=allow_outside,
         )
 
-    # a source that is missing is refused before anything else is looked at
+    # a missing source is refused before anything else is checked
     results = read()
     widths = vector_widths(results, fields) if vectors else None
     total = expected_items(source)
@@ -266,7 +266,7 @@ def _ingest_there(
 def _checker(recorded: dict[str, Any] | None) -> Extractor:
     """Return what makes the features of a service here, to check items before they are sent.
 
-    Code that the service names would run with the rights of who sends: it is refused.
+    Code that the service names is refused: it would run with the rights of this user.
     """
     from oasis.features.extractor import Extractor
 

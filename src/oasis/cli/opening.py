@@ -1,7 +1,7 @@
 """Opening what a command works on: a collection here, or a client of a service that has one.
 
-Both have the same methods, so commands do not ask which one it is. What a directory alone can do,
-such as a repair, asks for one.
+Both have the same methods, so commands need not distinguish them. What only a directory can do,
+such as a repair, requires one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _none_at(path: Path) -> CollectionError:
 def client_of(url: str, token_file: Path | None) -> Client:
     """Return a client of a service; its token is from the file, or from ``$OASIS_TOKEN``.
 
-    Where nothing that can be asked is at the address, this says so.
+    An address without a service is an error at once.
     """
     from oasis.client import Client
 

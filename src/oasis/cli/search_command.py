@@ -61,7 +61,7 @@ def search(
         typer.Option(
             min=0,
             max=1,
-            help="0 asks for the kind alone, 1 for exactly this; not with --word. If not given, "
+            help="with 0 only classes count, with 1 only content; not with --word. If not given, "
             "a small weight, and 0.5 with --like.",
         ),
     ] = None,
@@ -90,7 +90,7 @@ def search(
 ) -> None:
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
-    A class need not have been seen: words that mean nearly the same lie near each other. Labels
+    A class name need not have been seen: it is compared with the classes by its word vector. Labels
     with a question mark are predicted. Hits without a payload are shown with their text. A running
     service is asked by its address, and pictures are sent to it.
 
@@ -108,7 +108,7 @@ def search(
             + (" (only one kind at a time)" if any(kinds) else "")
         )
     if word and content is not None:
-        raise typer.BadParameter("words ask for the kind alone", param_hint="--content")
+        raise typer.BadParameter("class names have no content", param_hint="--content")
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}

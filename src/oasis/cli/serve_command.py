@@ -78,7 +78,7 @@ def serve(
         typer.Option(min=1, help="Changes that may wait or run; one more is answered with 429."),
     ] = 8,
 ) -> None:
-    """Serve a collection over HTTP, with a page to search, look and add.
+    """Serve a collection over HTTP, with a page for searching, viewing and adding items.
 
     The page is at /, the API is described at /docs. Stops on Ctrl-C or SIGTERM when the running
     change is done.

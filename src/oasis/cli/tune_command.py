@@ -39,7 +39,7 @@ def tune(
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Choose parameters on a part of the stream that holds no query, the same trials for each.
+    """Choose parameters on a part of the stream without queries, with equally many trials each.
 
     The grids are declared in oasis.experiments.tuning. What was tried is kept in OUT/tuning, and
     what is there already is not tried again; `oasis reproduce --tuned --out OUT` then runs every

@@ -3,9 +3,9 @@
     with Collection.open("photos.oasis") as c:           # here
     with Client("http://127.0.0.1:8000", token) as c:    # or there
 
-Methods, results and errors are those of `oasis.collection.Collection`; only what a service alone
-can do wrong is an error of its own (`oasis.errors.ServiceError` and its kinds). Needs nothing but
-the standard library and what the package needs anyway.
+Methods, results and errors are those of `oasis.collection.Collection`; errors that only a service
+can cause are `oasis.errors.ServiceError` and its subclasses. It uses the standard library and the
+dependencies of the package only.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Client(ClientChanges):
     ) -> list[list[Hit]]:
         """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
 
-        Pictures are sent as files: bytes as they are, of a path what it holds.
+        Pictures are sent as files; those given by a path are read here.
         """
         asked = question(k, mode, where, offset, payload, content)
         if not fuse:
@@ -115,7 +115,7 @@ class Client(ClientChanges):
         return self._service.ask("search", *queries_request(items, asked), read=answers.hits)
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
-        """Return how sure it is that anything like raw items is there; below 0.5 nothing may be."""
+        """Return the evidence of raw queries; below 0.5 a query resembles nothing learned."""
         asked = {"k": 1, "payload": False, "evidence": True}
         return self._service.ask(
             "search", *queries_request(items, asked), read=answers.list_in("evidence")
@@ -185,7 +185,7 @@ class Client(ClientChanges):
     def preview(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the largest picture of an item, or None.
 
-        The original where the service was told where it is, else as in `Collection.preview`.
+        The original if the service has a folder of originals, else as in `Collection.preview`.
         """
         return self._picture("preview", id)
 

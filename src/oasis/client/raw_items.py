@@ -15,7 +15,7 @@ from oasis.errors import DataError, InputError
 _QUERY = ("text", "vectors")
 _ITEM = (*_QUERY, "id", "labels", "payload")
 _PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-_SPARE_BYTES = 1024  # for what stands around an item and its picture
+_SPARE_BYTES = 1024  # for the syntax around an item and its picture
 
 REQUEST_BYTES = 16 << 20
 """Most bytes of the pictures of one request, so that it arrives in a minute at 2.2 Mbit/s."""
@@ -118,7 +118,7 @@ def _vectors(given: Any) -> dict[str, Any]:
 
 
 def _content(picture: Any) -> bytes:
-    """Return the file of a picture as bytes: of a path what it holds, of an image one made here."""
+    """Return a picture as the bytes of a file: read from a path, or encoded here."""
     if isinstance(picture, (str, Path)):
         path = Path(picture)
         try:

@@ -1,7 +1,7 @@
 """Connections to a service: kept open, replaced when stale, patient while it is busy.
 
-What answers and is no oasis service is told by its answers: those of one are JSON, and its errors
-are problem details of the type ``urn:oasis:problem:...``.
+Another server at the address is recognised by its answers: an oasis service answers with JSON, and
+its errors are problem details of the type ``urn:oasis:problem:...``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Transport:
     Attributes
     ----------
     version : str or None
-        Of oasis there, from the last answer that told it.
+        Version of oasis at the service, from the last answer that had it.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float, patience: float) -> None:
@@ -143,7 +143,7 @@ class Transport:
             time.sleep(pause)
 
     def _document(self, path: str, content: bytes) -> dict[str, Any]:
-        """Return the JSON object that an answer holds; any other answer is not of an oasis."""
+        """Return the JSON object of an answer; any other answer is not from an oasis service."""
         found = _object(content)
         if found is None:
             raise ServiceError(
@@ -174,8 +174,8 @@ class Transport:
             raise _KINDS[kind](detail)
         if kind == "no-route":
             raise ServiceError(
-                f"{self.url} has not all of this API; the url is the address of the page, and the "
-                f"version of oasis there is {self.version or 'not told'}, here {oasis.__version__}"
+                f"{self.url} lacks part of this API; the url must be the address of the page. The "
+                f"version of oasis there is {self.version or 'unknown'}, here {oasis.__version__}"
             )
         raise ServiceError(f"the service answered with status {status}: {detail}")
 
@@ -190,14 +190,14 @@ class Transport:
     ) -> tuple[int, bytes, int]:
         """Send one request; return status, content, and the seconds after which to ask again.
 
-        A connection that went stale is replaced, but never under a change.
+        A stale connection is replaced; a change always uses a new connection.
         """
         connection = None if change else self._used()
         if connection is not None:
             try:
                 return self._over(connection, method, path, body, headers)
             except ConnectionError:
-                connection.close()  # closed by the service while it lay idle
+                connection.close()  # closed by the service while it was idle
             except (http.client.HTTPException, OSError) as error:
                 connection.close()
                 raise self._unreachable(error, change) from error
@@ -249,7 +249,7 @@ class Transport:
         if self._closed:
             raise CollectionError("this client is closed")
         host, port = self._address
-        # nobody waits for an address that is not there as long as for an answer
+        # connecting has a shorter timeout than waiting for an answer
         wait = min(self.timeout, _CONNECT_SECONDS)
         connection = (
             http.client.HTTPSConnection(
@@ -270,7 +270,7 @@ class Transport:
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
     ) -> None:
         with self._guard:
-            room = len(self._idle) < _MOST_IDLE  # every change brings a connection of its own
+            room = len(self._idle) < _MOST_IDLE  # every change opens a connection of its own
             if room and not self._closed and not response.will_close:
                 self._idle.append(connection)
                 return
@@ -304,7 +304,7 @@ def _address(url: str) -> tuple[bool, str, int | None, str]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-        (host or "").encode("idna")  # or a connection would fail by it
+        (host or "").encode("idna")  # otherwise connecting would raise it
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if "@" in parts.netloc:

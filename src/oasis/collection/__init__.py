@@ -4,27 +4,28 @@
 
     photos.oasis/
       catalog.sqlite           SQLite, WAL: items, texts, classes, rounds, thumbnails, and the head,
-                               one row that names the files below. Its commit is THE commit.
+                               one row that names the files below. Its commit is that of the
+                               collection.
       model-<n>.safetensors    all that was learned up to the last checkpoint
       journal-<n>.bin          small chunks learned since, erased by the next checkpoint
-      index-<n>.hamming        the codes, ready to be mapped; a copy, made anew when lost
-      writer.lock              held by the one writer, let go by the kernel when it dies
+      index-<n>.hamming        the codes, ready to be mapped; a copy, rebuilt if lost
+      writer.lock              held by the one writer; released when its process ends
 
 Why so:
 
 - **One commit point.** A file is written under a number never used before, flushed to the medium
   with its directory, and only then named by a commit in SQLite (``synchronous=FULL``). So a crash
-  at any moment leaves the old commit with its files, or the new one with its own; what nobody
-  names is swept on the next open.
-- **Codes lie in the items' rows.** They are part of the same transaction, need no second length to
-  agree on, and vanish with their item. Opening does not read them: the index file has them, but for
-  the items of the last tenth or so, which are read from their rows.
-- **The model is a file**, written whole, as its sums are d x d and all of them change with a chunk.
-  A chunk with fewer than 32 labelled samples goes to the journal instead and is learned again on
-  the next open, by the same calls, to the same bits.
+  at any moment leaves the old commit with its files, or the new commit with its files; other files
+  are removed on the next open.
+- **Codes lie in the items' rows.** They are part of the same transaction and are deleted with their
+  item. Opening reads them from the index file, and only those of items added since it was written,
+  at most an eighth, from their rows.
+- **The model is a file**, written as a whole, because all of its d x d sums change with a chunk. A
+  chunk with fewer than 32 labelled samples goes to the journal instead and is learned again on the
+  next open, by the same calls, with a bitwise equal result.
 - **Readers** work on a `Committed`: a model that never changes, an index that is only appended to
-  up to a published length, rows by key from SQLite. Keys only grow, so a key means one item for
-  ever.
+  up to a published length, rows by key from SQLite. Keys are never reused, so a key always means
+  the same item.
 
 ==========  ======================================================================================
 collection  `Collection`: open, close, check and repair
@@ -57,7 +58,7 @@ __all__ = ["ClassInfo", "Collection", "FieldInfo", "Hit", "Rejected", "Round", "
 
 
 def __getattr__(name: str) -> Any:
-    # loaded when first used: a client needs the records alone, and no more than Python's library
+    # loaded on first use: a client needs only the records, and only the standard library
     if name == "Collection":
         from oasis.collection.collection import Collection
 

@@ -106,16 +106,15 @@ class Collection(RawIntake):
         words : path-like, optional
             Where the file of word vectors is now, if it has moved.
         readonly : bool
-            Read beside a writer, in this or another process. Every search looks whether there is
-            a new commit, and follows it.
+            Read beside a writer, in this or another process. Every search first loads new commits.
         timeout : float
             Seconds to wait for another writer; 0 does not wait.
         index : str or path-like, optional
             Where the codes are searched: "local", in memory; "milvus://host:port/name", or the same
             with "?timeout=60" behind it (seconds for each request, 10 if not given); or the path of
-            a milvus-lite file that ends in .db. It is recorded, "local" to begin with. Another one
-            than is recorded moves the codes there, from the catalog, which has them all; only a
-            writer can.
+            a milvus-lite file that ends in .db. It is recorded; the default is "local". A writer
+            may give another one: then the codes are copied there from the catalog, which has all of
+            them.
         keep_text : bool, optional
             Whether a new collection keeps the texts of its items, so that they are found by their
             words; yes if not given. Of one that exists it may be left out, and another choice is
@@ -160,7 +159,7 @@ class Collection(RawIntake):
     def close(self) -> None:
         """Make a checkpoint (see `checkpoint`) and close; a second call does nothing.
 
-        In a forked child nothing is written: the collection is its parent's.
+        In a forked child nothing is written.
         """
         if os.getpid() != self._pid:
             self._closed = True
@@ -195,7 +194,7 @@ class Collection(RawIntake):
     # -- checking ------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Read everything and return what is wrong with it, in words; an empty list: it is sound.
+        """Read everything and return a list of what is wrong; it is empty if nothing is.
 
         Every row is compared with its checksum, every table with its tally, model, journal and
         index with theirs, postings and counts with the items. Cost: one pass over all files. A
@@ -204,11 +203,11 @@ class Collection(RawIntake):
         return [finding.text for finding in self._checked_findings()]
 
     def repair(self) -> list[str]:
-        """Make anew what damage can be undone, and return what is wrong still, in words.
+        """Rebuild what can be derived from items, and return what is still wrong.
 
         The index, the postings of classes and words and the counts of classes are made from the
         items' rows and texts; files that no commit names are removed. Items, texts, thumbnails,
-        class names, rounds, the model and its journal came from outside: only a backup has them.
+        class names, rounds, the model and its journal can only be restored from a backup.
         """
         self._check_writable()
         found = self._checked_findings()
@@ -226,20 +225,20 @@ class Collection(RawIntake):
         with self._changing:
             self._check_open()
             found = self._findings()
-            # what a reader misses may be what the writer has done away with meanwhile
+            # a file that is missing for a reader may have been removed by the writer meanwhile
             for _ in range(ATTEMPTS if found and self._follows else 0):
                 if self._commits() == self._snapshot.head.commits:
                     break
                 found = self._findings()
             if self._follows and self._commits() != self._snapshot.head.commits:
-                # a writer that commits faster than a check looks: it removed what it replaced
+                # the writer commits faster than a check reads, and removes replaced files
                 found = [finding for finding in found if not finding.is_missing]
             return found
 
     def _findings(self) -> list[Finding]:
         with self._catalog.reading() as connection:
             if self._follows:
-                # by the same connection: a writer may commit faster than two can look
+                # by the same connection, as a writer may commit between two
                 try:
                     self._follow(connection)
                 except VanishedError as error:

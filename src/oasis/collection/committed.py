@@ -21,7 +21,7 @@ from oasis.store import recorded_checksum
 class VanishedError(FormatError):
     """A file that the catalog names is missing.
 
-    To a reader it may only mean that the writer has committed meanwhile: then it looks again.
+    For a reader this may mean that the writer has committed meanwhile; then it tries again.
     """
 
 
@@ -85,7 +85,7 @@ def follow(
     if head.commits == snapshot.head.commits:
         return snapshot
     if head.index_commits > snapshot.head.commits:
-        # deletions that this snapshot has not seen may not be listed any more
+        # deletions since this snapshot may no longer be listed
         return load(
             catalog, connection, directory, snapshot.replica.n_bits, words, snapshot.replica
         )

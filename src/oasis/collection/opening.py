@@ -1,4 +1,4 @@
-"""Opening a collection: what must hold before its files are touched, and how one is made."""
+"""Opening a collection: checks before its files are used, and its creation."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def _create(catalog: Catalog, files: Files, setup: Setup, model: AnyModel) -> No
 
 
 def _is_stored(model: AnyModel, directory: Path, head: Head) -> bool:
-    """Return whether a collection begins with just what this model has learned.
+    """Return whether the first commit of a collection is exactly this model.
 
-    So a creation that was cut short can be repeated as it was.
+    So an interrupted creation can be repeated with the same arguments.
     """
     if head.n_rounds or not head.model or not has_learned(model):
         return False

@@ -38,9 +38,9 @@ class Hit:
         Whether the item before or after it in the ranking has exactly the same score, also where
         that one is beyond the hits that were asked for.
     weak : bool
-        Whether the query is near to nothing here, so that its hits are the nearest of what does not
-        fit: its evidence is below 0.5, and no word of its text is in a kept text or a label.
-    predicted : tuple of class names that the model predicted of an item that came without labels
+        Whether the query resembles nothing that was learned: its evidence is below 0.5, and no word
+        of its text occurs in a kept text or a label.
+    predicted : tuple of class names that the model predicted for an item without labels
     """
 
     id: Id
@@ -84,7 +84,7 @@ class Round:
     precision, chance : float or None
         Of up to 200 labelled samples, asked against the items stored before they were learned: the
         share of the 10 best hits that have a label in common, and the share among items drawn at
-        random. None where there was nothing to ask, or nobody to ask.
+        random. None if no sample had labels, or no stored item had.
     seconds : from the call to the commit
     bytes : written to the model file or the journal
     """
@@ -110,7 +110,7 @@ class ClassInfo:
     n : items that have it now
     round : the round in which it came first; 0 for one that no round brought, but `update` or a
         model that had learned elsewhere
-    n_predicted : items without labels of which it is predicted
+    n_predicted : items without labels for which it is predicted
     """
 
     name: str

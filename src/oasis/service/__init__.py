@@ -15,7 +15,7 @@ http/connections how many an address may have; size and time of a request's head
 http/problems    errors as problem details (RFC 9457)
 http/counters    counters and histograms in the text format of Prometheus
 http/logs        one JSON object a line
-api/direct       the short way to the search, past the router
+api/direct       the search, without the router of the framework
 api/searching    the search, and when it is worth a thread
 api/routes       the rest of the API
 api/operations   what both have in common: who may ask, how they are described, how much they take
@@ -28,10 +28,9 @@ api/writing      the one writer and its bounded queue
 api/pages        the page, its files and their content policy; no build step
 ================ ==================================================================================
 
-Searches work on the last committed state and never wait for learning, which one thread does, a
-chunk at a time. Those that take about a millisecond are made at once, as handing them over would
-cost more; all others run in threads. Nothing is kept at module level: an application is made by
-`create_app`.
+Searches use the last committed state and never wait for learning, which one thread does, one chunk
+at a time. Searches of about a millisecond run in the event loop, because a thread would cost more;
+all others run in threads. There is no module state: `create_app` makes an application.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ __all__ = ["Limits", "Settings", "Tokens", "create_app"]
 def create_app(collection: Collection, settings: Settings | None = None) -> FastAPI:
     """Return an ASGI application that serves an open collection.
 
-    The collection stays the caller's: the application finishes the running change when it is shut
-    down, and does not close it.
+    The application does not close the collection. On shutdown it finishes the running change.
 
     Parameters
     ----------

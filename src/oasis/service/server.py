@@ -49,10 +49,10 @@ def address_of(listening: socket.socket) -> str:
 
 
 def _share_the_machine(collection: Collection) -> None:
-    """Keep a core, and the interpreter, within reach of searches while others compute."""
+    """Let searches get the interpreter lock soon while other threads compute."""
     # threads that only compute hand the interpreter over sooner than the 5 ms they may keep it
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # what is there now stays: going through it again and again for garbage would hold up everybody
+    # objects that exist now are excluded from garbage collections, which stop all threads
     gc.collect()
     gc.freeze()
     try:
@@ -66,7 +66,7 @@ def _share_the_machine(collection: Collection) -> None:
 
 
 def _most_connections() -> int:
-    """Return how many connections leave files for everything else, after asking for more files."""
+    """Raise the limit of open files, and return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -12,10 +12,10 @@ from typing import Self
 from oasis.errors import InputError
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-"""Names by which a service on this machine alone is called."""
+"""Host names of a service that listens on loopback."""
 
 MIN_TOKEN = 16
-"""Fewest characters of a token."""
+"""Minimum number of characters of a token."""
 
 
 class Scope(IntEnum):
@@ -42,9 +42,9 @@ class Limits:
     connections : open at once from one address, that of a proxy excepted
     answer_seconds : after which a search is given up; an ingest is never
     requests : answered at once
-    ingests : changes waiting or running; the one after is told to come again
+    ingests : changes waiting or running; further ones are answered with 429
     batch : samples of one ingest, or queries of one search
-    raw_batch : of them, when features have to be made first
+    raw_batch : the same for raw items, whose features are computed first
     k : hits of a query
     hits : hits of all queries of a request, those skipped included
     pixels : width x height of a picture
@@ -114,7 +114,7 @@ class Tokens:
         return self.read is not None or self.write is not None
 
     def scope(self, token: str | None) -> Scope:
-        """Return what the bearer of a token may do; the time taken does not tell how near it is."""
+        """Return what a token permits; the comparison takes constant time."""
         if not self:
             return Scope.WRITE
         found = Scope.NOTHING

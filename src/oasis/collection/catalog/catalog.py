@@ -35,7 +35,7 @@ NAME = "catalog.sqlite"
 
 _BUSY_MS = 10_000
 _WAL_BYTES = 16 << 20
-_PAGE_BYTES = 1024  # one item changes about ten pages, and the WAL takes them whole
+_PAGE_BYTES = 1024  # one item changes about ten pages, and the WAL stores whole pages
 _WAL_PAGES = 2000  # folded into the file after so many
 
 
@@ -55,8 +55,8 @@ class Catalog(Reads):
     is_blank : bool
         Whether it has no tables yet.
     in_doubt : bool
-        Whether a commit has failed in such a way that it may be there nevertheless, or one that is
-        there is not known to memory. Nothing may be written then, until all is opened anew.
+        Whether it is unknown if the last commit was made, or memory does not show a commit that
+        was. Then nothing may be written until the collection is opened again.
     """
 
     def __init__(self, directory: Path, *, writable: bool) -> None:
@@ -116,9 +116,9 @@ class Catalog(Reads):
     def _readable_query(self, directory: Path) -> str:
         """Return how to open the file read-only.
 
-        A file in WAL mode needs its -shm file even to be read. Where that cannot be made, as on a
-        read-only medium, and nobody has it open, the file is taken as it is. Such a reader does not
-        see what a writer with more rights commits later; it has to open the collection again.
+        A file in WAL mode needs its -shm file even to be read. If it cannot be created, as on a
+        read-only medium, and no process has it open, the file is opened as immutable. Such a reader
+        does not see later commits; it has to open the collection again.
         """
         try:
             probe = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
@@ -136,9 +136,9 @@ class Catalog(Reads):
 
     @contextmanager
     def create(self) -> Iterator[sqlite3.Connection]:
-        """Give a blank file its tables, in one transaction with what the block writes.
+        """Create the tables of an empty file, in one transaction with what the block writes.
 
-        The block has to write a head, and whatever else a new collection begins with.
+        The block has to write a head, and everything else that a new collection starts with.
         """
         connection = self.connection_to_write()
         # both choices are kept in the file itself
@@ -204,7 +204,7 @@ class Catalog(Reads):
         self._give_back(connection)
 
     def _check_sound(self, error: MemoryError) -> None:
-        """Raise `FormatError` where SQLite asked for too much memory because the file is damaged.
+        """Raise `FormatError` if the file is damaged and SQLite therefore ran out of memory.
 
         Cost: one pass over the file.
         """
@@ -225,7 +225,7 @@ class Catalog(Reads):
 
     @contextmanager
     def write(self, expected: Head | None = None) -> Iterator[sqlite3.Connection]:
-        """Yield the writing connection inside a transaction; what raises leaves nothing behind.
+        """Yield the writing connection inside a transaction, which an exception rolls back.
 
         Raises
         ------
@@ -244,14 +244,14 @@ class Catalog(Reads):
                     )
                 yield connection
             except BaseException:
-                if connection.in_transaction:  # a full disk has ended it already
+                if connection.in_transaction:  # a full disk has rolled it back already
                     connection.execute("ROLLBACK")
                 raise
             self.in_doubt = True
             try:
                 connection.execute("COMMIT")
             except sqlite3.OperationalError as error:
-                # a full disk took no last frame; after any other failure it may be there
+                # a full disk has no last frame; after another failure the commit may exist
                 self.in_doubt = error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -259,7 +259,7 @@ class Catalog(Reads):
             self.in_doubt = False
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child, whose connections are those of its parent."""
+        """Raise in a forked child, whose connections belong to its parent."""
         if os.getpid() != self._pid:
             raise CollectionError(
                 f"the collection at {self.path.parent} was opened by process {self._pid}, before "

@@ -2,10 +2,10 @@
 
 A row of ``postings`` lists some of the items that have a class, or of which it is predicted:
 offsets from ``first_key``, ascending, little-endian uint32. The key ranges of the rows of a class
-do not overlap. A chunk brings one row for each of its classes; an item that gets a class later goes
-into the row before its key, or gets a row of its own.
+do not overlap. A chunk adds one row for each of its classes; an item that gets a class later is
+added to the row before its key, or to a new row.
 
-Postings and counts are copies of what the items' rows say, and can be made anew.
+Postings and counts are derived from the items' rows and can be rebuilt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oasis.collection.catalog.commits import Keys, delete_rows, insert_rows, row
 from oasis.errors import FormatError
 
 _ROW = 4096
-"""An item is appended to the last row before its key while that has fewer entries."""
+"""An item is appended to the last row before its key if that has fewer entries than this."""
 
 
 def class_postings(
@@ -75,7 +75,7 @@ def add_member(connection: sqlite3.Connection, number: int, key: int) -> None:
 def remove_members(
     connection: sqlite3.Connection, members: Mapping[int, Sequence[int]], *, predicted: bool = False
 ) -> None:
-    """Take keys, by class, out of postings and counts; one that is not listed is passed over."""
+    """Remove keys, by class, from postings and counts; keys that are not listed are ignored."""
     for number, keys in members.items():
         left = np.array(sorted(keys), dtype=np.int64)
         while len(left):
@@ -103,7 +103,7 @@ def add_classes(connection: sqlite3.Connection, classes: Iterable[tuple[int, str
 
 
 def note_round(connection: sqlite3.Connection, numbers: Sequence[int], at: int) -> None:
-    """Note that a round brought classes, those of them that no earlier one did."""
+    """Record that a round was the first with these classes, if no earlier one was."""
     rows = connection.execute(
         "SELECT number, name, crc FROM classes WHERE round = 0 "
         "AND number IN (SELECT value FROM json_each(?))",
@@ -144,7 +144,7 @@ def _put_row(
     first: int,
     offsets: npt.NDArray[Any],
 ) -> None:
-    """Replace a row of the postings, or remove it where nothing is left."""
+    """Replace a row of the postings, or remove it if nothing is left."""
     delete_rows(
         connection,
         "postings",

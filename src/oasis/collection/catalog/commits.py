@@ -1,4 +1,4 @@
-"""What a commit is: the tables, the head row, and how rows are written, checked and tallied.
+"""The tables, the head row, and how rows are written, checked and tallied.
 
 Format version 5. Every row has a ``crc`` of its other columns (but the counts of a class, which
 are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
@@ -8,7 +8,7 @@ commas, and ``predicted`` the same for classes that the model predicted of an it
 ``prints`` are the fingerprints of its features
 (`oasis.collection.repeats.fingerprints`), NULL without any.
 ``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
-``deleted`` keeps keys that readers and the index file still have to forget.
+``deleted`` lists keys that readers and the index file may still have.
 `oasis.collection.catalog.class_postings` describes ``postings``, and
 `oasis.collection.texts.postings` ``texts`` and ``words``.
 """
@@ -142,7 +142,7 @@ class Head:
 
 
 def without_index_file(head: Head, commits: int, last_key: int) -> Head:
-    """Return a head that names no index file, as codes are searched elsewhere or read from rows.
+    """Return a head without an index file: codes are in Milvus, or are read from rows.
 
     Deletions up to ``commits`` need not be listed any longer; keys beyond ``last_key`` count as
     changes since.
@@ -179,7 +179,7 @@ def row_crc(*values: Any) -> int:
     """
     blobs: list[bytes] = []
     shown = list(values)
-    for at, value in enumerate(values):  # one pass: this is done for every row, written or read
+    for at, value in enumerate(values):  # one pass: it is called for every row
         if isinstance(value, bytes):
             blobs.append(value)
             shown[at] = len(value)
@@ -205,11 +205,11 @@ class ItemRow(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the row is as it was written."""
+        """Whether the row matches its checksum."""
         return row_crc(*self[:-1]) == self.crc
 
     def check(self) -> ItemRow:
-        """Return the row, or raise `FormatError` where it is not as it was written."""
+        """Return the row, or raise `FormatError` if it does not match its checksum."""
         if not self.is_sound:
             raise FormatError(
                 f"the item with key {self.key} is damaged: its row does not match its checksum; "
@@ -225,7 +225,7 @@ class ItemRow(NamedTuple):
         return self._named(self.labels, names)
 
     def predicted_names(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the classes that were predicted of it."""
+        """Return the names of the classes that were predicted for it."""
         return self._named(self.predicted, names)
 
     def _named(self, numbers: str | None, names: Sequence[str]) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ ITEM_COLUMNS = CHECKED_COLUMNS["items"] + ", crc"
 
 
 def decoded_payload(text: str | None) -> dict[str, Any]:
-    """Return the payload of a row, or raise `FormatError` where it cannot be read."""
+    """Return the payload of a row, or raise `FormatError` if it cannot be read."""
     try:
         payload: dict[str, Any] = json.loads(text) if text else {}
     except (TypeError, ValueError, RecursionError) as error:
@@ -255,7 +255,7 @@ def decoded_payload(text: str | None) -> dict[str, Any]:
 
 
 def tally(connection: sqlite3.Connection, table: str, n: int, crc: int) -> None:
-    """Count rows that come (n > 0) or go (n < 0), and the sum of their crcs."""
+    """Count rows that are inserted (n > 0) or deleted (n < 0), and the sum of their crcs."""
     connection.execute(
         "INSERT INTO tallies VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET n = n + excluded.n, crc = crc + excluded.crc",

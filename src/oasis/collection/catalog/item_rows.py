@@ -79,7 +79,7 @@ class _Classes:
         return _LabelSet.of([self._numbers.setdefault(name, len(self._numbers)) for name in names])
 
     def of_all(self, label_sets: Sequence[tuple[str, ...]]) -> list[_LabelSet]:
-        # the items of a chunk share most of their sets
+        # the items of a chunk have few distinct label sets
         distinct = {names: self.of(names) for names in dict.fromkeys(label_sets)}
         return [distinct[names] for names in label_sets]
 
@@ -89,7 +89,7 @@ class _Classes:
         return list(self._numbers)[self._known :]
 
     def add_new(self, connection: sqlite3.Connection) -> None:
-        """Give those that are new their rows."""
+        """Insert the rows of new classes."""
         rows = ((number, name, 0) for number, name in enumerate(self.new, self._known))
         add_classes(connection, rows)
 
@@ -157,7 +157,7 @@ def insert_round(
     seconds: float,
     n_bytes: int,
 ) -> None:
-    """Insert what is kept of the round itself."""
+    """Insert the row of the round."""
     precision, chance = (None, None) if quality is None else quality
     n_labelled = sum(bool(names) for names in chunk.labels)
     row = (chunk.number, time, len(chunk.labels), n_labelled, precision, chance, seconds, n_bytes)

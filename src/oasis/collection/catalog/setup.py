@@ -98,7 +98,7 @@ class Setup:
     def check_same(
         self, model: AnyModel | None, n_bits: int | None, keep_text: bool | None = None
     ) -> None:
-        """Refuse a model, code length or way with texts other than the recorded one."""
+        """Refuse a model, a code length or a ``keep_text`` other than the recorded one."""
         if keep_text is not None and keep_text != self.keep_text:
             raise InputError(
                 f"this collection was begun with keep_text={self.keep_text}, got {keep_text}; "
@@ -118,7 +118,7 @@ class Setup:
             )
         other = Setup.of(model)
         for name, value in self.parameters.items():
-            # the seed has done its work at the first chunk
+            # the seed has no effect after the first chunk
             if name != "random_state" and other.parameters.get(name) != value:
                 raise InputError(
                     f"this collection was made with {name}={value!r}, got "
@@ -166,13 +166,13 @@ def with_labels(model: AnyModel, labels: LabelSpace) -> AnyModel:
 
 
 def with_seen(model: AnyModel, n_seen: int) -> AnyModel:
-    """Return the model with this count of samples, as some are coded but not learned from."""
+    """Return the model with this count of samples: unlabelled ones are coded but not learned."""
     counted = copy.copy(model)
     counted.state_ = replace(model.state_, n_seen=n_seen)
     return counted
 
 
 def prepared(model: AnyModel) -> AnyModel:
-    """Return the model with its hash function made, or the first search would make it."""
+    """Return the model with its hash function computed, so that the first search is fast."""
     model.hash_function()
     return model

@@ -67,7 +67,7 @@ class Entry:
     def replay(self, model: AnyModel) -> AnyModel:
         """Return the model after this chunk; the one given is not changed.
 
-        New classes get the vectors they had on arrival: no source of words is asked.
+        New classes get the vectors that they had on arrival; no word source is used.
         """
         labels = label_space(model)
         if self.new_classes:
@@ -99,7 +99,7 @@ class Entry:
         X: dict[str, Matrix] = {}
         for number, modality in enumerate(facts["modalities"]):
             if "shape" in modality:
-                # a reader whose journal is empty does without SciPy
+                # a reader with an empty journal needs no SciPy
                 import scipy.sparse as sp
 
                 parts = (
@@ -160,8 +160,8 @@ _LEFT_OVER = re.compile(r"(?:model|journal|index)-\d+\.\w+|\..*\.tmp")
 class Files:
     """Writes generations of files in one directory; numbers are never used twice.
 
-    A new file never takes the place of one that a commit names, so a commit that fails, or whose
-    fate is unknown, finds what it named.
+    A new file never replaces one that a commit refers to, so the files of a commit exist even if it
+    is unknown whether it was made.
     """
 
     def __init__(self, directory: Path, lock: WriterLock | None = None) -> None:
@@ -200,21 +200,21 @@ class Files:
         return new
 
     def begin(self, head: Head) -> None:
-        """Note that the commit after ``head`` is begun; raise unless this process may write.
+        """Record that the commit after ``head`` has begun; raise if this process may not write.
 
-        The note is on the medium before the commit makes a new file. One more entry of the journal
-        does without: what a crash leaves of it is known by being the only one, see `recover`.
+        The record is flushed before the commit writes a new file. An entry of the journal needs no
+        flush: a crash leaves at most one, see `recover`.
         """
         if self._lock is not None:
             self._lock.begin(head.commits + 1)
 
     def finish(self, head: Head) -> None:
-        """Note that the commit of ``head`` is there."""
+        """Record that the commit of ``head`` is finished."""
         if self._lock is not None:
             self._lock.finish(head.commits)
 
     def recover(self, head: Head) -> None:
-        """Remove what a crash has left, after making sure that it was a crash.
+        """Remove what a crash has left, if it was a crash and not an outdated catalog.
 
         Raises
         ------
@@ -225,13 +225,13 @@ class Files:
         check_progress(self.directory, head.commits, progress)
         newer = []
         if progress is None or progress.begun != head.commits + 1:
-            # an index is a copy of what the catalog holds, so nothing is lost with one
+            # an index is derived from the catalog, so it can be removed
             newer = [
                 name
                 for name in self.left_over(head)
                 if _number(name) > head.generation and not name.startswith("index")
             ]
-        # a crash leaves one entry at the most, whole or in part
+        # a crash leaves at most one entry, complete or not
         if self._uncommitted_entries(head) > (progress is not None):
             newer.append(head.journal_name)
         if newer:
@@ -244,14 +244,14 @@ class Files:
         self.sweep(head)
 
     def tidy(self, head: Head) -> None:
-        """Sweep if that can be done; where it cannot, the next commit or opening tries again."""
+        """Sweep; if that fails, the next commit or opening tries again."""
         with contextlib.suppress(OSError, CollectionError):
             if self._lock is not None:
                 self._lock.check()
             self.sweep(head)
 
     def sweep(self, head: Head) -> None:
-        """Remove all of ours that the head does not name, be it of the past, a crash or a failure.
+        """Remove all files of a collection that the head does not refer to.
 
         The journal is cut at its committed length: no features of a refused chunk stay behind.
         """
@@ -299,7 +299,7 @@ class Files:
         return kinds
 
     def _next(self) -> int:
-        """Return a number for a new file, once it is on the medium that a commit is begun."""
+        """Return a number for a new file, after the begun commit is recorded durably."""
         if self._lock is not None:
             self._lock.keep()
         taken = (_number(path.name) for path in self.directory.iterdir())

@@ -1,4 +1,4 @@
-"""The writer's lock: one writer per collection, and how far it has come."""
+"""The writer's lock: one writer per collection, and its last commits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _PAUSE = 0.02
 
 
 class Progress(NamedTuple):
-    """How far writers have come: the numbers of the last commits begun, and finished.
+    """The numbers of the last commits begun and finished.
 
-    A commit is noted here as begun before any of its files is written, durably where it makes new
-    files, and as finished after it. So a catalog that is older than this, because its -wal file was
-    not copied with it or because it was emptied, is known from one whose last change a crash has
-    cut short.
+    A commit is recorded as begun before any of its files is written (flushed if it writes new
+    files), and as finished after it. This distinguishes a catalog that is older, because it was
+    emptied or copied without its -wal file, from one whose last change a crash has interrupted.
     """
 
     begun: int
@@ -32,10 +31,10 @@ class Progress(NamedTuple):
 
 
 class WriterLock:
-    """A lock on a file that the kernel lets go when its holder dies, however it dies.
+    """A lock on a file, which the kernel releases when the process ends, also by a kill.
 
-    The file itself stays. It holds the number of the process that locked it last, for messages
-    alone, and the `Progress`. Two locks exclude each other within one process too. A lock belongs
+    The file itself stays. It contains the id of the process that locked it last, for messages, and
+    the `Progress`. Two locks exclude each other within one process too. A lock belongs
     to the process that took it: a forked child closes its copy.
 
     Parameters
@@ -83,7 +82,7 @@ class WriterLock:
             return False
         if self._is_there():
             return True
-        self.release()  # somebody has removed the file meanwhile
+        self.release()  # the file was removed meanwhile
         return False
 
     def _is_there(self) -> bool:
@@ -107,19 +106,19 @@ class WriterLock:
             )
 
     def begin(self, commit: int) -> None:
-        """Note that a commit is begun."""
+        """Record that a commit has begun."""
         self.check()
         self.progress = Progress(commit, self.progress.finished if self.progress else 0)
         self._note()
 
     def keep(self) -> None:
-        """Wait until the last note is on the medium."""
+        """Flush the last record to disk."""
         if not self._is_durable:
             store.disk.sync(self._path)
             self._is_durable = True
 
     def finish(self, commit: int) -> None:
-        """Note that a commit is there; should that not come to the disk, nothing is lost."""
+        """Record that a commit is finished; this need not be durable."""
         self.progress = Progress(commit, commit)
         with contextlib.suppress(OSError):
             self._note()
@@ -130,7 +129,7 @@ class WriterLock:
         store.disk.write(self._path, 0, lock_record(self._pid, begun, finished))
 
     def release(self) -> None:
-        """Let the next writer in; a second call does nothing, nor does one in a forked child."""
+        """Release the lock; a second call, or one in a forked child, does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -140,7 +139,7 @@ _LOCKS: WeakSet[WriterLock] = WeakSet()
 
 
 def _close_copies() -> None:
-    """Close the descriptors that a fork has copied, or the child would go on holding the locks."""
+    """Close the descriptors in a forked child, which would otherwise hold the locks."""
     for lock in list(_LOCKS):
         lock.release()
 
@@ -164,7 +163,7 @@ def read_progress(path: Path) -> Progress | None:
 
 
 def check_progress(directory: Path, commits: int, progress: Progress | None) -> None:
-    """Raise where the catalog, which shows so many commits, is older than the writers' progress."""
+    """Raise if the catalog, at this commit, is older than the recorded progress."""
     if progress is not None and (progress.finished > commits or progress.begun > commits + 1):
         raise FormatError(
             f"{directory} is damaged: its catalog shows commit {commits}, but commit "

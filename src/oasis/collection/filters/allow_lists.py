@@ -1,8 +1,8 @@
 """Allow-lists: the keys of all items that pass a filter.
 
 A list is made by one pass over the items (about a second for a million; classes and phrases come
-from postings, in milliseconds), kept, and afterwards only the items that are new or changed are
-judged. A value is judged once, however often it occurs.
+from postings, in milliseconds) and kept. Afterwards only new or changed items are tested. A
+distinct value is tested once.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AllowLists:
         self._guard = threading.Lock()
 
     def is_kept(self, where: Filter) -> bool:
-        """Return whether most of the work for a filter is done already."""
+        """Return whether the list of a filter is kept, of this commit or an older one."""
         with self._guard:
             return where.text in self._kept
 
@@ -101,7 +101,7 @@ class AllowLists:
             keys, last = np.empty(0, dtype=np.int64), 0
             if known is not None:
                 changed = self._catalog.changed(connection, known.commits, known.last)
-                if len(changed) * _FEW < known.last:  # else all are judged anew
+                if len(changed) * _FEW < known.last:  # otherwise all items are tested again
                     keys, last = known.keys, known.last
                     if len(changed):
                         passing = _passing(self._catalog, connection, where, changed)
@@ -136,7 +136,7 @@ def _passing(catalog: Catalog, connection: sqlite3.Connection, where: Filter, ke
 
 
 def _judged_anew(keys: Keys, judged: Keys, passing: Keys) -> Keys:
-    """Return keys, ascending, of which some were judged again; one copy of them, no sorting.
+    """Return ascending keys after some were tested again; one copy, without sorting.
 
     >>> _judged_anew(np.array([1, 3, 5, 9]), np.array([3, 4, 5]), np.array([4, 5])).tolist()
     [1, 4, 5, 9]

@@ -23,10 +23,10 @@ def check_names(
     classes: Collection[str],
     known: Callable[[], Iterable[str]],
 ) -> None:
-    """Refuse a filter that compares a field, or asks for a class, that no item has.
+    """Refuse a filter that names a field or a class that no item has.
 
-    For a filter that found nothing. To ask whether a field ``exists`` is no mistake. ``known``
-    returns names of fields, to tell the nearest. Cost: a look at the first items that have the
+    Called if a filter found nothing. A condition ``exists`` is never refused. ``known`` returns
+    names of fields, for the nearest ones. Cost: a look at the first items that have the
     fields; where one is missing, a pass over all payloads, about a second for a million.
     """
     fields = (leaf.name for leaf in leaves(where.root) if isinstance(leaf, Field))
@@ -51,9 +51,9 @@ def _is_there(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return in words which known names are like one, or which there are.
+    """Return a sentence with the known names that resemble a name, or with all names.
 
-    Of many names the first are compared, and of long ones none, so that it takes no second.
+    Only the first names, and only short ones, are compared, which bounds the time.
 
     >>> nearest("titel", ["title", "year"]), nearest("x", ["title", "year", "$text"])
     ("did you mean 'title'?", 'known are title, year')

@@ -1,17 +1,16 @@
 """Codes searched in Milvus: sent before a commit, so that what is committed can be found.
 
 A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
-failure of Milvus, it can only hold too much: keys from the catalog's next one on, and keys in its
-table ``deleted``. Both are dropped by every search, and removed before the next chunk is sent and
-on opening. A change of labels or payload is committed, then sent; where that may have failed, it is
-sent again at the same times. Searches read both from the catalog.
+failure of Milvus, it can only hold additional keys: those from the catalog's next key on, and those
+in its table ``deleted``. Both are dropped by every search, and removed before the next chunk is
+sent and on opening. A change of labels or payload is committed, then sent; if that may have failed,
+it is sent again at the same times. Searches read labels and payloads from the catalog.
 
-Opening also counts; where Milvus has lost something, and on every move to it, the two sides are
-compared by key and code and the difference is sent.
+Opening also compares the numbers of items. If Milvus has lost some, and on every move to it, both
+sides are compared by key and code and the difference is sent.
 
-A request that was given up here may still be carried out there. If it waits in Milvus for longer
-than the next chunk takes, a key has the code of the chunk that failed: `findings` sees that, and a
-move to "local" and back repairs it.
+Milvus may execute a request after its timeout here. If that is after the next chunk, a key has the
+code of the failed chunk: `findings` reports it, and a move to "local" and back repairs it.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class MilvusReplica:
         ``milvus://host:port/name``, or the path of a milvus-lite file.
     n_bits : int
     owner : str
-        What tells this collection from others. It is in the description of a Milvus collection that
-        is made here.
+        UUID of this collection. It is in the description of a Milvus collection that is made here.
 
     Every use of Milvus raises `EngineError` where there is no server, or it does not answer in
     time, and `CollectionError` where what is there is another collection's.
@@ -81,9 +79,9 @@ class MilvusReplica:
     def index(self) -> MilvusIndex:
         """Codes by key; connected to when it is first asked for.
 
-        So everything but a search can be read from the catalog while Milvus is away. A failure is
-        that of all who ask within a second: they have waited for the same attempt, and would
-        otherwise make theirs one after the other.
+        So everything but a search works while Milvus is absent. A failure to connect is raised for
+        all callers within a second, which waited for the same attempt; otherwise each would make
+        its own attempt after the other.
         """
         with self._connecting:
             if self._closed:
@@ -122,7 +120,7 @@ class MilvusReplica:
             self.reconcile(catalog, connection)
 
     def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
-        """Make it hold the same keys and codes as the catalog.
+        """Make the keys and codes equal to those of the catalog.
 
         A key that is there may have the code of a chunk that was sent and never committed, if the
         codes were searched elsewhere when the key was given away. Cost: keys and codes of both
@@ -180,7 +178,7 @@ class MilvusReplica:
         self._behind = False
 
     def amend(self, catalog: Catalog, key: int) -> None:
-        """Upsert a changed item; where Milvus fails, that is done later."""
+        """Upsert a changed item; if Milvus fails, it is done later."""
         try:
             with catalog.reading() as connection:
                 self._send_stored(catalog, connection, np.array([key], dtype=np.int64))
@@ -189,7 +187,7 @@ class MilvusReplica:
             _LOG.warning("the change of an item is sent to Milvus later: %s", error)
 
     def forget(self, keys: Keys) -> None:
-        """Remove items; where Milvus fails, the catalog knows them still and they are not found."""
+        """Remove items; if Milvus fails, the catalog still lists them, and searches omit them."""
         try:
             self.index.discard(keys)
         except EngineError as error:
@@ -197,7 +195,7 @@ class MilvusReplica:
             _LOG.warning("%d deleted items are removed from Milvus later: %s", len(keys), error)
 
     def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
-        """See that deletions have come through; they need not be listed any longer then."""
+        """Make sure that deletions were executed; then they need not be listed any longer."""
         if self._behind:
             try:
                 with catalog.reading() as connection:
@@ -214,7 +212,7 @@ class MilvusReplica:
         except (CollectionError, EngineError) as error:
             yield f"index: {error}"
             return
-        # what is not committed yet, or deleted just now, is about to go and is never found
+        # uncommitted or just deleted items are ignored: searches omit them
         place = np.flatnonzero((ids < next_key) & ~np.isin(ids, deleted))
         order = place[np.argsort(ids[place])]
         found = ids[order]
@@ -239,7 +237,7 @@ class MilvusReplica:
                 self._index = None
 
     def _connected(self) -> MilvusIndex:
-        """Connect, and see that it is ours: two that use one would remove each other's items."""
+        """Connect, and check the owner: two collections would remove each other's items."""
         ours = f"{_OWNER} {self._owner}" if self._owner else ""
         index = MilvusIndex(self.address, self.n_bits, description=ours)
         # one that was made by hand, or before there were owners, says nothing

@@ -79,7 +79,7 @@ class Replica(Protocol):
         """Return those of the keys, ascending, that are there still, and their codes."""
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
-        """Make it hold what is committed, after whatever has ended the last writer."""
+        """Make it equal to what is committed, after a crash of the last writer."""
 
     def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
         """Compare all keys and codes with the catalog, and make them the same."""
@@ -93,7 +93,7 @@ class Replica(Protocol):
         """Take the items of a chunk that is about to follow the commit of ``head``."""
 
     def after_commit(self, chunk: NewChunk) -> None:
-        """Take the items of a chunk that is committed, as far as it has not."""
+        """Take the items of a committed chunk, unless it has them already."""
 
     def amend(self, catalog: Catalog, key: int) -> None:
         """Take the labels and payload of an item whose change is committed."""
@@ -137,7 +137,7 @@ def check_address(index: Any) -> str:
 
 
 def place_of(address: str) -> str:
-    """Return where a recorded address points, without how and by whom it is asked.
+    """Return a recorded address without its options and user.
 
     >>> place_of("milvus://10.0.0.7:19530/photos?timeout=60"), place_of("/what?/codes.db")
     ('milvus://10.0.0.7:19530/photos', '/what?/codes.db')
@@ -247,7 +247,7 @@ class LocalReplica:
             yield "index: some of its codes differ from those in the catalog"
 
     def close(self) -> None:
-        """Nothing to do: memory goes with its last user."""
+        """Nothing to do: the memory is freed with the last reference."""
 
 
 def _indexed(
@@ -270,7 +270,7 @@ def _indexed(
 
 
 def recorded_label_bits(catalog: Catalog, connection: sqlite3.Connection) -> int:
-    """Return how many bits of a code say labels, where others say content; 0 without others."""
+    """Return the number of label bits of a code; 0 if it has no content bits."""
     parameters = json.loads(catalog.meta(connection, "parameters") or "{}")
     if parameters.get("kind") != OASIS.kind:
         return 0
@@ -325,8 +325,8 @@ def _milvus(address: str, n_bits: int, owner: str) -> MilvusReplica:
 def settle(catalog: Catalog, n_bits: int, address: str) -> None:
     """Bring the codes to an address and record it; nothing to do where it is recorded already.
 
-    What raises on the way leaves the record as it was, and another call goes on from there. The
-    place that was left is not touched: it may be gone.
+    An exception leaves the record unchanged, and another call resumes. The codes at the old address
+    are not removed, as it may not exist any more.
 
     Raises
     ------
@@ -373,7 +373,7 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
                     f"{address} holds {n} items that are not of this collection; give it another "
                     "name, or empty it first"
                 )
-            # known before the first item goes there, so that a crash does not lock us out
+            # recorded before the first item is sent, so that it is recognised after a crash
             with catalog.write():
                 catalog.put_meta(_FILLED, json.dumps([*filled, place_of(address)]))
         with catalog.reading() as connection:

@@ -1,6 +1,6 @@
-"""The words of kept texts, and whether a phrase stands in one.
+"""The words of kept texts, and whether a text contains a phrase.
 
-Whatever is asked for is data: a text is cut into words, and there is no query language.
+A phrase is split into words; there is no query language.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which share of the words of a query items have: the postings of its words, taken together.
 
 The shares are those of the formula in `oasis.collection.texts.fusion`. They are computed for the
-items that are asked for, and never for all: items that only have frequent words of the query can
-have a small share at most, so the words are gone through from the rarest on.
+given items only. Items that have only frequent words of the query have a small share, so the words
+are processed from the rarest to the most frequent.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def ingest_all(
         ) as opened:
             _feed_all(opened, results, rejects, batch, with_thumbnails, len, progress, summary)
     except BaseException:
-        # an interrupt too: without a chunk there is nothing that a second call could go on with
+        # after an interrupt too: without a stored chunk there is nothing to resume
         if is_new and not summary.ingested:
             shutil.rmtree(path, ignore_errors=True)
         raise
@@ -227,7 +227,7 @@ def expected_items(path: Path) -> int | None:
             for name in names
         )
     if path.suffix.lower() in (".parquet", ".npz", ".npy"):
-        return None  # the reader says what is wrong with it, so it is not opened here
+        return None  # errors are left to the reader, so it is not opened here
     with path.open("rb") as file:
         n = sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
     return n - (path.suffix.lower() in (".csv", ".tsv"))

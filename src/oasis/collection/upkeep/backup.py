@@ -33,7 +33,7 @@ _BLOCK = 1 << 20
 def backup(source: str | PathLike[str], target: str | PathLike[str]) -> int:
     """Copy a collection, which may be written to meanwhile, and return the number of its items.
 
-    The copy is whole and durable when it appears under its name. It shows one commit: all that was
+    The copy is complete and flushed before it gets its name. It shows one commit: all that was
     acknowledged before the call, and perhaps some that came during it.
 
     Parameters
@@ -109,14 +109,14 @@ def _copy(catalog: Catalog, source: Path, made: Path) -> Head:
             head = catalog.head(connection)
             address = recorded_address(catalog, connection)
             try:
-                # once open, a file can be read however soon the writer replaces and removes it
+                # an open file can be read even after the writer has removed it
                 files = {
                     name: opened.enter_context((source / name).open("rb"))
                     for name in head.file_names
                 }
             except FileNotFoundError as error:
                 if attempt + 1 < ATTEMPTS:
-                    continue  # the writer has committed between our looks at catalog and file
+                    continue  # the writer has committed meanwhile
                 raise MissingFileError(f"{error.filename} is missing") from error
             copied = sqlite3.connect(made / NAME, isolation_level=None)
             try:

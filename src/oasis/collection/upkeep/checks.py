@@ -1,10 +1,9 @@
-"""Looking for damage: everything that a collection holds, against everything that it says.
+"""Finding damage: checksums, counts and copies compared with what is stored.
 
-What is found is a `Finding`: words, and whether `repair` can put it right. Copies can be made anew
-from the items' rows: the index, the postings of classes and words and the counts of classes, and
-files that no commit names can go. What cannot be made anew is what came from outside: the items,
-their thumbnails, texts and classes, the rounds, the model and its journal; for these there are
-backups.
+A `Finding` has a text, and whether `repair` can fix it. The index, the postings of classes and
+words and the counts of classes can be rebuilt from the items' rows, and files that no commit refers
+to can be removed. Items, thumbnails, texts, classes, rounds, the model and its journal can only be
+restored from a backup.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def findings(
     """Return what is wrong; an empty list means that everything was read and is sound.
 
     ``snapshot`` must show the commit that the connection sees; if not, that alone is found. Files
-    that no commit names are findings for a writer alone, as a reader may see one being written.
+    that no commit refers to are findings for a writer only, as a reader may see one being written.
     Cost: one pass over all files.
     """
     try:
@@ -83,7 +82,7 @@ def findings(
         found += _items(catalog, connection, head, snapshot)
         found += [Finding(text, can_repair) for text, can_repair in word_findings(connection)]
     except (sqlite3.DatabaseError, OasisError) as error:
-        # what SQLite cannot read, it cannot be asked about either
+        # tables that SQLite cannot read are not compared
         return [Finding(f"catalog: {error}")]
     found += _model(directory, head)
     found += _index(directory, head, snapshot)

@@ -87,7 +87,7 @@ async def read_body(request: Request, service: Service, form: type[Form], limit:
             "media-type",
             f"the body has the type {kind[:100]!r}, expected {JSON}, {FORM} or {TENSORS}",
         )
-    # a large body is decoded beside the loop, which others wait for
+    # a large body is decoded in a thread: the event loop serves all requests
     return decode() if len(content) <= _SMALL else await service.read(decode)
 
 
@@ -150,7 +150,7 @@ def _tensors(form: type[Form], content: bytes, limit: int) -> Body[Form]:
         rest = json.loads(metadata.get("request", "{}"))
         if not isinstance(rest, dict):
             raise ValueError("request must be an object")
-        # the form is told that there are vectors; what they are stands beside
+        # the model only checks that there are vectors; the arrays are passed beside it
         text = json.dumps({**rest, "vectors": {}}).encode()
     except (ValueError, RecursionError) as error:
         raise _bad_tensors(str(error)) from error
@@ -229,7 +229,7 @@ def _matrix(pointer: str, rows: Any) -> npt.NDArray[np.float64]:
 
 
 def _row(pointer: str, row: Any) -> npt.NDArray[np.float64]:
-    # one row at a time, so that a thread which does this leaves the interpreter to others between
+    # one row at a time, so that other threads get the interpreter lock in between
     if not isinstance(row, list) or not set(map(type, row)) <= {int, float}:
         raise at_pointer(pointer, "expected a list of numbers")
     try:

@@ -23,12 +23,12 @@ class _Refused(Exception):
 
 
 class _Parts:
-    """The parts of a form by name, as the parser calls what it finds.
+    """The parts of a form by name, filled by the callbacks of the parser.
 
     Parameters
     ----------
     most : int
-        Parts at most.
+        Maximum number of parts.
     """
 
     def __init__(self, most: int) -> None:
@@ -42,7 +42,7 @@ class _Parts:
         self._content: list[bytes] = []
 
     def callbacks(self) -> Any:
-        """Return what the parser is given."""
+        """Return the callbacks for the parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._add_field,
@@ -110,7 +110,7 @@ def parse_form(content: bytes, content_type: str, max_files: int) -> tuple[bytes
         return parts.found.pop("request", b"{}"), _pictures(parts.found)
     except (_Refused, FormParserError) as error:
         raise _bad_form(str(error)) from error
-    except (ValueError, LookupError, AttributeError) as error:  # what some make the parser do
+    except (ValueError, LookupError, AttributeError) as error:  # the parser's, for broken forms
         raise _bad_form("its parts cannot be told apart") from error
 
 

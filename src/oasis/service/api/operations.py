@@ -23,12 +23,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 async def reading(service: Served, credentials: Credentials) -> None:
-    """Let only those in who may read."""
+    """Refuse callers that may not read."""
     _check(service, credentials, Scope.READ)
 
 
 async def writing(service: Served, credentials: Credentials) -> None:
-    """Let only those in who may write."""
+    """Refuse callers that may not write."""
     _check(service, credentials, Scope.WRITE)
     if service.collection.readonly:
         raise Problem(403, "readonly", "this service only reads; another process writes")
@@ -112,7 +112,7 @@ IdKind = Annotated[
 
 
 def item_id(text: str, kind: str) -> str | int:
-    """Return the id that the query of an address names."""
+    """Return the id that is given in the query string."""
     if kind == "text":
         return text
     try:

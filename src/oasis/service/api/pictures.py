@@ -1,4 +1,4 @@
-"""Pictures that are sent: what they are called, and originals in a folder of the operator's."""
+"""Pictures in answers: their media types, and originals from the operator's folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIELDS = ("path", "image", "file")
 
 
 def media_type(picture: bytes) -> str:
-    """Return the type of a picture that a browser may show; of anything else, that of bytes.
+    """Return the media type of a picture that browsers show; for anything else that of bytes.
 
     >>> media_type(b"GIF89a..."), media_type(b"<svg onload='...'>")
     ('image/gif', 'application/octet-stream')
@@ -36,7 +36,7 @@ def original(
     payload: Mapping[str, Any],
     max_bytes: int,
 ) -> bytes | None:
-    """Return the picture that an item was made of, or None where there is none in the folder.
+    """Return the original picture of an item, or None if the folder does not have it.
 
     Its path is the item's id, or the field ``path``, ``image`` or ``file`` of its payload, relative
     to the folder or absolute. What it resolves to, links included, must be a file inside the
@@ -63,7 +63,7 @@ def _names(id: str | int, payload: Mapping[str, Any]) -> Iterator[str]:  # noqa:
 
 
 def _content(path: Path, max_bytes: int) -> bytes | None:
-    """Return what a file holds, None if that is too much; a link in its place is not followed."""
+    """Return the content of a file, None if it is too large; a symbolic link is not followed."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read(max_bytes + 1)
     return content if len(content) <= max_bytes else None

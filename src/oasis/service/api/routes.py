@@ -38,7 +38,7 @@ _None = Annotated[
 
 @router.get("/v1/item", dependencies=READ, responses=gives(described.StoredAnswer))
 async def get(service: Served, id: ItemId, kind: IdKind = "text") -> Response:  # noqa: A002
-    """Return an item as it is stored. The id stands in the query, as it may hold anything."""
+    """Return an item. Its id is in the query string, because it may contain any character."""
     key = item_id(id, kind)
     return wire.answer(wire.stored(await service.read(lambda: service.collection.get(key))))
 
@@ -95,7 +95,7 @@ async def preview_of(
 ) -> Response:
     """Return the largest picture of an item: the original, its preview, or its thumbnail.
 
-    Originals are sent from the folder that the service was told about, if it was.
+    Originals come from the folder of pictures, if the service was started with one.
     """
     key = item_id(id, kind)
     return _sent(request, id, await service.read(lambda: _largest(service, key)), none)
@@ -210,7 +210,7 @@ async def live() -> Response:
 
 @router.get("/health/ready", responses=gives(described.HealthAnswer))
 async def ready(service: Served) -> Response:
-    """Say whether searches and changes are taken; codes that are elsewhere are asked for there."""
+    """Say whether searches and changes are accepted, and Milvus answers if the codes are there."""
     if service.queue.stopping:
         raise Problem(503, "stopping", "the service is being stopped")
     await service.read(lambda: len(service.collection))

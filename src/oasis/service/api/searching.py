@@ -69,20 +69,20 @@ def search_route() -> APIRoute:
 
 
 def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
-    """Return whether a search takes so little that a thread of its own would cost more.
+    """Return whether a search is so short that it runs in the event loop.
 
-    About a millisecond, most of which holds the interpreter, so that threads could not share it
-    out anyway: an id or vectors of few numbers, few codes to scan, few hits to fetch. A reader
-    that follows a writer may have to catch up first, codes elsewhere are asked over the network, a
-    filter may go through all items, and features of raw items are dear; those take a thread.
+    Such a search takes about a millisecond, most of it with the interpreter lock held, so that
+    threads could not run it in parallel: an id or vectors of few numbers, few codes to scan, few
+    hits to fetch. Others need a thread: a reader may have to load new commits first, codes in
+    Milvus need the network, a filter may scan all items, and features of raw items are expensive.
     """
     asked, collection = body.request, service.collection
     if asked.where or asked.words is not None or asked.items is not None or asked.snippet:
         return False
-    # before the index is touched: that would look for a commit, or connect, with all waiting
+    # before the index is used, which may load a commit or connect and so block the event loop
     if collection.readonly or not collection.codes_are_here:
         return False
-    # what lists of numbers really hold is looked at later
+    # the values in lists of numbers are validated later
     lists: list[list[Any]] = [
         rows for rows in (asked.vectors or {}).values() if isinstance(rows, list)
     ]

@@ -22,7 +22,7 @@ from oasis.service.settings import Settings
 Answer = TypeVar("Answer")
 
 PROBE_SECONDS = 2.0
-"""Within which an engine elsewhere must answer for the service to call itself ready."""
+"""Seconds within which Milvus must answer for the service to report that it is ready."""
 
 
 def _threads(settings: Settings) -> int:
@@ -31,7 +31,7 @@ def _threads(settings: Settings) -> int:
 
 @dataclass
 class Service:
-    """A collection with what it is served by: threads that search, one that writes, counters."""
+    """A collection with the threads that search it, the one that writes to it, and counters."""
 
     collection: Collection
     settings: Settings
@@ -49,23 +49,23 @@ class Service:
         self._decoding = DecodingProcesses(
             limits.picture_processes, limits.picture_seconds, limits.pixels
         )
-        # one thread: an engine that is away is asked once at a time, and searches keep theirs
+        # one thread of its own, so that probes of an absent engine take none from searches
         self._probing = ThreadPoolExecutor(1, thread_name_prefix="oasis-probe")
 
     async def read(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask the collection something in a thread; given up after the time for an answer."""
+        """Call a method of the collection in a thread, for at most ``answer_seconds``."""
         seconds = self.settings.limits.answer_seconds
         problem = busy(f"no answer within {seconds:g} seconds; ask for less, or come again")
         return await _within(seconds, self._pool, ask, problem)
 
     async def probe(self) -> None:
-        """See that codes can be searched, also where that is up to an engine elsewhere."""
+        """Check that codes can be searched, also if they are in an external engine."""
         if not self.collection.codes_are_here:
             problem = busy("the engine that searches the codes does not answer in time")
             await _within(PROBE_SECONDS, self._probing, lambda: len(self.collection.index), problem)
 
     async def change(self, make: Callable[[], Answer]) -> Answer:
-        """Change the collection, in turn."""
+        """Change the collection, after the changes that wait."""
         return await self.queue.run(make)
 
     def untrusted(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

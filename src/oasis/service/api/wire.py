@@ -122,7 +122,8 @@ class SearchRequest(_Request):
         None,
         ge=0,
         le=1,
-        description="0 asks for the kind alone, 1 for exactly this; not with words.",
+        description="Weight of content bits: with 0 only classes count, with 1 only content; not "
+        "with words.",
     )
     fuse: StrictBool = Field(
         True,
@@ -156,7 +157,7 @@ class SearchRequest(_Request):
         if self.evidence and self.items is None:
             raise ValueError("evidence is told of items alone")
         if self.words is not None and self.content is not None:
-            raise ValueError("words ask for the kind alone; leave content out")
+            raise ValueError("class names have no content; leave content out")
         return self
 
 

@@ -24,9 +24,9 @@ _WEIGHT = 0.3
 class SparedCore:
     """Lets a change use all cores but one, which is left to searches.
 
-    OpenMP counts threads by calling thread, so its limit is set once, for the thread of the writer.
-    BLAS counts them for the whole process: its limit holds while a change runs, and is taken back
-    after it. Where another thread of the process has set one itself, that one holds.
+    OpenMP has a thread limit per calling thread, which is set once, for the thread of the writer.
+    BLAS has one limit for the whole process, which is set while a change runs and reset after it. A
+    limit that another thread of the process has set meanwhile is kept.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class WriterQueue:
             self._n += 1
         try:
             future = self._thread.submit(self._timed, change)
-        except RuntimeError:  # shut down between the look and the call
+        except RuntimeError:  # shut down between the check and the call
             self._n -= 1
             self._refuse_when_stopping()
             raise

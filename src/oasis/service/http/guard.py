@@ -1,4 +1,4 @@
-"""What holds for every request: its id, who may call by which name, sizes, time, log, counters."""
+"""Applied to every request: an id, checks of host and origin, limits, headers, log, counters."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.i
 class Guard:
     """The outermost layer of the application.
 
-    It gives every request an id (the caller's ``X-Request-ID`` where that is plain), refuses names
-    and origins that are not ours, bounds bodies in size and time, sets the security headers, turns
-    what nobody caught into a problem without a trace of its insides, and logs one line.
+    It gives every request an id (the caller's ``X-Request-ID`` if that is plain), refuses unknown
+    hosts and foreign origins, limits the size of bodies and their time to arrive, sets the security
+    headers, turns uncaught exceptions into a problem without internals, and logs one line.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:

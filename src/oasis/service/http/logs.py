@@ -64,7 +64,7 @@ class JsonFormatter(logging.Formatter):
 class LineHandler(logging.Handler):
     """Writes each record as one line to a descriptor, to its end before the next one is begun.
 
-    Where nobody reads any more, lines are dropped.
+    If the reader has closed its end, lines are dropped.
 
     Parameters
     ----------
@@ -82,7 +82,9 @@ class LineHandler(logging.Handler):
         while rest:
             try:
                 rest = rest[os.write(self.descriptor, rest) :]
-            except BlockingIOError:  # whoever gave it to us made it non-blocking
+            except (
+                BlockingIOError
+            ):  # the descriptor was made non-blocking before it was given to us
                 select.select([], [self.descriptor], [])
             except OSError:
                 return
@@ -114,7 +116,7 @@ class JsonOnStderr:
         logging.getLogger().handlers = [self._handler]
         logging.getLogger().setLevel(logging.WARNING)
         logging.getLogger("oasis").setLevel(level)
-        # its start and stop are told by ours
+        # the service logs its start and stop itself
         logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
         sys.excepthook, sys.unraisablehook = _log_end, _log_unraisable
         threading.excepthook = _log_thread
@@ -153,8 +155,8 @@ class JsonOnStderr:
 def _pipe_as_stderr() -> int:
     """Put a pipe in place of descriptor 2, and return its end to read."""
     strays, end = os.pipe()
-    # a library that writes more at once than the pipe holds, with the interpreter's lock in its
-    # hands, would wait for ever for the thread that empties it: what is too much is lost
+    # a library that writes more than the pipe holds while it has the interpreter lock would wait
+    # for ever for the thread that empties the pipe: non-blocking, so that the excess is dropped
     os.set_blocking(end, False)
     os.dup2(end, _STDERR)
     os.close(end)

@@ -57,7 +57,7 @@ _TOLD = {
     "collection": f"the collection cannot be used so now. {_LOGGED}",
     "format": f"a file of the collection is damaged, or was written by another version. {_LOGGED}",
 }
-"""Told instead of the error's own text, which names hosts and paths behind the service."""
+"""Sent instead of the error's text, which may contain hosts and paths of the service."""
 
 _TITLES = {
     400: "The request cannot be read",
@@ -112,7 +112,7 @@ class Problem(Exception):
 
     @classmethod
     def of(cls, error: OasisError) -> Problem:
-        """Return how an error of the collection is told to a client."""
+        """Return the problem that stands for an error of the collection."""
         for known, status, kind in _STATUS:
             if isinstance(error, known):
                 return cls(status, kind, _TOLD.get(kind, str(error)))
@@ -144,7 +144,7 @@ class Problem(Exception):
 
 
 def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
-    """Return the problem of too much at once, with the time after which to come again."""
+    """Return the problem of an overloaded service, with a Retry-After header."""
     return Problem(status, "busy", detail, headers={"Retry-After": str(max(1, round(seconds)))})
 
 
