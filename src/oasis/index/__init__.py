@@ -9,8 +9,8 @@ How it is built, and why:
   `oasis.index.engine.expand`.
 - **Rows.** Items are numbered by insertion. ``ids`` by row, the row's slot, and the lists of rows
   per slot (`oasis.index.engine.postings`: a frozen CSR base, then lists that double in place). A
-  code with one item has no list; as long as all codes differ, row and slot are the same number and
-  nothing is stored.
+  code with one item has no list; as long as all codes differ, row and slot numbers are equal and
+  none are stored.
 - **Maps** from ids to rows and from codes to slots are sorted runs (`oasis.index.engine.keys`),
   merged as they grow: four bytes an entry, nothing for ids that ascend. A hash table of the same
   speed takes up to twice as much, and the whole index must stay within twice the codes and ids.
@@ -18,17 +18,17 @@ How it is built, and why:
   that was current when it began (`oasis.index.engine.snapshot`) and takes no lock. Removed rows are
   marked in a bitmap, which is copied on removal; when a third of the rows is removed, the index is
   rebuilt.
-- **Filters.** Removed rows and allow-lists are tested on the rows a search looks at, and the
-  answer is then proven complete, or searched again among the permitted rows alone. A short
-  allow-list is searched that way at once.
+- **Filters.** A search tests the rows that it finds against removed rows and the allow-list. If the
+  answer is not proven complete, the permitted rows are searched alone. With a short allow-list this
+  is done at once.
 - **Scores.** An asymmetric search looks up scores four bits at a time with faiss's
-  `IndexPQFastScan`, which needs a second copy of the codes in an order of its own. It is packed in
+  `IndexPQFastScan`, which needs a second copy of the codes in another order. It is packed in
   segments when searches need it (`oasis.index.engine.packed_codes`). Look-ups are rounded to 8
   bits: candidates are scored again in float64, and the answer is proven by the bound on the
   rounding or searched again (`oasis.index.engine.best_codes`).
-- **Label bits.** Where an index is told that codes begin with label bits, large segments are packed
-  by label half (`oasis.index.engine.label_groups`): large groups are lists of content bits in
-  faiss's `IndexIVFPQFastScan`. A search looks into the groups with the best labels, until no other
+- **Label bits.** If ``label_bits`` is given, large segments are packed by label half
+  (`oasis.index.engine.label_groups`): large groups are lists of content bits in faiss's
+  `IndexIVFPQFastScan`. A search scans the groups with the best label scores until no other
   group can matter (`oasis.index.engine.group_search`).
 - **Files** are the same arrays, mapped (`oasis.index.file`).
 """

@@ -1,13 +1,13 @@
-"""Conformance checks: what every index must pass, anything with the methods of `HammingIndex`.
+"""Conformance checks that every index must pass: any object with the methods of `HammingIndex`.
 
 `check_index` runs them all. Each check takes ``make``, which returns an empty index for a number of
 bits, and ``ties``, and raises a `CheckError` that says what was found and what was expected.
 
-- ``ties="insertion"``: the order is distance (or score), then insertion. A tie at the k-th distance
-  is settled by insertion, so there is one right answer.
+- ``ties="insertion"``: the order is distance (or score), then insertion. Insertion also decides
+ties at the k-th distance, so there is one right answer.
 - ``ties="any"``, for an external engine: distances are exact, but the engine chooses which of the
-  items tied at the k-th distance come back, and returned ties are ordered by id. An item that is
-  there already may be replaced instead of refused.
+  items tied at the k-th distance come back, and returned ties are ordered by id. An existing id may
+  be replaced instead of refused.
 
 The truth is `BruteForce`, which compares one bit at a time.
 """

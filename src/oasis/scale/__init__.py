@@ -1,4 +1,4 @@
-"""Past one machine: engines that take over where a single process ends.
+"""Beyond one machine: search in Milvus, learning and encoding on a Dask cluster.
 
-Nothing is imported here: each part needs an engine of the extra ``scale``.
+Nothing is imported here: each part needs packages of the extra ``scale``.
 """

@@ -7,8 +7,8 @@ A search proceeds in three steps:
    float32 for the few codes that have no packed copy yet.
 2. Candidates are scored again in float64.
 3. If the bound lies below the last score of the answer, the answer is proven. If not, the scan is
-   repeated for more candidates, with queries that the score reached makes it possible to round in
-   finer steps (`Projections.eased`), and at last by a matrix product that keeps every code that
+   repeated for more candidates, with queries that are rounded in finer steps thanks to the score
+   reached so far (`Projections.eased`), and finally by a matrix product that keeps every code that
    can matter (`product_scan`).
 """
 
@@ -115,7 +115,7 @@ def scan(
     s: int,
     wider: int,
 ) -> Candidates:
-    """Return the best codes of each query, as low precision sees them: s and some to spare.
+    """Return the best codes of each query in low precision: s and some more.
 
     ``eased`` are the queries that are scanned with, in place of ``projections``; ``wider`` is how
     many times as many codes are returned as should suffice.

@@ -15,7 +15,7 @@ _FIRST_ROOM = 1024
 class Buffer:
     """A frozen base (often a memory map) followed by a tail that grows.
 
-    The buffer does not know how much of it is in use: whoever publishes a length vouches for
+    The buffer does not record how much of it is in use: who publishes a length must have written
     everything below it. Growing replaces the tail by a longer copy, so an array that a reader
     already holds stays valid for every length published before. Room that was reserved but never
     written costs address space and no memory.

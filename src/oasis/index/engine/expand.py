@@ -16,7 +16,7 @@ _ROW_MASK = (1 << _ROW_BITS) - 1
 _FEW_SLOTS = 256
 
 Permit = Callable[[Ints], npt.NDArray[np.bool_]]
-"""Rows -> which of them may be answered with."""
+"""Rows -> which of them may be in an answer."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ def expand(
     complete : bool
         The s slots are all there are.
     permit : callable, optional
-        None when every row below ``n_rows`` may be answered with.
+        None if every row below ``n_rows`` is permitted.
     target : int
-        How many rows, permitted or not, are looked at before giving up; at least k.
+        Maximum number of rows, permitted or not, that are tested; at least k.
 
     Notes
     -----

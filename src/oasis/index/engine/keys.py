@@ -78,8 +78,8 @@ def code_keys(codes: Codes) -> npt.NDArray[np.uint64]:
 def argsort(keys: Keys) -> Positions:
     """Return the stable order of keys (int64 >= 0, or uint64), several times faster than NumPy's.
 
-    Sorting numbers is far quicker than sorting positions by them, so each position rides in the
-    low bits of its key. What that cuts off a key seldom matters, and is mended where it does.
+    Sorting numbers is far faster than sorting positions by them, so each position is stored in the
+    low bits of its key. The lost bits of keys seldom matter; where they do, the order is corrected.
 
     >>> import numpy as np
     >>> argsort(np.array([5, 3, 5, 1])).tolist()

@@ -1,4 +1,4 @@
-"""Which rows may be answered with: removed rows, and allow-lists of ids."""
+"""Which rows may be in an answer: removed rows, and allow-lists of ids."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RemovedRows:
 class AllowList:
     """An allow-list: a bitmap (``allow[id]`` says whether id is admitted) or an array of ids.
 
-    Ids that the index does not hold are passed over.
+    Ids that the index does not hold are ignored.
     """
 
     def __init__(self, allow: Any) -> None:

@@ -206,11 +206,11 @@ class Postings:
         """
         if self._link is None:
             if len(rows) == len(slots) and bool((slots == rows).all()):
-                # every row has a new code, and the number of its slot: nothing to write down
+                # every row has a new code, and its slot has the same number: nothing to store
                 self.high = end
                 self.n_base = end
                 return
-            # what an add that failed has left beyond the slots in use is not there
+            # ignore what a failed add has written beyond the slots in use
             self.n_base = n_slots
             self._link = _no_links(n_slots)
         links = self._link
@@ -266,7 +266,7 @@ class Postings:
 
 
 def _no_links(n_slots: int) -> Buffer:
-    """Return links that say nothing; zeros that nobody has touched take no memory."""
+    """Return empty links; zeros that were never written take no memory."""
     return Buffer(np.zeros(n_slots, dtype=np.int32))
 
 

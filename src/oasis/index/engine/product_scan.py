@@ -1,4 +1,4 @@
-"""Candidates by a blocked matrix product: slow, and sure to hold the answer whatever the ties."""
+"""Candidates by a blocked matrix product: slow, but they always contain the answer."""
 
 from __future__ import annotations
 

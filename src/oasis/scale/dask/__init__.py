@@ -1,4 +1,4 @@
-"""Learning from, and encoding, what does not fit one machine, on a Dask cluster."""
+"""Learning from and encoding data that do not fit one machine, on a Dask cluster."""
 
 from oasis.scale.dask.learning import encode, partial_fit
 

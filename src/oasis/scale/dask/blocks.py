@@ -25,8 +25,8 @@ TILE_ROWS = 4096
 class Recipe:
     """A lazy block, or one modality of it, computed inside the task that uses it.
 
-    As a task of its own, its result would stay in memory until the next task uses it, beside the
-    block that the worker has begun meanwhile.
+    As a task of its own, its result would stay in memory until the next task uses it, together with
+    the block that the worker reads meanwhile.
     """
 
     made_of: Any  # a dask collection of one block, with no more than its own part of the graph
@@ -39,12 +39,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block stands.
+    """The position of a block.
 
     Attributes
     ----------
     number : position among the blocks as given
-    n_rows : its samples; -1 where nobody knows before it is read
+    n_rows : its samples; -1 if unknown before it is read
     first_row : position of its first sample in the chunk
     """
 
@@ -63,9 +63,9 @@ class Block:
 
     Attributes
     ----------
-    source : a `Recipe`, a future, or a mapping of modality to either. It is an argument of its own
-        in every task, so that futures in it arrive as what they stand for.
-    place : where it stands
+    source : a `Recipe`, a future, or a mapping of modality to either. It is a separate argument of
+        every task, so that Dask replaces futures in it by their results.
+    place : its position
     """
 
     source: Any
@@ -98,7 +98,7 @@ def blocks_of(cluster: Cluster, X: Any, sizes: Sequence[int] | None = None) -> l
 
 
 def widths_of(X: Any, known: Mapping[str, int] | None, whole: bool = True) -> dict[str, int] | None:
-    """Return the features of each modality where X tells them without being read.
+    """Return the number of features of each modality if it is known without reading X.
 
     ``whole`` says that X must have all modalities that are known.
     """
@@ -116,7 +116,7 @@ def surveyed(
 ) -> tuple[list[Block], dict[str, int]]:
     """Return the blocks with their rows, empty ones left out, and the widths of the modalities.
 
-    Blocks whose rows are not known are read for it; so is the first one, if widths are not known.
+    Blocks with an unknown number of rows are read for it; the first one also if widths are unknown.
     """
     unknown = [block for block in blocks if block.place.n_rows < 0]
     if widths is None and not unknown:
@@ -180,7 +180,7 @@ def tiles(
 def groups_of(cluster: Cluster, blocks: Sequence[Block]) -> list[list[Block]]:
     """Divide the blocks among the threads of the cluster, about as many rows to each.
 
-    Blocks that workers hold already are grouped by holder, so that none has to move.
+    Blocks that are in the memory of workers are grouped by worker, so that none is moved.
     """
     from distributed import Future
 

@@ -1,7 +1,8 @@
-"""Work on the workers of a Dask cluster: constants, maps over blocks, and sums of what they give.
+"""Tasks on the workers of a Dask cluster: constants, maps over blocks, and sums of results.
 
 Every task is a pure function of its arguments, and its arguments are tasks or part of the task
-itself, never data that a single worker holds. So whatever is lost with a worker is made again.
+itself, never data that a single worker holds. So results that are lost with a worker are computed
+again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 FAN = 8
-"""How many parts of a sum, or of a QR factorisation, one task joins."""
+"""Number of parts of a sum, or of a QR factorisation, that one task combines."""
 
 
 class Cluster:
-    """A Dask client, as far as a round needs it.
+    """The operations of a Dask client that a round needs.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ class Cluster:
         return added(*self.gather(parts))
 
     def large_total(self, parts: Sequence[Future]) -> Any:
-        """Return the same sum of parts so large that no more than two may meet, and one come here.
+        """Return the sum of large parts: a task adds at most two, and only the total is sent here.
 
         >>> import numpy as np
         >>> from distributed import Client

@@ -1,6 +1,7 @@
-"""The rows of a chunk on a Dask cluster, as a round asks for them: `oasis.model.round.ChunkRows`.
+"""The rows of a chunk on a Dask cluster: implements `oasis.model.round.ChunkRows`.
 
-Whatever is as long as the chunk, or as wide as a block, is done on the workers; sums come back.
+Arrays with a row per sample, or with the features of a block, stay on the workers; sums are sent
+back.
 """
 
 from __future__ import annotations
@@ -202,8 +203,8 @@ def _summed(
 ) -> tuple[FeatureSums, ...]:
     """Return the sums of each modality; every row of every block is checked on the way.
 
-    One sum of d x d per part is sent, not one per block, and one arrives. A part that a worker
-    leaves behind when it dies is done anew by another.
+    One sum of d x d per part is sent, not one per block, and one arrives. If a worker dies, another
+    one computes its part again.
     """
     reading, others = common
     n_given = given.shape[1] * (8 if isinstance(given, np.ndarray) else 1)
@@ -237,8 +238,8 @@ def feature_tiles(
 ) -> Iterator[tuple[slice, dict[str, Matrix]]]:
     """Read a part's blocks, one after the other, and yield the learned rows a few at a time.
 
-    Every row of every block is checked. What is yielded may be a view of the block: take it out of
-    the mapping, and let go of it before asking for more, or two blocks are held.
+    Every row of every block is checked. The result may be a view of the block: remove it from the
+    mapping and drop it before the next step, or two blocks stay in memory.
     """
     for source, (place, chosen, here) in zip(sources, rows, strict=True):
         X = read_samples(source, place, reading.widths)

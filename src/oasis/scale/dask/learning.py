@@ -1,9 +1,9 @@
-"""Learning from, and encoding, what does not fit one machine, on a Dask cluster.
+"""Learning from and encoding data that do not fit one machine, on a Dask cluster.
 
-A chunk comes in blocks of rows. Whatever is as long as the chunk, or as long as a block is wide,
-is done on the workers: the sums ``X'X`` and ``X'B``, the products ``X W'``, the Z, V and B steps,
-the latter with a tree of QR factorisations. What comes back are sums, and the r x r, f x r and
-d x d algebra is done here.
+A chunk comes in blocks of rows. Everything with a row per sample or a column per feature is
+computed on the workers: the sums ``X'X`` and ``X'B``, the products ``X W'``, the Z, V and B steps,
+and a tree of QR factorisations for V. Sums are sent back, and the r x r, f x r and d x d algebra is
+done on the client.
 
 What equals a round in one piece
     The draws are the same, row for row, for the same seed, however the chunk is cut. So the codes
@@ -11,13 +11,13 @@ What equals a round in one piece
     float64 features and 1e-6 for float32 ones with `OASIS.paper`. It is not where such a model
     that has learned nothing gets a chunk with a single label set, whose codes are random in exact
     arithmetic, nor with ``alpha=0``. Sums agree to rounding; ``sum V'V`` of a chunk with no more
-    rows than bits and fewer label sets does not, as nothing determines it. For the same blocks on
-    as many threads everything is the same, bit by bit, from run to run.
+    rows than bits and fewer label sets does not, as nothing determines it. The same blocks on the
+    same number of threads give the same bits in every run.
 
 Passes over the features
     `OASIS`: one for the sums, one for the content bits, one over blocks with unlabelled rows for
     their label bits; `OASIS.paper`: ``n_iter``. One more if the sizes of delayed blocks are not
-    known. A block that is not persisted is read anew in each, by the task that needs it.
+    known. A block that is not persisted is read again in each pass, by the task that uses it.
 
 Memory
     Of a worker: for each of its threads one block, `oasis.scale.dask.blocks.TILE_ROWS` scaled rows
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class CodeTarget(Protocol):
-    """What takes codes: `oasis.index.HammingIndex`, or anything else with this method."""
+    """A target for codes: `oasis.index.HammingIndex`, or any object with this method."""
 
     def add(self, codes: Codes, ids: Any, /) -> Any:
         """Take codes (n, n_bits / 8) with as many ids."""
@@ -81,13 +81,13 @@ def partial_fit(
     Returns
     -------
     The model. Everything is checked before anything in it is changed: a refused chunk leaves it as
-    it was, and so does a cluster that fails. A worker that dies is replaced by Dask, and what it
-    had is made again.
+    it was, and so does a cluster that fails. A worker that dies is replaced by Dask, and its
+    results are computed again.
 
     Notes
     -----
-    A chunk always goes into the full sum of X'X, also one that is small enough for `OASIS` to
-    spare itself the factorisation; the solution is the same.
+    A chunk is always added to the full sum of X'X, also a small one for which `OASIS` avoids the
+    factorisation; the solution is the same.
 
     Examples
     --------

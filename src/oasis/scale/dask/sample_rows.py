@@ -1,4 +1,4 @@
-"""The published round on the workers: codes, relaxed codes and all that is as long as the chunk.
+"""The published round on the workers: codes, relaxed codes, and all arrays with a row per sample.
 
 Beside the block that it reads, a worker keeps for each row of its blocks the packed code and, from
 one reduction to the next, at most two float64 rows as long as a code (Z or V, the basis of the V
@@ -47,7 +47,7 @@ Draws: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What every task of a round knows; small, and sent once.
+    """Arguments of every task of a round; small, and sent once.
 
     Attributes
     ----------
@@ -64,10 +64,10 @@ class Setting:
 
 
 class ClusterSampleRows:
-    """The rows of a chunk on the workers, as `oasis.model.round.iterations` wants them.
+    """The rows of a chunk on the workers, for `oasis.model.round.iterations`.
 
-    Draws are those of a chunk in one piece: the same generator, rows in order. The generator is
-    left where a round in one piece leaves it.
+    Draws are those of a chunk in one piece: the same generator, rows in order. Afterwards the
+    generator has the state that a round in one piece would leave.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ClusterSampleRows:
         cluster = self._cluster
         basis = cluster.map(after_ones, P, common=[self._setting.n])
         noise = cluster.map(_noise, self._noise_starts, self._sizes, common=[self._rank, missing])
-        for _ in range(2):  # once more, for what the first pass left by rounding
+        for _ in range(2):  # a second pass removes the rounding error of the first
             inner = cluster.constant(cluster.total(cluster.map(_inner, basis, noise)))
             noise = cluster.map(_off, noise, basis, common=[inner])
         pairs, tops, _ = self._qr(_joint_factor, basis, noise)
