@@ -122,7 +122,7 @@ def test_the_service_answers_beside_hostile_pictures_and_stops_when_told(tmp_pat
         def ask():
             statuses.append(server.ask("POST", "/v1/search", body, kind=kind)[0])
 
-        threads = [threading.Thread(target=ask) for _ in range(6)]
+        threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:
             thread.start()
         for _ in range(5):

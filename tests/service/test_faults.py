@@ -31,7 +31,7 @@ POSTS = ("search", "ingest", "delete", "known", "words")
 ITEM = "item?id=item/1"
 """What is patched."""
 FUZZING = settings(
-    max_examples=60,
+    max_examples=40,  # `tests.soak` sends thousands
     deadline=None,
     derandomize=True,
     database=None,
@@ -378,5 +378,5 @@ def run_kills(path, seeds):
     return len(acknowledged)
 
 
-def test_five_kills_lose_nothing_acknowledged(folder):
-    run_kills(folder / "c", range(5))
+def test_three_kills_lose_nothing_acknowledged(folder):
+    run_kills(folder / "c", range(3))
