@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+_PAUSE = 0.1
+
 
 class Row(TypedDict):
     """One measurement: what, how much, how that compares, and which ratio is wanted.
@@ -43,10 +45,15 @@ def row_of(measured: Mapping[str, Any], name: str) -> Row:
 
 
 def best_of(repeats: int, ways: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Run all ways in turns, ``repeats`` times; return the shortest time of each, in seconds."""
+    """Run all ways in turns, ``repeats`` times; return the shortest time of each, in seconds.
+
+    Before each there is a pause: the threads of BLAS go on spinning after a product, and would take
+    a core from the next way.
+    """
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(repeats):
         for name, way in ways.items():
+            time.sleep(_PAUSE)
             best[name] = min(best[name], seconds(way))
     return best
 

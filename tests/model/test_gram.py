@@ -5,9 +5,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from oasis.model.gram import (
-    GramSum,
-)
+from oasis.model.gram import GramSum, product, transposed_product
 
 
 def rows(n, d=20, dtype=np.float32, seed=0):
@@ -74,6 +72,21 @@ def test_the_sum_of_wide_float32_features_does_not_depend_on_the_number_of_threa
             total.add(second)
         sums.append(np.tril(total.lower))
     assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0, 3), (5, 3), (1024, 20), (2500, 2100)])
+def test_products_with_few_columns_are_those_of_float64_with_any_number_of_threads(dtype, shape):
+    n, d = shape
+    rng = np.random.default_rng(3)
+    X, B, W = rng.random((n, d)).astype(dtype), rng.random((n, 4)), rng.random((d, 4))
+    found = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads, user_api="blas"):
+            found.append((product(X, W), transposed_product(X, B)))
+    for one, other, expected in zip(*found, (X @ W, X.T @ B), strict=True):
+        assert np.array_equal(one, other) and one.dtype == np.float64
+        np.testing.assert_allclose(one, expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
 
 
 def test_many_float32_rows_are_cut_into_pieces_that_float32_can_take(used):

@@ -18,6 +18,7 @@ however many there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
+from oasis.model.threads import one_thread
 
 BIT_WEIGHT = 0.012
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
@@ -41,6 +43,8 @@ CAUTION = 2.0
 
 LIKE_WEIGHT = 0.5
 """The same where the query is a stored code: kind and content have equal standard deviations."""
+
+_FEW = 256
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,11 @@ class QueryMap:
 
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
         """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
+        # many small products, after which the threads of BLAS would spin beside what comes next
+        with one_thread() if len(labels) > _FEW else nullcontext():
+            return self._joined(labels, content, weight)
+
+    def _joined(self, labels: Single, content: Single, weight: float | None) -> Single:
         kind = self.readout.project(sharpened(labels))  # (n, r_l)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._weighed(kind, content, w, confidence(labels, self.usual))

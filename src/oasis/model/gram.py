@@ -201,7 +201,14 @@ def product(X: Matrix, Wt: Array) -> Array:
     """Return ``X W'`` (n, r), computed in the precision of X."""
     if is_sparse(X):
         return np.asarray(X @ Wt, dtype=np.float64)
-    return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
+    weights: npt.NDArray[Any] = Wt.astype(X.dtype, copy=False)
+    out = np.empty((len(X), Wt.shape[1]))
+
+    def work(rows: slice) -> None:
+        out[rows] = X[rows] @ weights
+
+    in_threads(work, _slices(len(X)))
+    return out
 
 
 def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
@@ -213,8 +220,19 @@ def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
         return _sparse_targets_product(X, B)
     if is_sparse(X):
         return np.asarray(X.T @ B, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
-        return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
+    targets: npt.NDArray[Any] = B.astype(X.dtype, copy=False)
+    out = np.empty((X.shape[1], B.shape[1]))
+
+    def work(columns: slice) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
+            out[columns] = X[:, columns].T @ targets
+
+    in_threads(work, _slices(X.shape[1]))
+    return out
+
+
+def _slices(n: int) -> list[slice]:
+    return [slice(start, start + _LEAST_ROWS) for start in range(0, n, _LEAST_ROWS)]
 
 
 def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:

@@ -22,6 +22,8 @@ MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
 
 _BLOCK_CELLS = 1 << 20
+# BLAS does not divide a product of so few cells among threads
+_FEW_CELLS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask
         has[block] = scale > 0
 
     size = max(_BLOCK_CELLS // max(d, 1), 1)
-    if is_sparse(matrix) or n <= size:
+    if is_sparse(matrix) or n * d <= _FEW_CELLS:
         work(slice(0, n))
     else:
         in_threads(work, [slice(start, start + size) for start in range(0, n, size)])

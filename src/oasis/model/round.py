@@ -17,6 +17,7 @@ from oasis.arrays import Array, Matrix, Rows, Single, random_signs, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
+from oasis.model.threads import one_thread
 from oasis.model.updates import (
     SemanticSums,
     Weights,
@@ -213,12 +214,14 @@ class SampleRowsInMemory:
         self._rounds = {name: problem.ridges[name].round(matrix) for name, matrix in X.items()}
         self._weights = problem.weights
 
+    @one_thread()
     def coded(self) -> Array:
         return self.B.T @ self.G
 
     def predict(self) -> None:
         self._XW = np.asarray(sum(each.predict(self.B) for each in self._rounds.values()))
 
+    @one_thread()
     def relax(self, BG: Array, U: Array) -> tuple[Array, Array]:
         Z = z_target(BG, self.G, self.B, U, self._weights)
         self.V = v_step(Z, self._noise)
@@ -227,6 +230,7 @@ class SampleRowsInMemory:
     def code(self, GV: Array) -> None:
         self.B = b_step(self.G, GV, self.V, self._XW, self._weights)
 
+    @one_thread()
     def sums(self) -> SemanticSums:
         return SemanticSums(self.B.T @ self.G, self.G.T @ self.V, self.V.T @ self.V, len(self.B))
 

@@ -75,6 +75,7 @@ def feasible_rank(n: int, n_bits: int) -> int:
     return max(0, min(n_bits, n - 1))
 
 
+@one_thread()
 def z_target(BG: Array, G: Array, B: Array, U: Array, weights: Weights) -> Array:
     """Return ``Z = a r G (sum B'G)' + B + b G U``, (n, r): V maximises tr(Z'V).
 
@@ -158,6 +159,7 @@ def u_step(GV: Array, VV: Array, weights: Weights) -> Array:
     return np.ascontiguousarray(np.linalg.solve(A, GV.T).T)
 
 
+@one_thread()
 def b_step(G: Array, GV: Array, V: Array, XW: Array, weights: Weights) -> Array:
     """Return ``B = sign(a r G (sum G'V) + V + g sum_m X_m W_m')``, (n, r); zero counts as -1.
 
