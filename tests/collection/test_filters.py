@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import NAMES, chunk
 
+from oasis.collection.filters import allow_lists
 from oasis.collection.filters.names import nearest
 from oasis.collection.filters.where import MAX_CONDITIONS, MAX_LEVELS, MAX_VALUES, Filter
 from oasis.errors import InputError
@@ -252,6 +253,23 @@ def test_lists_are_extended_and_corrected(filled, folder):
             expected = {each.id for each in c.items() if passes(where, each)}
             (hits,) = c.search({name: matrix[:1] for name, matrix in X.items()}, 50, where=where)
             assert {hit.id for hit in hits} == expected
+
+
+def test_lists_are_kept_up_to_a_number_and_a_size(folder, monkeypatch):
+    X, y = chunk(40, seed=1)
+    with open_toy(folder / "c") as c:
+        c.ingest(X, y, range(40), [{"x": row} for row in range(40)])
+        asked = [Filter.of({"x": {"gte": least}}) for least in range(20)]
+        for where in asked:
+            assert len(c._allow_lists.of(where).keys) == 40 - asked.index(where)
+        assert [c._allow_lists.is_kept(each) for each in asked] == [False] * 4 + [True] * 16
+        monkeypatch.setattr(allow_lists, "_KEPT_KEYS", 70)
+        c._allow_lists.of(asked[0])
+        kept = [each for each in asked if c._allow_lists.is_kept(each)]
+        assert kept == [asked[0], asked[19]]  # of 40 and 21 keys
+        monkeypatch.setattr(allow_lists, "_KEPT_KEYS", 5)
+        c._allow_lists.of(asked[1])
+        assert [each for each in asked if c._allow_lists.is_kept(each)] == [asked[1]]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ from oasis.collection.texts.postings import containing, texts_of
 from oasis.errors import FormatError
 
 _KEPT = 16
+_KEPT_KEYS = 16_000_000
+"""Lists, and keys of all lists together at 8 bytes each, that are kept; the last list always."""
 _VERDICTS = 100_000
 _SHORT = 200
 """So many values of at most so many characters have their verdict kept during a pass."""
@@ -113,8 +115,10 @@ class AllowLists:
         with self._guard:
             self._kept[where.text] = made
             self._kept.move_to_end(where.text)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            n_keys = sum(len(each.keys) for each in self._kept.values())
+            while len(self._kept) > (_KEPT if n_keys <= _KEPT_KEYS else 1):
+                _, oldest = self._kept.popitem(last=False)
+                n_keys -= len(oldest.keys)
         return made
 
 
