@@ -40,7 +40,7 @@ from oasis.index.engine.sort_keys import first_of
 if TYPE_CHECKING:
     from oasis.index.engine.label_groups import LabelGroups
 
-RANKED = 256
+RANKED = 384
 """How many groups a query ranks."""
 
 _MOST_CONTENT = 2.0
