@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +158,10 @@ class Weighed(OASIS):
 
 
 def test_models_with_content_are_asked_at_several_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert answers.takes_content(Weighed()) and not answers.takes_content(Blind())
-    entry = replace(inquiries.method_named("oasis"), make=Weighed)
+    weighed = partial(Weighed, content=8)
+    assert answers.takes_content(weighed(16)) and not answers.takes_content(Blind(128))
+    assert answers.takes_content(OASIS(128)) and not answers.takes_content(OASIS(64))
+    entry = replace(inquiries.method_named("oasis"), make=weighed)
     monkeypatch.setattr(inquiries, "method_named", lambda name: entry)
     inquiry = Inquiry(DATA, "own", "oasis", 16, 0, "labels", 0)
     outcome = carry_out(inquiry, material(), SMALL, content=[0.25])

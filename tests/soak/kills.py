@@ -134,8 +134,8 @@ def backups(trials):
                     items = contents(c)
                     for kill in range(4):
                         seconds = pace * trials.rng.uniform(0, 0.2)
-                        noted = killed(victim, "back up", directory, 100 * kill, seconds)
-                        mine = [n for n in noted if n >= 100 * kill]
+                        noted = killed(victim, "back up", directory, 1000 * kill, seconds)
+                        mine = [n for n in noted if n >= 1000 * kill]
                         trials.count(acknowledged=len(mine))
                         copies = list(directory.parent.glob(f"{directory.name}-copy*"))
                         names = {copy.name.rpartition("copy")[2] for copy in copies}

@@ -108,7 +108,9 @@ def stores_unlabelled(model: OnlineHasher) -> bool:
 
 
 def takes_content(model: Model) -> bool:
-    """Return whether a model's projections can weigh content."""
+    """Return whether a model's projections can weigh content: not if its codes have none."""
+    if getattr(model, "n_content_bits", None) == 0:
+        return False
     project = getattr(model, "project", None)
     return project is not None and "content" in inspect.signature(project).parameters
 
