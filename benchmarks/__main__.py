@@ -44,6 +44,9 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(names: list[str]) -> int:
+    if {"-h", "--help"} & set(names):
+        print(f"{__doc__}\nSuites: {', '.join(SUITES)}; without a name {' and '.join(QUICK)}.")
+        return 0
     check = "--check" in names
     names = [name for name in names if name != "--check"]
     if names == ["all"]:
