@@ -267,5 +267,6 @@ def test_a_text_is_found_by_its_fingerprint_where_texts_are_not_kept(folder):
             for row in (0, 3, 40):
                 hits = c.search_items([{"text": texts[row]}], 2)[0]
                 assert hits[0].id == row and hits[0].score == 1
+                assert c.evidence_items([{"text": texts[row]}]) >= [0.5 if keep else 1.0]
                 # kept texts tell the article apart, features do not
                 assert (hits[1].score == 1) == (row == 3 and not keep)

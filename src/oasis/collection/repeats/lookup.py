@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array
+from oasis.arrays import Array, Single
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.repeats.fingerprints import Fingerprints, Prints
@@ -53,6 +53,12 @@ def unlike(repeats: Repeats, keys: Keys) -> Array:
     found = keys[at] == repeats.keys if len(keys) else np.zeros(len(at), dtype=np.bool_)
     factors[at[found]] = repeats.distances[found] / (MOST_BITS + 1)
     return factors
+
+
+def at_repeats(evidence: Single, repeats: Sequence[Repeats]) -> Single:
+    """Return the evidence of queries, 1 for those that an item repeats."""
+    known = np.array([len(each.keys) > 0 for each in repeats], dtype=np.bool_)
+    return np.where(known, np.float32(1), evidence)
 
 
 class RepeatLookup:

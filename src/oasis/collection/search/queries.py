@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,22 @@ from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.filters.names import check_names
 from oasis.collection.records import Hit, Id, Mode, utf8
-from oasis.collection.repeats.lookup import RepeatLookup
+from oasis.collection.repeats.lookup import RepeatLookup, at_repeats
 from oasis.collection.search.fused import answer
 from oasis.collection.search.lookups import Lookups, learned
-from oasis.collection.search.question import WEAK, Question
+from oasis.collection.search.question import (
+    WEAK,
+    Question,
+    check_weighable,
+    has_content,
+)
 from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
 from oasis.collection.texts.postings import stands
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import InputError, OasisError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
-from oasis.model import OASIS, AnyModel
+from oasis.model import OASIS
 
 _CLASS_ITEMS = 1000
 """Items of a class, at most, whose codes stand for it where the model has not learned it."""
@@ -126,12 +131,10 @@ class Queries(Lookups):
         """Add the items that have the features of a query; such a query is not weak."""
         if question.mode != "asymmetric" or content == 0 or not X:
             return question
-        widths = learned(snapshot).state_.widths
-        repeats = self._repeats.find(X, widths, snapshot.head.next_key)
+        repeats = self._repeats.find(X, learned(snapshot).state_.widths, snapshot.head.next_key)
         evidence = question.evidence
         if evidence is not None:
-            known = np.array([len(each.keys) > 0 for each in repeats], dtype=np.bool_)
-            evidence = np.where(known, np.float32(1), evidence)
+            evidence = at_repeats(evidence, repeats)
         return question._replace(repeats=repeats, evidence=evidence)
 
     def _question(
@@ -149,7 +152,7 @@ class Queries(Lookups):
         model = learned(snapshot)
         codes = evidence = None
         if content is not None:
-            _weighable(model, content, mode)
+            check_weighable(model, content, mode)
             if content in (0, 1):  # half of the projections are 0 and have no signs
                 codes = model.encode(X)
         if isinstance(model, OASIS):
@@ -334,8 +337,8 @@ class Queries(Lookups):
         code = np.frombuffer(self.get(id).code, dtype=np.uint8)[None, :]
         model = learned(snapshot)
         if content is not None:
-            _weighable(model, content, mode)
-        if _has_content(model) and mode == "asymmetric":
+            check_weighable(model, content, mode)
+        if has_content(model) and mode == "asymmetric":
             projections = model.project_codes(code, content)
         else:
             projections = unpack(code).astype(np.float32)
@@ -370,7 +373,8 @@ class Queries(Lookups):
 
         See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
         kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
-        words does, the evidence is squared. A model that cannot tell gives 1.
+        words does, the evidence is squared. It is 1 where an item has the features of the query. A
+        model that cannot tell gives 1.
         """
         snapshot = self._current()
         items = check_sequence(items, "queries")
@@ -379,25 +383,9 @@ class Queries(Lookups):
         model = learned(snapshot)
         if not isinstance(model, OASIS):
             return [1.0] * len(items)
-        told: list[float] = self._with_words(snapshot, asked, model.evidence(X)).tolist()
+        evidence = self._with_words(snapshot, asked, model.evidence(X))
+        if compared := self._compared(X):
+            repeats = self._repeats.find(compared, model.state_.widths, snapshot.head.next_key)
+            evidence = at_repeats(evidence, repeats)
+        told: list[float] = evidence.tolist()
         return told
-
-
-def _has_content(model: AnyModel) -> TypeGuard[OASIS]:
-    """Return whether codes have content bits; those of the published method have none."""
-    return isinstance(model, OASIS) and model.n_content_bits > 0
-
-
-def _weighable(model: AnyModel, content: float, mode: Any) -> OASIS:
-    """Return the model if its projections can weigh content; an `InputError` says why not."""
-    if not _has_content(model):
-        raise InputError(
-            f"content={content!r}, but the codes of this collection have no content bits; leave it "
-            "out, or begin a collection with a model that has some, such as OASIS(128)"
-        )
-    if mode == "hamming":
-        raise InputError(
-            f"content={content!r} weighs projections, but mode='hamming' counts all bits alike; "
-            "leave one of them out"
-        )
-    return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from oasis.collection.records import Id, Mode
 from oasis.collection.repeats.lookup import Repeats
 from oasis.collection.texts.fusion import QueryWords
 from oasis.errors import InputError
+from oasis.model import OASIS, AnyModel
 
 WEAK = 0.5
 """Evidence below which the hits of a query are marked as weak."""
@@ -101,3 +102,22 @@ class Question(NamedTuple):
         """Return the codes that distances are counted from, as whole numbers."""
         codes = pack(self.projections) if self.codes is None else self.codes
         return [int.from_bytes(code.tobytes(), "little") for code in codes]
+
+
+def has_content(model: AnyModel) -> TypeGuard[OASIS]:
+    """Return whether codes have content bits; those of the published method have none."""
+    return isinstance(model, OASIS) and model.n_content_bits > 0
+
+
+def check_weighable(model: AnyModel, content: float, mode: Any) -> None:
+    """Refuse a weight of content where projections cannot weigh it."""
+    if not has_content(model):
+        raise InputError(
+            f"content={content!r}, but the codes of this collection have no content bits; leave it "
+            "out, or begin a collection with a model that has some, such as OASIS(128)"
+        )
+    if mode == "hamming":
+        raise InputError(
+            f"content={content!r} weighs projections, but mode='hamming' counts all bits alike; "
+            "leave one of them out"
+        )
