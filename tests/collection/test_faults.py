@@ -443,3 +443,23 @@ def test_a_directory_that_cannot_be_written_can_be_read(folder, victim):
     refused, found = Path(f"{c.path}.log").read_text().splitlines()
     assert refused.startswith("refused: ")
     assert found == "found 3 []"
+
+
+def test_an_interrupt_after_the_first_commit_asks_to_open_again(folder, monkeypatch):
+    X, y = chunk(10)
+    c = Collection.open(folder / "c", model=toy_model())
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.Writer, "_publish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            c.ingest(X, y)
+    for ask in (lambda: c.search(X), lambda: len(c), lambda: c.ingest(X, y)):
+        with pytest.raises(CollectionError, match="open it again"):
+            ask()
+    c.close()
+    with Collection.open(folder / "c") as c:
+        assert len(c) == 10 and len(c.search(X, 3)) == 10
+        assert c.check() == []

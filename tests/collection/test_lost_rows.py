@@ -127,3 +127,43 @@ def test_items_that_are_deleted_during_a_search_by_words_are_left_out(path, monk
         object.__setattr__(snapshot, "replica", gone)
         (hits,) = c.search(chunk(1)[0], N, where={"$text": {"contains": "boat"}})
         assert len(hits) == N - 2 and not {"i0", "i7"} & {hit.id for hit in hits}
+
+
+def change(path, *statements):
+    connection = sqlite3.connect(path / "catalog.sqlite")
+    with connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE postings SET offsets = x'00000000' WHERE class = 0",
+        "UPDATE postings SET first_key = first_key + 1 WHERE class = 0",
+        "DELETE FROM postings WHERE class = 0",
+    ],
+)
+def test_a_filter_by_a_label_does_not_use_damaged_postings(path, statement):
+    change(path, statement)
+    with Collection.open(path) as c:
+        first = c.classes()[0].name
+        with pytest.raises(FormatError, match="the postings of a class are damaged; 'oasis check"):
+            c.search(chunk(1)[0], 5, where={"$labels": {"has": first}})
+        assert c.check()
+        c.repair()
+        assert c.check() == []
+        assert len(c.search(chunk(1)[0], 5, where={"$labels": {"has": first}})[0]) == 5
+
+
+@pytest.mark.parametrize("readonly", [False, True], ids=["writer", "reader"])
+def test_a_schema_that_is_no_text_is_damage(path, readonly):
+    change(
+        path,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET name = CAST(x'ff8b' AS TEXT), sql = 'CREATE TABLE' "
+        "WHERE name = 'rounds'",
+    )
+    with pytest.raises(FormatError, match="is damaged, or no catalog"):
+        Collection.open(path, readonly=readonly)

@@ -304,6 +304,14 @@ class Catalog(Reads):
         insert_rows(connection, "meta", [(name, value)])
 
 
+def fault_of_doubt() -> CollectionError:
+    """Return the error of a collection in doubt; see `Catalog.in_doubt`."""
+    return CollectionError(
+        "the disk or memory failed, or an interrupt came, at the end of the last change, which may "
+        "or may not be there; close the collection and open it again"
+    )
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system raise into errors of ours."""
@@ -313,6 +321,8 @@ def translated(path: Path) -> Iterator[None]:
         raise
     except sqlite3.DatabaseError as error:
         raise _translate(path, error) from error
+    except UnicodeDecodeError as error:  # from sqlite3, of a message that names what it has read
+        raise FormatError(f"{path} is damaged, or no catalog of a collection: {error}") from error
     except OSError as error:
         raise StorageError(
             f"{error.filename or path}: {error.strerror or error}; nothing was changed"

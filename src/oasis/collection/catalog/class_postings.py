@@ -30,16 +30,29 @@ def class_postings(
 ) -> Keys:
     """Return the keys beyond ``after``, ascending, of the items that have a class.
 
-    With ``predicted``, of the items of which it is predicted.
+    With ``predicted``, of the items of which it is predicted. Rows that are not as they were
+    written are refused, and so are all of them if they are not as many as the class has items.
     """
     rows = connection.execute(
-        "SELECT first_key, offsets FROM postings WHERE class = ? AND predicted = ? "
+        "SELECT first_key, offsets, crc FROM postings WHERE class = ? AND predicted = ? "
         "AND first_key >= coalesce((SELECT max(first_key) FROM postings "
         "WHERE class = ? AND predicted = ? AND first_key <= ?), 0) ORDER BY first_key",
         (number, predicted, number, predicted, after),
     )
-    lists = [first + _offsets(offsets).astype(np.int64) for first, offsets in rows]
+    lists = []
+    for first, offsets, crc in rows:
+        if row_crc(number, int(predicted), first, offsets) != crc:
+            raise _damaged()
+        lists.append(first + _offsets(offsets).astype(np.int64))
     keys: Keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
+    if not after:
+        column = "n_predicted" if predicted else "n"
+        counted = connection.execute(
+            f"SELECT {column} FROM classes WHERE number = ?",  # noqa: S608
+            (number,),
+        ).fetchone()
+        if counted != (len(keys),):
+            raise _damaged()
     return keys[np.searchsorted(keys, after, side="right") :]
 
 
@@ -68,8 +81,9 @@ def add_member(connection: sqlite3.Connection, number: int, key: int) -> None:
     first, known = (key, np.empty(0, dtype=np.uint32)) if row is None else row
     if len(known) >= _ROW and first + known[-1] < key:
         first, known = key, known[:0]
-    _put_row(connection, number, False, first, np.union1d(known, np.uint32(key - first)))
-    _count(connection, {number: 1}, predicted=False)
+    listed = np.union1d(known, np.uint32(key - first))
+    _put_row(connection, number, False, first, listed)
+    _count(connection, {number: len(listed) - len(known)}, predicted=False)
 
 
 def remove_members(
@@ -158,7 +172,11 @@ def _put_row(
 
 def _offsets(blob: Any) -> npt.NDArray[np.uint32]:
     if not isinstance(blob, bytes) or len(blob) % 4:
-        raise FormatError(
-            "the postings of a class are damaged; 'oasis check --repair' makes them anew"
-        )
+        raise _damaged()
     return np.frombuffer(blob, dtype="<u4")
+
+
+def _damaged() -> FormatError:
+    return FormatError(
+        "the postings of a class are damaged; 'oasis check --repair' makes them anew"
+    )

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.catalog import Catalog, fault_of_doubt
 from oasis.collection.catalog.setup import Setup
 from oasis.collection.committed import Committed, VanishedError, follow, load
 from oasis.errors import CollectionError
@@ -63,6 +63,11 @@ class Follower:
                     self._follow()
                 finally:
                     self._changing.release()
+        elif self._snapshot.model is None and self._catalog.in_doubt:
+            # the first chunk may be there: "nothing is learned yet" would be wrong
+            with self._changing:  # another thread may be committing it
+                if self._catalog.in_doubt:
+                    raise fault_of_doubt()
         return self._snapshot
 
     def _commits(self) -> int:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any
 
+from oasis.collection.catalog.catalog import fault_of_doubt
 from oasis.collection.catalog.setup import label_space, with_labels
 from oasis.collection.records import Id, check_id, utf8
 from oasis.collection.search.queries import Queries
@@ -176,10 +177,7 @@ class Changes(Queries):
             writer = self._check_writable()
             if self._catalog.in_doubt:
                 # even a file written now could damage a commit that is there after all
-                raise CollectionError(
-                    "the disk or memory failed during the last change, which may or may not be "
-                    "there; close the collection and open it again"
-                )
+                raise fault_of_doubt()
             yield writer
 
     def _check_writable(self) -> Writer:
