@@ -463,3 +463,14 @@ def test_an_interrupt_after_the_first_commit_asks_to_open_again(folder, monkeypa
     with Collection.open(folder / "c") as c:
         assert len(c) == 10 and len(c.search(X, 3)) == 10
         assert c.check() == []
+
+
+def test_a_transaction_that_an_interrupt_left_open_is_rolled_back(folder):
+    X, y = chunk(10)
+    with Collection.open(folder / "c", model=toy_model()) as c:
+        c.ingest(X, y)
+        connection = c._catalog.connection_to_write()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM items")
+        c.ingest(X, y)
+        assert len(c) == 20 and c.check() == []

@@ -234,8 +234,10 @@ class Catalog(Reads):
         """
         connection = self.connection_to_write()
         with translated(self.path):
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                if connection.in_transaction:  # an interrupt came where nothing could roll it back
+                    connection.execute("ROLLBACK")
+                connection.execute("BEGIN IMMEDIATE")
                 if expected is not None and (found := self.head(connection)) != expected:
                     raise CollectionError(
                         f"{self.path} was changed by another writer: it shows commit "
