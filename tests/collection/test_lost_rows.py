@@ -157,6 +157,14 @@ def test_a_filter_by_a_label_does_not_use_damaged_postings(path, statement):
         assert len(c.search(chunk(1)[0], 5, where={"$labels": {"has": first}})[0]) == 5
 
 
+def test_a_filter_by_a_label_whose_row_is_lost_says_so(path):
+    with Collection.open(path) as c:
+        last = c.classes()[-1].name
+    change(path, "DELETE FROM classes WHERE number = (SELECT max(number) FROM classes)")
+    with Collection.open(path) as c, pytest.raises(FormatError, match="classes"):
+        c.search(chunk(1)[0], 5, where={"$labels": {"has": last}})
+
+
 @pytest.mark.parametrize("readonly", [False, True], ids=["writer", "reader"])
 def test_a_schema_that_is_no_text_is_damage(path, readonly):
     change(

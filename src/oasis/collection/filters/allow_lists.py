@@ -197,16 +197,17 @@ class _Scan:
         if label.name is None:
             has = "labels IS NOT NULL"
             return self._selected(f"({has} OR predicted IS NOT NULL)" if label.predicted else has)
-        row = self._connection.execute(
-            "SELECT number FROM classes WHERE name = ?", (label.name,)
-        ).fetchone()
-        if row is None:
+        # by all rows, which have checksums; the index of their names has none
+        names = self._catalog.class_names(self._connection)
+        if label.name not in names:
+            check_count(self._connection, "classes", len(names))
             return np.empty(0, dtype=np.int64)
-        found = class_postings(self._connection, row[0], self._last)
+        number = names.index(label.name)
+        found = class_postings(self._connection, number, self._last)
         if not label.predicted:
             return found
         return np.union1d(
-            found, class_postings(self._connection, row[0], self._last, predicted=True)
+            found, class_postings(self._connection, number, self._last, predicted=True)
         )
 
     def _with_text(self, part: HasText) -> Keys:
