@@ -16,7 +16,7 @@ with its item.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ Prints: TypeAlias = npt.NDArray[np.uint64]
 """Fingerprints of items, (n, m), a column for each modality; 0 where an item lacks it."""
 
 BITS = 64
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 LEAST_FEATURES = 16
 """A modality with fewer features has no fingerprint: different items are too often alike in it."""
@@ -94,15 +95,52 @@ class Fingerprints:
         return cls(means)
 
 
-def packed(prints: Prints) -> list[bytes | None]:
-    """Return the fingerprints of each item as a row of the catalog keeps them; None without any.
+def packed(prints: Prints, first_key: int) -> list[bytes | None]:
+    """Return the fingerprints of items as their rows in the catalog keep them; None without any.
 
-    >>> packed(np.array([[1, 0], [0, 0]], dtype=np.uint64))[0][:2], packed(np.zeros((1, 0), "u8"))
-    (b'\\x01\\x00', [None])
+    The keys of the items follow each other. 8 bytes for each modality, and 2 for a checksum of
+    these and the key: the checksum of a row also covers its payload, which is not read with them.
+
+    >>> rows = packed(np.array([[1, 0], [0, 0]], dtype=np.uint64), first_key=7)
+    >>> len(rows[0]), unpacked(rows, np.array([7, 8]), 2).tolist()
+    (18, [[1, 0], [0, 0]])
     """
     n, m = prints.shape
-    data, size = prints.astype("<u8").tobytes(), 8 * m
-    return [data[at * size : (at + 1) * size] or None for at in range(n)]
+    if not m:
+        return [None] * n
+    rows = np.empty((n, 8 * m + 2), dtype=np.uint8)
+    rows[:, :-2] = prints.astype("<u8").view(np.uint8)
+    rows[:, -2:] = _checks(prints, np.arange(first_key, first_key + n))[:, None].view(np.uint8)
+    data, size = rows.tobytes(), rows.shape[1]
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def unpacked(rows: Sequence[bytes | None], keys: npt.NDArray[np.int64], m: int) -> Prints:
+    """Return the fingerprints (n, m) of items from their rows, or refuse those that are damaged."""
+    size = 8 * m + 2
+    if all(isinstance(row, bytes) and len(row) == size for row in rows):
+        data = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, size)  # type: ignore[arg-type]
+        prints = np.ascontiguousarray(data[:, :-2]).view("<u8").astype(np.uint64)
+        checks = np.ascontiguousarray(data[:, -2:]).view("<u2")[:, 0]
+        if (checks == _checks(prints, keys)).all():
+            return prints
+    raise fault_of_damage()
+
+
+def fault_of_damage() -> FormatError:
+    """Return the error of fingerprints that are not as they were written."""
+    return FormatError(
+        "the catalog is damaged: fingerprints of items cannot be read; 'oasis check' lists all "
+        "damage"
+    )
+
+
+def _checks(prints: Prints, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+    """Return a checksum of each item's fingerprints and key, (n,)."""
+    mixed = keys.astype(np.uint64) * _ODD
+    for column in prints.T:
+        mixed = ((mixed ^ column) * _ODD) ^ (mixed >> np.uint64(29))
+    return (mixed >> np.uint64(48)).astype("<u2")
 
 
 def _prints(name: str, X: Matrix, mean: Single) -> npt.NDArray[np.uint64]:

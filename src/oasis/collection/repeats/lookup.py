@@ -18,9 +18,13 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Single
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Keys
-from oasis.collection.repeats.fingerprints import Fingerprints, Prints
-from oasis.errors import FormatError
+from oasis.collection.catalog.commits import Keys, check_count
+from oasis.collection.repeats.fingerprints import (
+    Fingerprints,
+    Prints,
+    fault_of_damage,
+    unpacked,
+)
 from oasis.hashers.chunk import check_features
 
 MOST_BITS = 3
@@ -109,22 +113,19 @@ class RepeatLookup:
             known = _Known(function, np.empty((0, len(function.names)), dtype=np.uint64), ())
         if not function.names:
             return known
-        start, stop = len(known.prints), self._catalog.head(connection).next_key
+        head = self._catalog.head(connection)
+        start, stop, n = len(known.prints), head.next_key, 0
         prints = np.zeros((stop, len(function.names)), dtype=np.uint64)
         prints[:start] = known.prints
-        cursor = connection.execute(
-            "SELECT key, prints FROM items WHERE key >= ? AND prints IS NOT NULL", (start,)
-        )
+        cursor = connection.execute("SELECT key, prints FROM items WHERE key >= ?", (start,))
         while rows := cursor.fetchmany(_AT_ONCE):
-            keys = [key for key, _ in rows]
-            try:
-                data = np.frombuffer(b"".join([each for _, each in rows]), dtype="<u8")
-                prints[keys] = data.reshape(len(keys), -1)
-            except (TypeError, ValueError) as error:
-                raise FormatError(
-                    "the catalog is damaged: fingerprints of items cannot be read; 'oasis check' "
-                    "lists all damage"
-                ) from error
+            keys = np.array([key for key, _ in rows], dtype=np.int64)
+            if not start <= keys.min() <= keys.max() < stop:
+                raise fault_of_damage()
+            prints[keys] = unpacked([each for _, each in rows], keys, prints.shape[1])
+            n += len(keys)
+        if not start:
+            check_count(connection, "items", n)
         n_sorted = known.sorted[0].n if known.sorted else 0
         if stop - n_sorted > max(_UNSORTED, stop // 8):
             return _Known(function, prints, tuple(_Sorted.of(column) for column in prints.T))

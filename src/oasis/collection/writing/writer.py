@@ -125,7 +125,7 @@ class Writer:
         model = with_seen(model, head.n_seen + n)
         predicted = predicted_labels(model, chunk)
         fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        prints = packed(fingerprints.of(chunk.X))
+        prints = packed(fingerprints.of(chunk.X), head.next_key)
         new_chunk = NewChunk(
             head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes, prints
         )
