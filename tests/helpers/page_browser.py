@@ -9,6 +9,12 @@ from serving import serving
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 N = 60
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+    # playwright closes its pipes when it is collected, in an order of its own
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 NASTY = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 
 

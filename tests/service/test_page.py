@@ -5,7 +5,7 @@ import io
 import numpy as np
 import page_browser
 import pytest
-from page_browser import CHROMIUM, N, drawn, ready, search, sync_api, titles, unnamed, upload
+from page_browser import N, drawn, ready, search, sync_api, titles, unnamed, upload
 from PIL import Image
 from service_data import extractor, fill_alike, picture
 from serving import serving
@@ -15,14 +15,7 @@ from oasis.collection import Collection
 browser = page_browser.browser
 server = page_browser.server
 visit = page_browser.visit
-
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    # playwright closes its pipes when it is collected, in an order of its own
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = page_browser.MARKS
 
 
 def test_the_start_shows_what_came_last(visit):

@@ -3,22 +3,14 @@
 import json
 
 import page_browser
-import pytest
-from page_browser import CHROMIUM, NASTY, N, drawn, ready, search, sync_api, titles, unnamed, upload
+from page_browser import NASTY, N, drawn, ready, search, sync_api, titles, unnamed, upload
 from service_data import fill, picture
 from serving import serving
 
 browser = page_browser.browser
 server = page_browser.server
 visit = page_browser.visit
-
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-    # playwright closes its pipes when it is collected, in an order of its own
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = page_browser.MARKS
 
 
 def test_an_item_is_added_found_and_deleted_and_its_text_never_runs(visit, server):
@@ -84,7 +76,7 @@ def test_labels_are_edited_in_the_open_item_and_predicted_ones_shown_as_such(vis
         page.click("#detail >> text=Edit labels")
         page.fill("#edit-labels", f"tabby, {NASTY}")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#detail-labels h3 >> text=Labels")
+        page.wait_for_selector("#detail >> text=Edit labels")  # once the change is saved
         shown = page.locator("#detail-labels .chips").first.locator(".chip").all_inner_texts()
         assert shown == ["cat", "tabby", NASTY]
         assert page.locator("#detail .predicted").count() == 0
@@ -97,6 +89,7 @@ def test_labels_are_edited_in_the_open_item_and_predicted_ones_shown_as_such(vis
         for _ in shown:
             page.locator(".editor .chip").first.press("Enter")
         page.click("#detail >> text=Save")
+        page.wait_for_selector("#detail >> text=Edit labels")  # the editor says "none" before it
         page.wait_for_selector("#detail-labels >> text=none")
         assert running.json("GET", "/v1/item?id=bare")[1]["labels"] == []
         page.click("#detail >> text=Edit labels")
