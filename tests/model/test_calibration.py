@@ -78,12 +78,13 @@ def test_halfway_lies_between_hits_and_misses_and_order_is_kept():
 def test_samples_of_a_chunk_are_judged_before_they_are_learned(stream):
     rng, centres, model = stream
     X, y = samples(rng, 100, centres)
-    predictions = model.predict_labels(X)
+    predictions = model.state_.label_map.above_shares(model.predict_labels(X))
     expected = model.state_.calibration.plus(predictions, model.state_.labels.indicator(y))
     again = copy.deepcopy(model).partial_fit(X, y)
     np.testing.assert_allclose(again.state_.calibration.hits, expected.hits, rtol=1e-6)
     np.testing.assert_allclose(again.state_.calibration.misses, expected.misses, rtol=1e-6)
-    later = model.state_.calibration.plus(again.predict_labels(X), again.state_.labels.indicator(y))
+    predictions = again.state_.label_map.above_shares(again.predict_labels(X))
+    later = model.state_.calibration.plus(predictions, again.state_.labels.indicator(y))
     assert np.abs(later.hits - expected.hits).max() > 1e-3  # the test can tell before from after
 
 
@@ -94,6 +95,33 @@ def test_a_query_near_a_class_is_told_from_noise(stream):
     assert (model.evidence(known) > 0.5).mean() > 0.95
     assert (model.evidence(noise) < 0.5).mean() > 0.75
     assert model.predict_proba(known).shape == (300, 6)
+
+
+def test_one_modality_is_judged_by_what_is_usual_for_it_alone():
+    rng = np.random.default_rng(4)
+    centres = rng.standard_normal((6, 40))
+
+    def draw(n):
+        classes = rng.integers(0, 6, n)
+        clear = centres[classes] + 0.5 * rng.standard_normal((n, 40))
+        vague = centres[classes] + 4.0 * rng.standard_normal((n, 40))
+        return {"clear": clear, "vague": vague}, [[f"class {each}"] for each in classes]
+
+    model = OASIS(32, random_state=0)
+    for _ in range(3):
+        model.partial_fit(*draw(400))
+    X, _ = draw(300)
+    state = model.state_
+    for name in X:
+        one = {name: X[name]}
+        above = state.label_map.above_shares(model.predict_labels(one))
+        np.testing.assert_allclose(model.predict_proba(one), state.alone[name].sure(above))
+        both = {name: X[name], "clear" if name == "vague" else "vague": np.zeros((300, 40))}
+        np.testing.assert_allclose(model.evidence(both), model.evidence(one), rtol=1e-6)
+    assert state.alone["vague"].usual_hit < 0.7 * state.alone["clear"].usual_hit
+    assert (model.evidence({"vague": X["vague"]}) > 0.5).mean() > 0.4
+    again = copy.deepcopy(model).partial_fit(*draw(50))
+    assert again.state_.alone["vague"].hits[0] > state.alone["vague"].hits[0]
 
 
 def test_chunks_of_new_classes_alone_change_nothing():
@@ -120,3 +148,14 @@ def test_saved_and_loaded(tmp_path, stream):
     np.testing.assert_array_equal(
         loaded.evidence({"image": centres}), model.evidence({"image": centres})
     )
+
+
+def test_without_classes_a_modality_that_no_sample_had_tells_nothing():
+    rng = np.random.default_rng(6)
+    X = {"image": rng.random((30, 8)), "text": np.zeros((30, 5))}
+    model = OASIS(128, random_state=0).partial_fit(X, [[]] * 30)
+    assert model.evidence({"image": X["image"][:2]}).tolist() == [1, 1]
+    text = rng.random((2, 5))
+    assert model.evidence({"text": text}).tolist() == [0, 0]
+    assert model.evidence({"image": X["image"][:2], "text": text}).tolist() == [1, 1]
+    assert model.project_with_evidence({"text": text})[1].tolist() == [0, 0]

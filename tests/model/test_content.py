@@ -121,6 +121,13 @@ def test_an_item_that_lacks_a_modality_is_found_by_it(make, least):
         assert (found <= 10).mean() > least, (missing, given)  # chance is 0.05
 
 
+def test_the_name_of_the_only_class_is_near_all_items():
+    X, y = items(60)
+    learned = model(labels="wordllama").partial_fit(X, y)
+    scores = learned.project_words(["thing"]) @ unpack(learned.codes_).T
+    assert scores.min() > 0
+
+
 def test_predicted_content_equals_a_dense_regression_on_everything_learned():
     learned = model(labels="orthogonal")
     chunks = [items(200, seed) for seed in range(3)]
@@ -134,11 +141,12 @@ def test_predicted_content_equals_a_dense_regression_on_everything_learned():
             unit[name].append(dense / np.linalg.norm(dense, axis=1, keepdims=True))
     A, T = np.vstack(unit["image"]), np.vstack(unit["text"])
     Z = T @ content.own["text"].weights["text"].T - content.own["text"].offsets["text"]
+    A = np.column_stack([A, np.ones(len(A))])  # the intercept
     W = np.linalg.solve(A.T @ A + np.eye(A.shape[1]), A.T @ Z)
     query = items(20, 9)[0]["image"]
     query_unit = query / np.linalg.norm(query, axis=1, keepdims=True)
     found = learned.state_.content_map.project({"image": query})[:, content.sizes["image"] :]
-    assert np.allclose(found, query_unit @ W, rtol=1e-3, atol=1e-4)
+    assert np.allclose(found, query_unit @ W[:-1] + W[-1], rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_may_begin_without_labels_and_learn_them_later():

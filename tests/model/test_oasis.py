@@ -130,13 +130,16 @@ def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
     evidence = odds = 0.0
     for name in query:
         A = np.vstack([X[name] for X in Xs])
-        M = np.linalg.solve(A.T @ A + np.eye(A.shape[1]), A.T @ L)  # (d, c)
+        A = np.column_stack([A, np.ones(len(A))])  # the intercept
+        delta = model.state_.ridges[name].delta
+        M = np.linalg.solve(A.T @ A + delta * np.eye(A.shape[1]), A.T @ L)  # (d + 1, c)
         mean = (A @ M * L).sum(axis=0) / L.sum(axis=0)  # prediction over a class's samples
         R = np.clip((mean - shares) / (1 - shares), 0, 0.95)
         unit = query[name] / np.linalg.norm(query[name], axis=1, keepdims=True)
-        evidence = evidence + (unit @ M - shares) / (1 - R)
+        evidence = evidence + (unit @ M[:-1] + M[-1] - shares) / (1 - R)
         odds = odds + R / (1 - R)
-    wanted = np.maximum(shares + evidence / (1 + odds), 0) ** 1.75
+    above = evidence / (1 + odds) + shares - 0.5 * shares * (1 - shares) ** 2
+    wanted = np.maximum(above, 0) ** 1.75
     C = model.state_.codewords.T  # no bit is owned at this length
     spread = spread / np.linalg.norm(spread, axis=0) + 0.25 * C / np.linalg.norm(C, axis=0)
     values, signs = wanted @ exact.T, wanted @ spread.T
@@ -229,6 +232,7 @@ def test_a_row_without_a_modality_adds_nothing_to_its_sums():
     X["text"][::2] = 0
     model = orthogonal().partial_fit(X, y)
     kept = X["text"][1::2] / np.linalg.norm(X["text"][1::2], axis=1, keepdims=True)
+    kept = np.column_stack([kept, np.ones(len(kept))])
     assert np.allclose(model.state_.ridges["text"].gram(), kept.T @ kept)
 
 
@@ -398,8 +402,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="10"))
-    with pytest.raises(NewerVersionError, match="format version 10, this oasis reads up to 9"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="11"))
+    with pytest.raises(NewerVersionError, match="format version 11, this oasis reads up to 10"):
         OASIS.load(saved)
 
 

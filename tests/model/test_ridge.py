@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.errors import InputError
-from oasis.model.ridge import MAX_FEATURES, Ridge
+from oasis.model.ridge import MAX_FEATURES, Ridge, check_width
 
 R = 8
 
@@ -107,7 +107,7 @@ def test_state_round_trip_goes_on_bit_for_bit(sizes, cut, single, seed):
     for number, n in enumerate(sizes):
         X, B = draw(rng, n, 60, dtype)
         if number == cut:
-            twin = Ridge.from_state(1.0, {k: np.array(v) for k, v in ridge.state().items()})
+            twin = Ridge.from_state({k: np.array(v) for k, v in ridge.state().items()})
         ridge, twin = ridge.round(X).finish(B), twin.round(X).finish(B)
         for name in ("BX", "W", "tail", "half"):
             assert np.array_equal(getattr(ridge, name), getattr(twin, name)), name
@@ -154,7 +154,8 @@ def test_a_modality_of_zeros_gives_a_zero_w(n):
 
 def test_too_many_features_are_refused_with_the_reason():
     with pytest.raises(InputError, match=r"9000 features need a dense 9000 x 9000 sum \(0\.6 GB\)"):
-        Ridge.zero(R, 9000, 1.0)
+        check_width(9000)
+    check_width(MAX_FEATURES)
     assert MAX_FEATURES == 8192
 
 

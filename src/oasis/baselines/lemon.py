@@ -31,7 +31,7 @@ from oasis.hashers.learner import (
 from oasis.model.hash_functions import (
     LinearMap,
 )
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, check_width
 from oasis.model.updates import (
     v_step,
 )
@@ -177,6 +177,8 @@ class LEMON(Learner[LEMONState]):
             check_unchanged("xi", self.xi, next(iter(state.ridges.values())).delta)
 
     def _start(self, chunk: Chunk) -> LEMONState:
+        for matrix in chunk.X.values():
+            check_width(int(matrix.shape[1]))
         ridges = {
             name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.xi))
             for name, matrix in chunk.X.items()

@@ -29,7 +29,7 @@ from oasis.hashers.protocol import Labels
 from oasis.model.hash_functions import (
     LinearMap,
 )
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, check_width
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 
@@ -214,6 +214,8 @@ class Probe(Estimator):
     def _start(self, X: Mapping[str, Matrix]) -> ProbeState:
         widths = {name: int(matrix.shape[1]) for name, matrix in X.items()}
         together = [tuple(X)] if self.joint else [(name,) for name in X]
+        for names in together:
+            check_width(sum(widths[name] for name in names))
         ridges = {
             names: Ridge.zero(0, sum(widths[name] for name in names), float(self.delta))
             for names in together

@@ -191,7 +191,7 @@ class Model(Learner[S]):
             model = make(**parameters, random_state=header["random_state"])
             model._check_parameters(None)
             ridges = {
-                name: Ridge.from_state(float(model.delta), file.under(f"modality/{name}/"))
+                name: Ridge.from_state(file.under(f"modality/{name}/"))
                 for name in header["modalities"]
             }
             common = ModelState(

@@ -1,15 +1,18 @@
 """How sure predicted labels are, told by how well samples were predicted before they were learned.
 
-Predictions of a regression are near 1 for the classes of a sample and near 0 for others, but how
-near differs with the data. So before a chunk is learned some of its samples are predicted, and two
-distributions are kept as sums: of the largest prediction among the classes that a sample has
-(hits), and of the largest among those that it lacks (misses). A prediction s is then as sure as
+Predictions of a regression, beyond the shares of classes (`LabelMap.above_shares`), are near 1 for
+the classes of a sample and near 0 for others, but how near differs with the data. So before a chunk
+is learned some of its samples are predicted, those of the first chunk by leave-one-out regressions
+(`oasis.model.leave_one_out`), and two distributions are kept as sums: of the largest prediction
+among the classes that a sample has (hits), and of the largest among those that it lacks (misses). A
+prediction s is then as sure as
 
     ``p = 1 / (1 + exp(-(z_h + z_m)))``  with  ``z_h = (s - mean_h) / sd_h``, ``z_m`` the same
 
 which is 0.5 where s lies as many standard deviations below the usual hit as above the usual miss.
-A query of which no class is sure is near to nothing that was learned: noise, a word that nobody
-has seen, a picture of something else.
+Queries that have a single modality are less sure than those that have all, so there are such sums
+for each modality alone too. A query of which no class is sure is near to nothing that was learned:
+noise, a word that nobody has seen, a picture of something else.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ SAMPLES = 256
 
 MEMORY = 4096.0
 """Samples that the sums are worth at most; older ones fade."""
+
+HELD_WEIGHT = 64.0
+"""Samples that leave-one-out predictions of the first chunk are worth at most."""
 
 PRIOR_SAMPLES = 20.0
 """Samples that a prior is worth."""
@@ -62,16 +68,17 @@ class Calibration:
         """Return the sums over no samples."""
         return cls(np.zeros(3), np.zeros(3))
 
-    def plus(self, predictions: Single, L: sp.csr_array) -> Calibration:
+    def plus(self, predictions: Single, L: sp.csr_array, most: float = np.inf) -> Calibration:
         """Return the sums with samples added: predictions (n, c), labels L (n, c) as 0 and 1.
 
-        Samples of which no class was known are left out.
+        Samples of which no class was known are left out. The others count as ``most`` samples
+        together, if they are more.
         """
         has = L.toarray() > 0
         rows = has.any(axis=1)
         there = np.where(has, predictions, -np.inf)[rows].max(axis=1, initial=-np.inf)
         absent = np.where(has, -np.inf, predictions)[rows].max(axis=1, initial=-np.inf)
-        return Calibration(_added(self.hits, there), _added(self.misses, absent))
+        return Calibration(_added(self.hits, there, most), _added(self.misses, absent, most))
 
     @property
     def usual_hit(self) -> float:
@@ -107,8 +114,9 @@ def _prior(mean: float, deviation: float) -> Array:
     return PRIOR_SAMPLES * np.array([1.0, mean, mean * mean + deviation * deviation])
 
 
-def _added(sums: Array, values: Single) -> Array:
+def _added(sums: Array, values: Single, most: float) -> Array:
     values = values[np.isfinite(values)].astype(np.float64)
-    grown = sums + np.array([len(values), values.sum(), np.square(values).sum()])
+    new = np.array([len(values), values.sum(), np.square(values).sum()])
+    grown = sums + new * min(1.0, most / max(len(values), 1))
     added: Array = grown * min(1.0, MEMORY / max(grown[0], 1.0))
     return added

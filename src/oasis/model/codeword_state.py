@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oasis.arrays import Array, Single, unit_rows
+from oasis.arrays import Array, Matrix, Single, has_row, unit_rows
 from oasis.model.base import ModelState, check_shape
-from oasis.model.calibration import SAMPLES, Calibration
+from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration
 from oasis.model.codewords import grown_codewords
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
+from oasis.model.leave_one_out import HeldOut
 from oasis.model.readout import BitSums, ClassPairs, Codebook
 from oasis.model.round import ChunkRows, evenly_spaced
 
@@ -38,6 +39,7 @@ class CodewordState(ModelState):
     content_bits : sums over the content bits of the samples that were learned
     n_regressed : samples in the sums of features
     calibration : how well samples were predicted before they were learned
+    alone : modality name -> the same by that modality alone, for queries that have no other
     """
 
     codewords: Array
@@ -47,6 +49,12 @@ class CodewordState(ModelState):
     content_bits: BitSums
     n_regressed: int
     calibration: Calibration
+    alone: Mapping[str, Calibration]
+
+    @property
+    def widths(self) -> dict[str, int]:
+        # the last feature of a ridge is the constant
+        return {name: ridge.n_features - 1 for name, ridge in self.ridges.items()}
 
     @property
     def code_matrices(self) -> dict[str, Array]:
@@ -73,9 +81,37 @@ class CodewordState(ModelState):
         kept = [tuple(name for name in names if name in known) for names in sampled]
         if not any(kept):
             return self
-        predictions = self.label_map.predict(rows.sample(SAMPLES, labelled))
-        L = self.labels.indicator(kept)[:, :n_learned]
-        return replace(self, calibration=self.calibration.plus(predictions, L))
+        predictions, has = self.label_map.parts(rows.sample(SAMPLES, labelled))
+        return self._calibrated(predictions, has, self.labels.indicator(kept)[:, :n_learned])
+
+    def with_deltas(self, deltas: Mapping[str, float]) -> CodewordState:
+        """Return the state with ridges of these strengths, before anything is regressed."""
+        ridges = {name: replace(ridge, delta=deltas[name]) for name, ridge in self.ridges.items()}
+        return replace(self, ridges=ridges)
+
+    def with_held_out(self, held: HeldOut) -> CodewordState:
+        """Return the state that knows how well samples of its first chunk are predicted."""
+        return self._calibrated(held.predictions, held.has, held.L, HELD_WEIGHT)
+
+    def _calibrated(
+        self,
+        predictions: Mapping[str, Single],
+        has: Mapping[str, Mask],
+        L: sp.csr_array,
+        most: float = np.inf,
+    ) -> CodewordState:
+        """Return the state that also knows how samples with labels L (n, c) were predicted.
+
+        By each modality (n, c), and which rows have it (n,).
+        """
+        label_map = self.label_map
+        together = label_map.above_shares(label_map.combined(predictions, has))
+        alone = {}
+        for name, each in predictions.items():
+            rows = np.flatnonzero(has[name])
+            single = label_map.combined({name: each[rows]}, {name: has[name][rows]})
+            alone[name] = self.alone[name].plus(label_map.above_shares(single), L[rows], most)
+        return replace(self, calibration=self.calibration.plus(together, L, most), alone=alone)
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
@@ -130,7 +166,7 @@ class CodewordState(ModelState):
             means = np.vecdot(W, BX) / counts
             R = (means - shares) / np.maximum(1 - shares, 1e-9)
             explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
-            predictors[name] = LinearMap({name: W}, normalize=True)
+            predictors[name] = _with_intercept(name, W)
         return LabelMap(predictors, explained, shares)
 
     @cached_property
@@ -144,7 +180,7 @@ class CodewordState(ModelState):
             # targets have mean square 1, so the explained share is that of their number
             R = np.vecdot(W, BX) / max(self.n_regressed, 1)
             explained[name] = np.clip(R, 0.0, MOST_EXPLAINED)
-            predictors[name] = LinearMap({name: W}, normalize=True)
+            predictors[name] = _with_intercept(name, W)
         return ContentMap(content, predictors, explained)
 
     @cached_property
@@ -162,12 +198,31 @@ class CodewordState(ModelState):
             self.calibration.usual_hit,
         )
 
-    def evidence(self, predictions: Single) -> Single:
-        """Return how sure the strongest of predicted labels (n, c) is, (n,); 1 without classes."""
+    def evidence(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
+        """Return how sure the strongest of predicted labels (n, c) of rows X is, (n,).
+
+        Without classes it is 1 for rows that have a modality of which samples were learned.
+        """
         if not predictions.shape[1]:
-            return np.ones(len(predictions), dtype=np.float32)
+            known = [has_row(x) for name, x in X.items() if self.ridges[name].n_constant]
+            none = np.zeros(len(predictions), dtype=np.bool_)
+            any_known: Single = np.logical_or.reduce([none, *known]).astype(np.float32)
+            return any_known
         # the calibration is monotone: the surest is the largest
-        return self.calibration.sure(predictions.max(axis=1))
+        strongest: Single = self.sure(predictions, X).max(axis=1)
+        return strongest
+
+    def sure(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
+        """Return how sure each of predicted labels (n, c) of rows X is, from 0 to 1."""
+        above = self.label_map.above_shares(predictions)
+        sure = self.calibration.sure(above)
+        if len(self.alone) > 1:
+            has = {name: has_row(matrix) for name, matrix in X.items()}
+            single = np.sum(list(has.values()), axis=0) == 1
+            for name, mask in has.items():
+                rows = np.flatnonzero(mask & single)
+                sure[rows] = self.alone[name].sure(above[rows])
+        return sure
 
     @cached_property
     def label_coder(self) -> LabelCoder:
@@ -188,7 +243,9 @@ class CodewordState(ModelState):
             "codewords": self.codewords,
             "content/BB": self.content_bits.BB,
             "content/B1": self.content_bits.B1,
-            "calibration": np.stack([self.calibration.hits, self.calibration.misses]),
+            "calibration": np.stack(
+                [[each.hits, each.misses] for each in (self.calibration, *self.alone.values())]
+            ),
         }
         own = {} if self.content is None else self.content.own
         for name, map_ in own.items():
@@ -226,14 +283,15 @@ class CodewordState(ModelState):
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
             ("codewords", arrays["codewords"], (c, r)),
-            ("calibration", arrays["calibration"], (2, 3)),
+            ("calibration", arrays["calibration"], (1 + len(common.ridges), 2, 3)),
         ):
             check_shape(name, array, shape)
         if not 0 <= n_owned <= r:
             raise ValueError(f"{n_owned} owned bits of {r}")
         content = None
         if header["content"] is not None:
-            content = _content_from_file(header["content"], file, common.widths)
+            widths = {name: ridge.n_features - 1 for name, ridge in common.ridges.items()}
+            content = _content_from_file(header["content"], file, widths)
             if sum(content.sizes.values()) != n_content_bits:
                 raise ValueError(
                     f"{sum(content.sizes.values())} content bits, expected {n_content_bits}"
@@ -250,14 +308,23 @@ class CodewordState(ModelState):
             content,
             content_bits,
             int(header["n_regressed"]),
-            Calibration(*arrays["calibration"]),
+            Calibration(*arrays["calibration"][0]),
+            {
+                name: Calibration(*each)
+                for name, each in zip(common.ridges, arrays["calibration"][1:], strict=True)
+            },
         )
-        if not (arrays["calibration"][:, 0] >= 0).all():
+        if not (arrays["calibration"][:, :, 0] >= 0).all():
             raise ValueError("a calibration of a negative number of samples")
         for name, ridge in common.ridges.items():
             shape = (state.n_content_targets(name) + c, ridge.n_features)
             check_shape(f"{name}/BX", ridge.BX, shape)
         return state
+
+
+def _with_intercept(name: str, W: Array) -> LinearMap:
+    """Return the map of a regression on unit features and a constant, W (k, d + 1)."""
+    return LinearMap({name: W[:, :-1]}, {name: -W[:, -1]}, normalize=True)
 
 
 def _content_from_file(names: list[str], file: ModelFile, widths: Mapping[str, int]) -> Content:

@@ -7,11 +7,14 @@ every data set: with weight w of content
     ``[(1 - w) confidence l / sd(l),  w c / sd(c)]``
 
 where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of stored codes, and
-``sd(c)`` the same with the content bits. The confidence is that in the predicted labels, the
-largest over what is usual for the classes that a sample has (`oasis.model.calibration`), squared:
-where nothing known fits a query, content decides.
+``sd(c)`` the same with the content bits. Where a deviation is 0, as that of labels is if all items
+have the same ones, the part is divided by its largest value.
 
-Unless asked otherwise ``w = 0.012 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
+The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): the
+largest over what is usual for the classes that a sample has (`oasis.model.calibration`), to the
+power 1.5. Where nothing known fits a query, content decides.
+
+Unless asked otherwise ``w = 0.0115 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
 """
 
@@ -34,17 +37,24 @@ from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
 from oasis.model.threads import one_thread
 
-BIT_WEIGHT = 0.012
+BIT_WEIGHT = 0.0115
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
 at 128 bits loses less than a point."""
 
-CAUTION = 2.0
+CAUTION = 1.5
 """Power of the largest predicted label, over that of a usual sample, in the confidence."""
 
+PRIOR_SHARE = 0.5
+"""Part of the share of a class in all samples that is subtracted from its prediction: of a query
+that tells nothing, every class is predicted by its share."""
+
 LIKE_WEIGHT = 0.5
-"""The same where the query is a stored code: kind and content have equal standard deviations."""
+"""Weight of content where the query is a stored code: that of labels is the same."""
 
 _FEW = 256
+
+_LEAST_SPREAD = 1e-6
+"""Standard deviation of scores, over the largest value of a query, that is more than rounding."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +102,7 @@ class QueryMap:
         """Modality name -> its predictions of labels, then its content values, in one product."""
         maps = {}
         for name, predictor in self.labels.predictors.items():
-            W = predictor.weights[name]
-            offset = np.zeros(len(W))
+            W, offset = predictor.weights[name], predictor.offsets[name]
             if name in self.content.content.own:
                 own = self.content.content.own[name]
                 W = np.vstack([W, own.weights[name]])
@@ -102,15 +111,25 @@ class QueryMap:
         return maps
 
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
-        """Return projections (n, r) from label values (n, c) and content values (n, r_c)."""
+        """Return projections (n, r) from predicted labels (n, c) and content values (n, r_c)."""
         # many small products, after which the threads of BLAS would spin beside what comes next
         with one_thread() if len(labels) > _FEW else nullcontext():
-            return self._joined(labels, content, weight)
+            q = self.labels.shares.astype(np.float32)
+            usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
+            sure = confidence(self.labels.above_shares(labels), self.usual)
+            return self._joined(labels - usual, sure, content, weight)
 
-    def _joined(self, labels: Single, content: Single, weight: float | None) -> Single:
-        kind = self.readout.project(sharpened(labels))  # (n, r_l)
+    def project_labels(self, weights: Single) -> Single:
+        """Return the projections (n, r) of weights of labels (n, c), without any content."""
+        nothing = np.zeros((len(weights), len(self.content_covariance)), dtype=np.float32)
+        return self._joined(weights, confidence(weights, self.usual), nothing, 0.0)
+
+    def _joined(
+        self, weights: Single, sure: Single, content: Single, weight: float | None
+    ) -> Single:
+        kind = self.readout.project(sharpened(weights))  # (n, r_l)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
-        return self._weighed(kind, content, w, confidence(labels, self.usual))
+        return self._weighed(kind, content, w, sure)
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
@@ -169,10 +188,10 @@ class LabelCoder:
 
 
 def confidence(labels: Single, usual: float) -> Single:
-    """Return how sure predicted labels (n, c) are, 0 to 1: the largest over the usual, squared.
+    """Return how sure labels (n, c) are, 0 to 1: the largest over the usual, to a power.
 
-    >>> confidence(np.array([[0.4, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
-    [0.25, 0.0]
+    >>> confidence(np.array([[0.8, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
+    [1.0, 0.0]
     """
     strongest = labels.max(axis=1, initial=0.0) / np.float32(usual)
     sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
@@ -186,7 +205,12 @@ def _deviations(values: Single, covariance: Array) -> npt.NDArray[Any]:
 
 
 def _scaled(values: Single, sizes: npt.NDArray[Any], target: npt.NDArray[Any]) -> Single:
-    """Return rows multiplied by ``target / sizes``; a row of size 0 stays as it is."""
+    """Return rows times ``target / sizes``, with the largest value of a row for a size of 0.
+
+    So the label bits of a query keep their signs where all stored items have the same labels.
+    """
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    sizes = np.where(sizes > _LEAST_SPREAD * largest, sizes, largest)
     factors = np.divide(target, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
     scaled: Single = values * factors.astype(np.float32)[:, None]
     return scaled

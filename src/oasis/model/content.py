@@ -19,6 +19,9 @@ need no data. Their signs preserve inner products, and so the single words of an
 components preserve only what many items share. Rare words weigh more, by the square root of
 ``log(n / df)``.
 
+A modality has bits in proportion to the share of samples that have it: where no item of the first
+chunk has a text, nearly all bits describe pictures.
+
 A small sample is unreliable, so its statistics are shrunk: means and document frequencies towards a
 prior worth `PRIOR_ROWS` rows, variances by adding random rows in all directions. A first chunk of
 one sample therefore gives random directions and one of thousands gives learned ones, with a smooth
@@ -202,10 +205,10 @@ def make_content(X: Mapping[str, Matrix], n_bits: int, rng: np.random.Generator)
     >>> content.sizes, content.values({"image": image[:3]}).shape
     ({'image': 11, 'text': 13}, (3, 24))
     """
-    sparse = {name: _is_sparse(matrix) for name, matrix in X.items()}
+    sparse = {name: has_few_features(matrix) for name, matrix in X.items()}
     sizes = shares(
         n_bits,
-        {name: SPARSE_SHARE if each else 1.0 for name, each in sparse.items()},
+        {name: (SPARSE_SHARE if sparse[name] else 1.0) * _presence(X[name]) for name in X},
         {name: BITS_A_FEATURE * matrix.shape[1] for name, matrix in X.items()},
     )
     scores = {name: _scores(matrix, rng) for name, matrix in X.items()}
@@ -280,7 +283,9 @@ def _dense_directions(
     gram = S.T @ S
     parts = [np.sqrt(OWN_SHARE) * np.eye(q) / max(np.linalg.norm(S), 1e-12)]
     for T in others:
-        M = np.linalg.solve(gram + GUIDE_RIDGE * np.eye(q), S.T @ _whitened(T))  # (q, q_other)
+        white = _whitened(T)
+        white[-PRIOR_ROWS:] = 0  # random rows of two modalities have nothing in common
+        M = np.linalg.solve(gram + GUIDE_RIDGE * np.eye(q), S.T @ white)  # (q, q_other)
         size = np.linalg.norm(S @ M)
         if size > 1e-9:
             parts.append(M / size)
@@ -328,6 +333,11 @@ def _standardised(name: str, X: Matrix, P: Array) -> LinearMap:
     return LinearMap({name: np.ascontiguousarray(P.T)}, {name: mean @ P}, normalize=True)
 
 
+def _presence(X: Matrix) -> float:
+    """Return the share of rows that have a modality, shrunk towards one half."""
+    return float((has_row(X).sum() + PRIOR_ROWS / 2) / (X.shape[0] + PRIOR_ROWS))
+
+
 def _shrunk_mean(X: Matrix) -> Single:
     """Return the mean (d,) of the rows that are not zero, shrunk towards 0."""
     n = int(has_row(X).sum())
@@ -345,10 +355,17 @@ def _principal_components(A: Single, q: int, rng: np.random.Generator) -> Single
     q = min(q, n, d)
     basis = rng.standard_normal((d, min(d, q + 16))).astype(np.float32)
     for _ in range(3):
-        basis = np.linalg.qr(A.T @ np.linalg.qr(A @ basis)[0])[0]
-    _, _, turned = np.linalg.svd(A @ basis, full_matrices=False)
+        basis = _orthonormal(A.T @ _orthonormal(A @ basis))
+    with one_thread():
+        _, _, turned = np.linalg.svd(A @ basis, full_matrices=False)
     components: Single = (basis @ turned.T)[:, :q]
     return components
+
+
+@one_thread()
+def _orthonormal(A: Single) -> Single:
+    """Return an orthonormal basis of the columns of a tall matrix."""
+    return np.linalg.qr(A)[0]
 
 
 @one_thread()
@@ -363,7 +380,8 @@ def _rotation(V: Array, rng: np.random.Generator) -> Array:
     return R
 
 
-def _is_sparse(X: Matrix) -> bool:
+def has_few_features(X: Matrix) -> bool:
+    """Return whether rows have few features each, as words do: a share of less than `SPARSE`."""
     n_cells = max(X.shape[0] * X.shape[1], 1)
     filled = X.count_nonzero() if is_sparse(X) else np.count_nonzero(X)
     return bool(X.shape[1] > 1 and 0 < filled < SPARSE * n_cells)

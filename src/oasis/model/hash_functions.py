@@ -158,10 +158,14 @@ class LabelMap:
 
         A row of zeros means that the sample lacks the modality; without any modality it gets 0.
         """
+        return self.combined(*self.parts(X))
+
+    def parts(self, X: Mapping[str, Matrix]) -> tuple[dict[str, Single], dict[str, Mask]]:
+        """Return the predictions (n, c) of each modality, and which rows have it (n,)."""
         both = {
             name: self.predictors[name].project_rows(name, matrix) for name, matrix in X.items()
         }
-        return self.combined(
+        return (
             {name: prediction for name, (prediction, _) in both.items()},
             {name: has for name, (_, has) in both.items()},
         )
@@ -170,6 +174,15 @@ class LabelMap:
         """Return one prediction (n, c) from those of each modality; ``has`` is as in `has_row`."""
         parts = [(each, has[name], self.explained[name]) for name, each in predictions.items()]
         return added_evidence(parts, self.shares.astype(np.float32))
+
+    def above_shares(self, predictions: Single) -> Single:
+        """Return ``(p - q) / (1 - q)``, at least 0: what predictions say beyond the shares.
+
+        Of a sample that tells nothing every class is predicted by its share, which is 0 here.
+        """
+        shares = np.minimum(self.shares, 0.99).astype(np.float32)
+        above: Single = np.maximum(predictions - shares, 0) / (1 - shares)
+        return above
 
 
 def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -> Single:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,14 +22,11 @@ from oasis.model.coding import QueryMap
 from oasis.model.content import SAMPLE_ROWS, make_content
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
+from oasis.model.leave_one_out import HELD_ROWS, HeldOut
 from oasis.model.paper import PublishedOASIS
 from oasis.model.readout import BitSums, Codebook
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows
-
-if TYPE_CHECKING:
-    pass
-
 
 NEAR_COSINE = 0.35
 """Cosine of two word vectors above which names are near: of random nine-letter words 1 to 3 % reach
@@ -72,7 +69,9 @@ class OASIS(Model[CodewordState]):
         word2vec or GloVe file, or a `LabelSpace` that blends them. None: a blend of WordLlama's
         words with an axis of its own for each class.
     delta : float
-        Ridge of the regressions from features, which are scaled to unit length.
+        Ridge of the regressions from features, which are scaled to unit length and have an
+        intercept. Where features are dense and a weaker ridge predicts the first chunk better, down
+        to a ten-thousandth of it is used (`oasis.model.leave_one_out`).
     owned : int, optional
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
@@ -179,8 +178,9 @@ class OASIS(Model[CodewordState]):
         """Return `project` and `evidence` of the same queries, at the cost of the first."""
         state = self.learned
         weight = _check_weight(content)
-        labels, values = state.query_map.parts(check_features(X, state.widths))
-        return state.query_map.joined(labels, values, weight), state.evidence(labels)
+        checked = check_features(X, state.widths)
+        labels, values = state.query_map.parts(checked)
+        return state.query_map.joined(labels, values, weight), state.evidence(labels, checked)
 
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
         """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.
@@ -207,18 +207,23 @@ class OASIS(Model[CodewordState]):
         """Return how sure each predicted label is, (n, c) float32 from 0 to 1.
 
         0.5 lies halfway, in standard deviations, between what is usual for a class that a sample
-        has and for the likeliest class that it lacks (`oasis.model.calibration`).
+        has and for the likeliest class that it lacks (`oasis.model.calibration`), where queries
+        with one modality are compared with what is usual for that one alone.
         """
-        return self.learned.calibration.sure(self.predict_labels(X))
+        state = self.learned
+        checked = check_features(X, state.widths)
+        return state.sure(state.label_map.predict(checked), checked)
 
     def evidence(self, X: Mapping[str, Any]) -> Single:
         """Return how sure it is that queries are near to something learned, (n,), from 0 to 1.
 
         The largest of `predict_proba`, on the same scale for every data set. Below 0.5 no known
         class fits: noise, a word that nobody has seen, a thing of another kind. A model that
-        knows no class cannot tell, and gives 1.
+        knows no class cannot tell, and gives 1, or 0 for queries whose modalities no sample had.
         """
-        return self.learned.evidence(self.predict_labels(X))
+        state = self.learned
+        checked = check_features(X, state.widths)
+        return state.evidence(state.label_map.predict(checked), checked)
 
     def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Return the classes that each sample is predicted to have: those of at least 0.5."""
@@ -243,8 +248,7 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         vectors, words = state.labels.query_vectors(names), state.class_words
         nearness = vectors @ state.class_vectors.T  # (n, c)
-        nothing = np.zeros((len(nearness), self.n_content_bits), dtype=np.float32)
-        projections = state.query_map.joined(nearness.astype(np.float32), nothing, 0.0)
+        projections = state.query_map.project_labels(nearness.astype(np.float32))
         # axes of classes, on which other names are zero, do not count; a class is near itself
         meant = unit_rows(vectors[:, : words.shape[1]]) @ words.T  # (n, c)
         near = np.maximum(np.asarray(meant), nearness).max(axis=1, initial=0.0)
@@ -252,10 +256,12 @@ class OASIS(Model[CodewordState]):
 
     def start(self, widths: Mapping[str, int]) -> CodewordState:
         delta, n_label = float(self.delta), self.n_label_bits
+        for width in widths.values():
+            check_width(width)
         return CodewordState(
             self._learned_with(),
             LabelSpace.of(self.labels),
-            {name: Ridge.zero(0, width, delta) for name, width in widths.items()},
+            {name: Ridge.zero(0, width + 1, delta) for name, width in widths.items()},
             0,
             self._first_generator(),
             np.empty((0, n_label)),
@@ -265,6 +271,7 @@ class OASIS(Model[CodewordState]):
             BitSums.zero(self.n_content_bits),
             0,
             Calibration.none(),
+            {name: Calibration.none() for name in widths},
         )
 
     def run_round(
@@ -294,6 +301,10 @@ class OASIS(Model[CodewordState]):
             state = state.grown(chosen)
             L = state.labels.indicator(chosen)  # (n, c)
             state = state.with_codewords(L, rng)
+            held: HeldOut | None = None
+            if not state.n_regressed and len(set(chosen)) > 1:
+                held = HeldOut.of(rows.sample(HELD_ROWS, learns), L, float(self.delta))
+                state = state.with_deltas(held.deltas)
             others = state.content_targets
             state = replace(
                 state,
@@ -304,6 +315,8 @@ class OASIS(Model[CodewordState]):
                 B = sample_codes(L, state.codewords)  # (n, r_l)
                 state = replace(state, codebook=state.codebook.plus(B, L))
                 codes[learns, : n_label // 8] = pack(B)
+            if held is not None:
+                state = state.with_held_out(held)
         state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
         if n_label and state.classes and not learns.all():
             codes[~learns, : n_label // 8] = rows.codes(state.label_coder, n_label, ~learns)

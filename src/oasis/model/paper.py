@@ -18,7 +18,7 @@ from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import LinearMap, Mask
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows, Published, iterations
 from oasis.model.updates import SemanticSums, Weights
 
@@ -131,6 +131,8 @@ class PublishedOASIS(Model[PublishedState]):
 
     def start(self, widths: Mapping[str, int]) -> PublishedState:
         delta = float(self.delta)
+        for width in widths.values():
+            check_width(width)
         return PublishedState(
             self._learned_with(),
             LabelSpace.of(self.labels),

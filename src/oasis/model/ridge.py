@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Pieces, is_sparse
+from oasis.arrays import Array, Matrix, Pieces, has_row, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
 from oasis.model.gram import (
@@ -54,6 +54,34 @@ MAX_FEATURES = 8192
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
+
+
+def check_width(n_features: int) -> None:
+    """Refuse a modality whose Gram matrix would be too large."""
+    if n_features > MAX_FEATURES:
+        raise InputError(
+            f"{n_features} features need a dense {n_features} x {n_features} sum "
+            f"({n_features**2 * 8 / 1e9:.1f} GB); at most {MAX_FEATURES} are accepted. "
+            "Hash or project them into fewer dimensions first (text: 2048 is plenty)"
+        )
+
+
+def with_constant(X: Matrix) -> Matrix:
+    """Return rows (n, d + 1) that end with a 1, whose weight is the intercept of a regression.
+
+    A row of zeros lacks the modality and stays a row of zeros.
+
+    >>> with_constant(np.array([[0.6, 0.8], [0.0, 0.0]]))
+    array([[0.6, 0.8, 1. ],
+           [0. , 0. , 0. ]])
+    """
+    ones = has_row(X).astype(X.dtype)[:, None]
+    if is_sparse(X):
+        import scipy.sparse as sp
+
+        wide: Matrix = sp.hstack([X, sp.csr_array(ones)], format="csr")
+        return wide
+    return np.hstack([X, ones])
 
 
 @dataclass(frozen=True)
@@ -83,12 +111,6 @@ class Ridge:
     @classmethod
     def zero(cls, n_targets: int, n_features: int, delta: float) -> Ridge:
         """Return the regression that has seen nothing; its W is zero."""
-        if n_features > MAX_FEATURES:
-            raise InputError(
-                f"{n_features} features need a dense {n_features} x {n_features} sum "
-                f"({n_features**2 * 8 / 1e9:.1f} GB); at most {MAX_FEATURES} are accepted. "
-                "Hash or project them into fewer dimensions first (text: 2048 is plenty)"
-            )
         nothing = np.zeros((n_targets, n_features))
         empty = np.zeros((0, n_features))
         return cls(delta, nothing, nothing, None, empty, empty.T.copy(), False)
@@ -96,6 +118,12 @@ class Ridge:
     @property
     def n_features(self) -> int:
         return int(self.BX.shape[1])
+
+    @property
+    def n_constant(self) -> float:
+        """Rows in the sums, where each has a constant as its last feature (`with_constant`)."""
+        base = 0.0 if self.base is None else float(self.base[-1, -1])
+        return base + float(np.square(self.tail[:, -1]).sum())
 
     @cached_property
     def factor(self) -> Factor:
@@ -178,13 +206,14 @@ class Ridge:
             "tail": self.tail,
             "half": np.ascontiguousarray(self.half.T),
             "single": np.array([self.single]),
+            "delta": np.array([self.delta]),
         }
         if self.base is not None:
             arrays["XX"] = Pieces([self.base[j:, j] for j in range(self.n_features)])
         return arrays
 
     @classmethod
-    def from_state(cls, delta: float, arrays: Mapping[str, npt.NDArray[Any]]) -> Ridge:
+    def from_state(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Ridge:
         """Return the regression that `state` described, bit for bit."""
         BX = arrays["BX"]
         base = None
@@ -196,6 +225,9 @@ class Ridge:
             ends = np.cumsum(np.arange(d, 0, -1))
             for j, column in enumerate(np.split(arrays["XX"], ends[:-1])):
                 base[j:, j] = column
+        delta = float(arrays["delta"][0])
+        if not 0 < delta < np.inf:
+            raise FormatError(f"a ridge of {delta}")
         return cls(
             delta,
             BX,

@@ -16,7 +16,7 @@ import numpy as np
 from oasis.arrays import Array, Matrix, Rows, Single, random_signs, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.hash_functions import Mask
-from oasis.model.ridge import Ridge
+from oasis.model.ridge import Ridge, with_constant
 from oasis.model.threads import one_thread
 from oasis.model.updates import (
     SemanticSums,
@@ -62,7 +62,9 @@ class ChunkRows(Protocol):
         L: sp.csr_array,
         others: Mapping[str, Targets],
     ) -> dict[str, Ridge]:
-        """Return the regressions whose sums include the chosen rows.
+        """Return the regressions with intercepts whose sums include the chosen rows.
+
+        The last feature of a ridge is a constant, see `with_constant`.
 
         Parameters
         ----------
@@ -174,7 +176,7 @@ class RowsInMemory:
         regressed = {}
         for name, matrix in X.items():
             values = [others[name].project(X).astype(np.float64)] if name in others else []
-            regressed[name] = ridges[name].round(matrix).finish(*values, L)
+            regressed[name] = ridges[name].round(with_constant(matrix)).finish(*values, L)
         return regressed
 
     def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:

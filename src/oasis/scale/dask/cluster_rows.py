@@ -19,7 +19,7 @@ from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
 from oasis.codes import Codes, pack, unpack
 from oasis.model.gram import GramSum, transposed_product
 from oasis.model.hash_functions import Mask
-from oasis.model.ridge import Ridge, RidgeFit
+from oasis.model.ridge import Ridge, RidgeFit, with_constant
 from oasis.model.round import Projector, Published, Targets, evenly_spaced
 from oasis.scale.dask.blocks import Block, Place, groups_of, read_queries, read_samples, tiles
 from oasis.scale.dask.cluster import Cluster
@@ -108,7 +108,9 @@ class ClusterRows:
     ) -> dict[str, Ridge]:
         parts = self._parts(chosen, L)
         labels = [part.L for part in parts]
-        sums = feature_sums(self._cluster, parts, ridges, self._reading, labels, others)
+        sums = feature_sums(
+            self._cluster, parts, ridges, self._reading, labels, others, intercept=True
+        )
         regressed = {}
         for name, each in sums.items():
             fit = each.fit(ridges[name])
@@ -176,6 +178,8 @@ def feature_sums(
     reading: Reading,
     targets: Sequence[Future],
     others: Mapping[str, Targets] | None = None,
+    *,
+    intercept: bool = False,
 ) -> dict[str, FeatureSums]:
     """Return the sums of each modality over the learned rows.
 
@@ -184,8 +188,9 @@ def feature_sums(
     targets : of each part, what its rows are regressed on: labels (n, c) as 0 and 1, or packed
         codes (n, r / 8), which count as +1 and -1
     others : modality -> targets that come before these, from all features of a row
+    intercept : whether rows end with a constant, see `with_constant`
     """
-    common = cluster.constant((reading, others or {}))
+    common = cluster.constant((reading, others or {}, intercept))
     deltas = {name: ridge.delta for name, ridge in ridges.items()}
     sums = [
         cluster.submit(_summed, part.sources, part.rows, each, deltas, common)
@@ -199,17 +204,18 @@ def _summed(
     rows: list[tuple[Place, Rows | None, slice]],
     given: sp.csr_array | Codes,
     deltas: Mapping[str, float],
-    common: tuple[Reading, Mapping[str, Targets]],
+    common: tuple[Reading, Mapping[str, Targets], bool],
 ) -> tuple[FeatureSums, ...]:
     """Return the sums of each modality; every row of every block is checked on the way.
 
     One sum of d x d per part is sent, not one per block, and one arrives. If a worker dies, another
     one computes its part again.
     """
-    reading, others = common
+    reading, others, intercept = common
     n_given = given.shape[1] * (8 if isinstance(given, np.ndarray) else 1)
     sums: dict[str, FeatureSums] = {}
-    for name, d in reading.widths.items():
+    for name, width in reading.widths.items():
+        d = width + intercept
         n_targets = n_given + (others[name].n_values if name in others else 0)
         sums[name] = FeatureSums(GramSum(d, deltas[name]), np.zeros((d, n_targets)))
     for where, tile in feature_tiles(sources, rows, reading):
@@ -217,6 +223,8 @@ def _summed(
         last = signs(given[where]) if isinstance(given, np.ndarray) else given[where]
         for name in list(tile):
             matrix = tile.pop(name)
+            if intercept:
+                matrix = with_constant(matrix)
             sums[name].gram.add(matrix)
             targets = sums[name].targets
             n_values = targets.shape[1] - n_given

@@ -1,0 +1,127 @@
+"""How strong the ridge of a modality is: chosen once, by leave-one-out errors on the first chunk.
+
+A ridge of 1 on rows of unit length suits embeddings and words, of which there are many. It is far
+too strong where a few columns carry all of the length, as with measurements in different units:
+what tells classes apart is then small beside 1. So for dense features weaker ridges are tried on a
+sample of the first chunk that has labels. Words have one unit, and a small first chunk with few
+classes would choose too weak a ridge for them.
+
+With ``K = X X'`` and ``H = K (K + delta I)^-1`` the prediction of row i by a regression on all
+other rows is, for every delta from one eigendecomposition of K,
+
+    ``(H L - diag(h) L)_i / (1 - h_i)``  with  ``h = diag(H)``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
+from oasis.model.content import has_few_features
+from oasis.model.hash_functions import Mask
+from oasis.model.ridge import with_constant
+from oasis.model.round import evenly_spaced
+from oasis.model.threads import one_thread
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+HELD_ROWS = 512
+"""Rows of the first chunk, at most, on which ridges are compared."""
+
+FEWEST_ROWS = 20
+"""With fewer rows the ridge is left as it is."""
+
+WEAKER = 10.0 ** (-np.arange(9) / 2)
+"""Factors of the ridge that are tried: 1 to 0.0001."""
+
+MARGIN = 1.01
+"""The strongest ridge is taken whose error is at most so many times the least."""
+
+
+class HeldOut(NamedTuple):
+    """What regressions on the other rows of a sample predict of each of its rows.
+
+    Attributes
+    ----------
+    deltas : modality name -> the ridge that was chosen
+    predictions : modality name -> (n, c) float32
+    has : modality name -> which rows have it, (n,)
+    L : (n, c), the labels of the rows as 0 and 1
+    """
+
+    deltas: Mapping[str, float]
+    predictions: Mapping[str, Single]
+    has: Mapping[str, Mask]
+    L: sp.csr_array
+
+    @classmethod
+    def of(cls, X: Mapping[str, Matrix], L: sp.csr_array, delta: float) -> HeldOut:
+        """Choose ridges of at most ``delta``.
+
+        Parameters
+        ----------
+        X : rows of unit length: `HELD_ROWS` of a chunk, evenly spaced, or all
+        L : (n_chunk, c), the labels of all rows of the chunk
+        """
+        n = next(iter(X.values())).shape[0]
+        L = L[evenly_spaced(np.arange(L.shape[0]), n)]
+        labels = L.toarray().astype(np.float64)
+        chosen = {name: chosen_ridge(matrix, labels, delta) for name, matrix in X.items()}
+        return cls(
+            {name: each for name, (each, _) in chosen.items()},
+            {name: each.astype(np.float32) for name, (_, each) in chosen.items()},
+            {name: has_row(matrix) for name, matrix in X.items()},
+            L,
+        )
+
+
+@one_thread()
+def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Array]:
+    """Return the ridge for a modality, at most ``delta``, and leave-one-out predictions (n, c).
+
+    Parameters
+    ----------
+    X : (n, d) rows of unit length; rows of zeros lack the modality
+    L : (n, c) labels as 0 and 1
+
+    Examples
+    --------
+    A column that carries the length hides one that carries the label:
+
+    >>> rng = np.random.default_rng(0)
+    >>> label = rng.integers(0, 2, 200)
+    >>> X = np.column_stack([np.ones(200), 0.01 * (label + 0.1 * rng.standard_normal(200))])
+    >>> chosen_ridge(X, label[:, None].astype(float), delta=1.0)[0] < 0.01
+    True
+    """
+    rows = np.flatnonzero(has_row(X))
+    predictions = np.zeros(L.shape)
+    if len(rows) < FEWEST_ROWS:
+        return delta, predictions
+    errors, held = [], []
+    tried = delta * (WEAKER[:1] if has_few_features(X[rows]) else WEAKER)
+    for each in _leave_one_out(with_constant(X[rows]), L[rows], tried):
+        errors.append(float(np.square(each - L[rows]).sum()))
+        held.append(each)
+    first = int(np.flatnonzero(np.array(errors) <= MARGIN * min(errors))[0])
+    predictions[rows] = held[first]
+    return float(delta * WEAKER[first]), predictions
+
+
+def _leave_one_out(X: Matrix, L: Array, deltas: Array) -> list[Array]:
+    """Return the leave-one-out predictions (n, c) for each ridge."""
+    wide = (X.toarray() if is_sparse(X) else X).astype(np.float64)
+    values, U = np.linalg.eigh(wide @ wide.T)
+    values = np.maximum(values, 0)
+    turned = U.T @ L  # (n, c)
+    found = []
+    for delta in deltas:
+        share = values / (values + delta)
+        h = np.minimum(np.square(U) @ share, 1 - 1e-9)
+        fitted = U @ (share[:, None] * turned)
+        found.append((fitted - h[:, None] * L) / (1 - h)[:, None])
+    return found
