@@ -66,7 +66,7 @@ def test_an_update_changes_labels_and_payload_and_nothing_else(filled):
         assert_is(c, truth)
     X, _ = chunk(2, seed=5)
     projections = truth.model.project(X)
-    assert_hits(c.search(X, 200), truth.search(projections, 200, "asymmetric"))
+    assert_hits(c.search(X, 200, fuse=False), truth.search(projections, 200, "asymmetric"))
 
 
 def test_an_update_is_there_after_a_kill_and_for_readers(folder):
@@ -506,3 +506,43 @@ def test_a_prediction_that_was_altered_is_noticed(folder):
 def test_a_filter_that_is_none_is_refused(condition):
     with pytest.raises(InputError, match="'predicted': true or false"):
         Filter.of({"$labels": condition})
+
+
+def test_items_without_ids_avoid_the_numbers_that_are_ids(folder):
+    X, y = chunk(4)
+    with open_toy(folder) as c:
+        c.ingest({name: x[:2] for name, x in X.items()}, y[:2], ids=[3, 9])
+        c.ingest({name: x[2:] for name, x in X.items()}, y[2:])
+        assert [each.id for each in c.items()] == [3, 9, 10, 11]
+        c.ingest({name: x[:1] for name, x in X.items()}, y[:1])
+        assert c.latest(1)[0].id == 5  # the number that counts it, which is free
+        c.ingest({name: x[:1] for name, x in X.items()}, y[:1], ids=[2**63 - 1])
+        c.ingest({name: x[:1] for name, x in X.items()}, y[:1], ids=[8])
+        with pytest.raises(InputError, match="beyond 64 bits"):
+            c.ingest(X, y)
+        assert len(c) == 7
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        (lambda c: c.known("abc"), "known takes a list of ids, got 'abc'"),
+        (lambda c: c.known(5), "known takes a list of ids, got 5"),
+        (lambda c: c.snippets("abc"), "snippets takes a list of ids"),
+        (lambda c: c.delete("abc"), "delete takes a list of ids"),
+        (lambda c: c.latest(0), "k must be a whole number of at least 1, got 0"),
+        (lambda c: c.latest(2.0), "k must be a whole number"),
+        (lambda c: c.latest(max_bytes=-1), "max_bytes must be a whole number of at least 0"),
+        (lambda c: c.search(chunk(1)[0], max_bytes="x"), "max_bytes must be a whole number"),
+        (lambda c: c.search(chunk(1)[0], True), "k must be a whole number"),
+        (lambda c: c.ingest_table("no.parquet", {"image": "a"}, batch="x"), "batch must be"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_in_one_line(folder, call, told):
+    with open_toy(folder) as c:
+        c.ingest(*chunk(3), ids=["a", "b", "c"])
+        with pytest.raises(InputError, match=told) as error:
+            call(c)
+        assert "\n" not in str(error.value)
+        assert c.known(np.array(["a", "x"])) == {"a"}
+        assert len(c.latest(np.int64(2))) == 2 and len(c.latest(10**30)) == 3

@@ -8,6 +8,7 @@ from toy import NAMES, chunk
 from oasis.codes import pack, unpack
 from oasis.collection import Collection
 from oasis.errors import InputError
+from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 
 N_LABEL = 16
@@ -135,3 +136,43 @@ def test_hamming_distance_takes_no_weight(alike):
     for ask in (c.search, lambda _, **how: c.more_like(3, **how)):
         with pytest.raises(InputError, match="mode='hamming' counts all bits alike"):
             ask(X, mode="hamming", content=0.5)
+
+
+def test_a_name_counts_as_a_text_too_where_content_is_weighed(folder):
+    subjects = ["a grey cat", "a black dog", "a wooden boat", "a striped zebra"]
+    items = [
+        {"id": row, "text": f"{subjects[row % 4]} number {row}", "labels": labels}
+        for row in range(80)
+        for labels in [[["cat"], ["dog"], ["boat"], []][row % 4]]
+    ]
+    with Collection.open(
+        folder / "c", model=OASIS(128, random_state=0), extractor=Extractor.of(image="none")
+    ) as c:
+        c.ingest_items(items)
+        X, _ = c.extractor.extract([{"text": "zebra"}, {"text": "cat"}])
+        for content in (0, 0.4, 1):
+            labels, texts = c.model.project_words(["zebra", "cat"]), c.model.project(X, 1)
+            projections = (1 - content) * labels + content * texts
+            expected = c.index.search_asymmetric(projections.astype(np.float32), 20)
+            found = c.search_words(["zebra", "cat"], 20, content=content)
+            ids = [[hit.id + 1 for hit in hits] for hits in found]
+            assert ids == expected.ids.tolist()
+        # a class that was never a label is found by what its name says as a text
+        shares = [
+            np.mean([hit.id % 4 == 3 for hit in c.search_words(["zebra"], 20, content=w)[0]])
+            for w in (0, 1)
+        ]
+        assert shares[1] == 1 > shares[0]
+        assert c.search_words(["cat"], 5) == c.search_words(["cat"], 5, content=0)
+        with pytest.raises(InputError, match="mode='hamming' counts all bits alike"):
+            c.search_words(["cat"], mode="hamming", content=0.5)
+
+
+def test_names_have_no_content_where_no_features_are_made_of_texts(folder):
+    with Collection.open(
+        folder / "c", model=OASIS(128, random_state=0), extractor=Extractor.of(text="none")
+    ) as c:
+        c.ingest({"image": np.random.default_rng(0).random((9, 1280))}, [["cat"]] * 9)
+        with pytest.raises(InputError, match="makes no features of texts; leave it out"):
+            c.search_words(["cat"], content=0.5)
+        assert len(c.search_words(["cat"], content=0)[0]) == 9

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oasis.arrays import unit_rows
 from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.search import fused
@@ -69,15 +70,20 @@ def truth(c, text, k, allowed=lambda item: True):
     }
     n_having = {w: sum(w in own[i.id] or w in named[i.id] for i in stored) for w in words}
     idf = {word: math.log(1 + len(stored) / (n + 0.5)) for word, n in n_having.items()}
-    X, _ = c.extractor.extract([{"text": text}])
+    X, _ = c.extractor.extract([{"text": text}], dense=True)  # as a few queries are
     model = c.model
-    projection = model.project(X)[0].astype(np.float64)
+    projection = model.project(X)[0]
     classes = [n for n in model.classes_ if set(kept_words(n)) <= set(words)]
-    if classes:
-        more = model.project_words(classes).sum(axis=0).astype(np.float64)
-        length = np.linalg.norm(projection) or 1
-        projection = projection / length + more / np.linalg.norm(more)
-    trust = 1.0 if classes else min(1.0, 5 * float(model.evidence(X)[0]))
+    trust = min(np.float32(1), (4 * model.evidence(X)[0]) ** 3)
+    names, near = model.project_words(classes or ["dog"]).sum(axis=0), 1.0 if classes else 0.0
+    if not classes and words and trust < 1:  # by the classes that mean nearly the same
+        told, nearness = model.project_words_with_evidence([" ".join(tokens_of(text))])
+        names, near = told[0], float(nearness[0])
+    if near >= 0.55:  # projections are float32, and different codes may be next to tied
+        both = unit_rows(np.stack([projection, names]))
+        projection = trust * both[0] + np.float32(near) * both[1]
+        trust = max(float(trust), near)
+    projection = projection.astype(np.float64)
     length = np.linalg.norm(projection) * math.sqrt(model.n_bits) or 1
     rows = []
     for age, item in enumerate(stored):
@@ -298,7 +304,10 @@ def test_a_query_with_a_word_that_is_here_is_not_near_to_nothing(filled):
     X, _ = filled.extractor.extract(queries)
     plain = filled.model.evidence(X)
     assert [value >= 0.5 for value in told] == [False, True, True, False]
-    expected = np.where([False, True, True, False], np.maximum(plain, 0.5), plain**2)
+    expected = np.where([False, True, True, False], np.maximum(plain, 0.5), plain**3)
+    names = [query["text"] for query in queries]
+    near = filled.model.project_words_with_evidence(names)[1]  # of the name of a class
+    expected = np.maximum(expected, near * (expected < 0.5) * (near >= 0.55))
     np.testing.assert_allclose(told, expected, atol=1e-6)
 
 
@@ -313,3 +322,34 @@ def test_a_class_that_comes_while_words_are_gathered_is_found_later():
     assert words.having(names) == {"red": (0,), "boat": (0,), "dog": (1,)}
     assert words.having(names) == {"red": (0,), "boat": (0, 2), "dog": (1,), "old": (2,)}
     assert words.named(names, ["old", "boat", "dog"]) == ["dog", "old boat"]
+
+
+def test_a_text_that_means_nearly_a_class_is_not_weak_and_finds_it(tmp_path):
+    extractor = Extractor.of(image="none", text="words")
+    kinds, told = ["dog", "furniture", "vehicle", "bird"], ["bark", "wood", "wheel", "wing"]
+    with Collection.open(tmp_path / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
+        c.ingest_items(
+            [{"id": n, "text": f"{told[n % 4]} {n}", "labels": [kinds[n % 4]]} for n in range(60)]
+        )
+        for text, kind in (("sofa", 1), ("a puppy", 0), ("automobile", 2)):
+            (hits,) = c.search_items([{"text": text}], 10)
+            assert not any(hit.weak for hit in hits), text
+            assert [hit.id % 4 for hit in hits] == [kind] * 10, text
+            assert c.evidence_items([{"text": text}])[0] >= 0.5
+        assert all(hit.weak for hit in c.search_items([{"text": "xqzvv blorf"}], 3)[0])
+
+
+def test_a_label_by_update_alone_is_named_in_a_text(tmp_path):
+    extractor = Extractor.of(image="none", text="words")
+    with Collection.open(tmp_path / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
+        items = [("grey", "animal"), ("wooden", "boat"), ("rusty", "vehicle")]
+        c.ingest_items(
+            [
+                {"id": n, "text": f"{items[n % 3][0]} {n}", "labels": [items[n % 3][1]]}
+                for n in range(60)
+            ]
+        )
+        c.update(2, labels=["vehicle", "taxi"])
+        (hits,) = c.search_items([{"text": "taxi"}], 20)
+        assert hits[0].id == 2 and not hits[0].weak
+        assert {hit.id % 3 for hit in hits} == {2}

@@ -151,9 +151,9 @@ class CollectionMachine(RuleBasedStateMachine):
         )
         if unknown and self.truth.items:
             with pytest.raises(InputError, match=r"no item has a field|no class is called"):
-                asked.search(X, k, mode, where)
+                asked.search(X, k, mode, where, fuse=False)
         else:
-            assert_hits(asked.search(X, k, mode, where), expected)
+            assert_hits(asked.search(X, k, mode, where, fuse=False), expected)
 
     @invariant()
     def same_items(self):

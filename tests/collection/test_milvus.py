@@ -62,8 +62,10 @@ def test_a_stream_is_stored_and_found_as_ever(folder, address):
         ("hamming", {"$labels": {"exists": False}}, lambda _, labels: not labels),
     ):
         expected = truth.search(projections, 200, mode, passes)
-        assert_hits(c.search(X, 200, mode, where_to_look), expected)
-        for hits, wanted in zip(c.search(X, 3, mode, where_to_look), expected, strict=True):
+        assert_hits(c.search(X, 200, mode, where_to_look, fuse=False), expected)
+        for hits, wanted in zip(
+            c.search(X, 3, mode, where_to_look, fuse=False), expected, strict=True
+        ):
             assert_best(hits, wanted, 3)
     like = truth.items[5][0]
     assert like not in [hit.id for hit in c.more_like(like, 10)]

@@ -92,7 +92,7 @@ def test_many_items_that_are_not_committed_do_not_stand_before_others(folder, li
         for target in (c, reader):
             for mode in ("hamming", "asymmetric"):
                 expected = truth.search(truth.model.project(X), 200, mode)
-                assert_best(target.search(X, 10, mode)[0], expected[0], 10)
+                assert_best(target.search(X, 10, mode, fuse=False)[0], expected[0], 10)
     c.close()
 
 
@@ -108,11 +108,11 @@ def test_many_deleted_items_that_milvus_still_has_are_named(folder, lite, monkey
         with pytest.raises(
             CollectionError, match=r"\d\d that are deleted; opening .* removes them"
         ):
-            c.search(X, 10)
+            c.search(X, 10, fuse=False)
         abandon(c)
     with Collection.open(c.path) as c:
         few_at_once(monkeypatch)
-        assert len(c.search(X, 10)[0]) == 10
+        assert len(c.search(X, 10, fuse=False)[0]) == 10
         assert contents(c) == truth.items
 
 
@@ -234,8 +234,8 @@ def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
     X, _ = chunk(1)
     with Collection.open(c.path, readonly=True) as reader:
         with pytest.raises(CollectionError, match="lacks 10 items"):
-            reader.search(X, len(keys))
-        assert len(reader.search(X, 3)[0]) == 3
+            reader.search(X, len(keys), fuse=False)
+        assert len(reader.search(X, 3, fuse=False)[0]) == 3
     with Collection.open(c.path) as c:
         assert "holds" in caplog.text
         assert_is(c, truth)
@@ -312,7 +312,7 @@ def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, mon
         if threading.current_thread() is not threads[0]:
             waiting.wait(60)
         try:
-            reader.search(X, 3)
+            reader.search(X, 3, fuse=False)
         except EngineError as error:
             failed.append(str(error))
 
@@ -329,7 +329,7 @@ def test_a_failure_to_connect_is_that_of_all_who_waited_for_it(folder, lite, mon
         assert attempts == [100.0]
         now[0] += 1
         with pytest.raises(EngineError):
-            reader.search(X, 3)
+            reader.search(X, 3, fuse=False)
         assert attempts == [100.0, 101.0]
         now[0] += 1
         patch.setattr(milvus, "MilvusIndex", MilvusIndex)
@@ -352,7 +352,7 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
     X, _ = chunk(2, seed=5)
     with Collection.open(c.path, readonly=True) as reader:
         assert not reader.codes_are_here
-        reader.search(X, 3)
+        reader.search(X, 3, fuse=False)
         before = reader._snapshot
         c.close()
         with Collection.open(c.path, index="local") as c:

@@ -29,12 +29,16 @@ def test_search_equals_brute_force(unchanged, mode):
     c, truth = unchanged
     X, _ = chunk(9, seed=77)
     projections = truth.model.project(X)
-    assert_hits(c.search(X, 10, mode), truth.search(projections, 10, mode))
-    assert_hits(c.search(X, 5, mode, offset=7), truth.search(projections, 5, mode, offset=7))
-    assert_hits(c.search(X, 500, mode), truth.search(projections, 500, mode))
+    assert_hits(c.search(X, 10, mode, fuse=False), truth.search(projections, 10, mode))
+    assert_hits(
+        c.search(X, 5, mode, offset=7, fuse=False), truth.search(projections, 5, mode, offset=7)
+    )
+    assert_hits(c.search(X, 500, mode, fuse=False), truth.search(projections, 500, mode))
     assert_hits(c.search(X, 5, mode, offset=500), [[] for _ in range(9)])
     only = {"text": X["text"]}
-    assert_hits(c.search(only, 3, mode), truth.search(truth.model.project(only), 3, mode))
+    assert_hits(
+        c.search(only, 3, mode, fuse=False), truth.search(truth.model.project(only), 3, mode)
+    )
 
 
 def test_hits_carry_payload_and_labels_as_given(unchanged):
@@ -86,9 +90,9 @@ def told_ties(search, k, offset, **options):
 @pytest.mark.parametrize("where", [None, {"year": {"gte": 2018}}, {"year": 2020}])
 def test_ties_are_those_of_the_whole_ranking(unchanged, mode, where):
     c, _ = unchanged
-    X, _ = chunk(3, seed=5)
+    X, _ = chunk(6, seed=5)
     both = set()
-    for row in range(3):
+    for row in range(6):
         one = {name: matrix[row : row + 1] for name, matrix in X.items()}
 
         def search(one=one, **options):
@@ -223,9 +227,9 @@ def test_where_equals_brute_force(filled, where, passes):
     projections = truth.model.project(X)
     for mode in ("hamming", "asymmetric"):
         expected = truth.search(projections, 6, mode, passes, offset=1)
-        assert_hits(c.search(X, 6, mode, where, offset=1), expected)
+        assert_hits(c.search(X, 6, mode, where, offset=1, fuse=False), expected)
         # from the list that is kept now, and after more items and fewer
-        assert_hits(c.search(X, 6, mode, where, offset=1), expected)
+        assert_hits(c.search(X, 6, mode, where, offset=1, fuse=False), expected)
     more, y = chunk(5, seed=50)
     facts = payloads(5, 9)
     c.ingest(more, y, range(5000, 5005), facts)
@@ -234,7 +238,9 @@ def test_where_equals_brute_force(filled, where, passes):
     c.delete(gone)
     truth.delete(gone)
     projections = truth.model.project(X)
-    assert_hits(c.search(X, 6, where=where), truth.search(projections, 6, "asymmetric", passes))
+    assert_hits(
+        c.search(X, 6, where=where, fuse=False), truth.search(projections, 6, "asymmetric", passes)
+    )
 
 
 @pytest.mark.parametrize("oversample", [16, 2])
@@ -315,6 +321,22 @@ def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
         assert [hit.payload for hit in like] == [{}] * 5
 
 
+@pytest.mark.parametrize("filtered", [None, {"big": "é" * 1000}])
+@pytest.mark.parametrize("fuse", [False, True])
+def test_payloads_of_skipped_hits_do_not_count_and_bytes_are_not_characters(folder, filtered, fuse):
+    X, y = chunk(40)
+    query = {"image": X["image"][:1]}
+    size = len('{"big":""}') + 2000
+    with open_toy(folder) as c:
+        c.ingest(X, y, ids=range(40), payload=[{"big": "é" * 1000}] * 40)
+        (every,) = c.search(query, 40, where=filtered, fuse=fuse)
+        (page,) = c.search(query, 5, where=filtered, offset=30, fuse=fuse, max_bytes=5 * size)
+        assert page == every[30:35]
+        with pytest.raises(TooLargeError):
+            c.search(query, 5, where=filtered, offset=30, fuse=fuse, max_bytes=5 * size - 1)
+        assert [each.id for each in c.latest(5, max_bytes=2 * size)] == [39, 38]
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -389,7 +411,7 @@ def test_readers_follow_the_writer(folder, monkeypatch):
                 if number % 2:
                     assert len(reader) == len(c)
                     expected = truth.search(truth.model.project(X), 20, "asymmetric")
-                    assert_hits(reader.search(X, 20), expected)
+                    assert_hits(reader.search(X, 20, fuse=False), expected)
                     assert_same_model(reader.model, truth.model)
                     assert reader.check() == []
             assert reader.stats() == c.stats()

@@ -168,7 +168,7 @@ def test_vectors_and_raw_values_of_one_modality_meet(folder):
         assert found == c.search({"text": made[3:4]}, k=3, fuse=False)
     with (
         Collection.open(folder / "table", readonly=True) as c,
-        pytest.raises(InputError, match="the vector is of type str"),
+        pytest.raises(InputError, match="expected a vector of 256 values, got str"),
     ):
         c.search_items([{"text": "a boat"}])
 

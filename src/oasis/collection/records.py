@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -237,6 +237,28 @@ def check_ids(values: Sequence[Any]) -> list[Id]:
         utf8("".join(values), "an id")
         return list(values)
     return [check_id(value) for value in values]
+
+
+def listed_ids(values: Any, what: str) -> list[Id]:
+    """Return several ids as they are kept, or refuse what is a single one; ``what`` takes them.
+
+    >>> listed_ids(("a.jpg", 7), "delete")
+    ['a.jpg', 7]
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InputError(f"{what} takes a list of ids, got {values!r}; write [id] for one")
+    return check_ids(list(values))
+
+
+def check_whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number as an int, or refuse it.
+
+    >>> check_whole("k", 10, 1)
+    10
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def utf8(text: str, what: str) -> bytes:

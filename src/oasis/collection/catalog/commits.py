@@ -217,6 +217,12 @@ class ItemRow(NamedTuple):
             )
         return self
 
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of JSON that its payload has."""
+        text = str(self.payload or "")  # a damaged row may have another type
+        return len(text) if text.isascii() else len(text.encode())
+
     def decoded_payload(self) -> dict[str, Any]:
         return decoded_payload(self.payload)
 

@@ -92,6 +92,21 @@ class Reads:
             )
         return found
 
+    def free_ids(self, connection: sqlite3.Connection, start: int, n: int) -> int:
+        """Return the first of n successive numbers that are no ids: ``start``, or beyond all ids.
+
+        Numbers come before texts in the order of SQLite.
+        """
+        taken = connection.execute(
+            "SELECT 1 FROM items WHERE id BETWEEN ? AND ? LIMIT 1", (start, start + n - 1)
+        ).fetchone()
+        if taken is None:
+            return start
+        (largest,) = connection.execute(
+            "SELECT id FROM items WHERE id < '' ORDER BY id DESC LIMIT 1"
+        ).fetchone()
+        return int(largest) + 1
+
     def rows(
         self, connection: sqlite3.Connection, columns: str, keys: Iterable[int]
     ) -> Iterator[tuple[Any, ...]]:

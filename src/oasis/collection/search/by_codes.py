@@ -83,7 +83,7 @@ def answer_by_codes(
         chosen = best_by_codes(snapshot, catalog, question)
     found, rows, lists, beyond = chosen
     keys = (int(found.keys[i, j]) for i in range(q) for j in lists[i][question.offset : wanted])
-    n_bytes = sum(len(rows[key].payload or "") for key in keys) if question.payload else 0
+    n_bytes = sum(rows[key].payload_bytes for key in keys) if question.payload else 0
     if question.max_bytes is not None and n_bytes > question.max_bytes:
         raise too_much(question.max_bytes)
     before = min(question.offset, 1)
@@ -148,9 +148,9 @@ def best_by_codes(
         found = ask(max(n, min(n + 1, most)), None if allow is None else allow.keys)
         keys = found.keys[:, :n]
         with catalog.reading() as connection:
-            rows = fetch_rows(
-                snapshot, catalog, connection, keys, payload, question.max_bytes, allow
-            )
+            # hits that are skipped stand at the places before the offset
+            shown = keys[:, question.offset :] if payload else None
+            rows = fetch_rows(snapshot, catalog, connection, keys, shown, question.max_bytes, allow)
             if rows is None:
                 raise too_much(question.max_bytes)
             there = [[j for j, key in enumerate(row) if key in rows] for row in keys.tolist()]
@@ -258,7 +258,7 @@ def _filtered(
                 catalog,
                 connection,
                 found.keys,
-                question.payload or where.has_fields,
+                found.keys if question.payload or where.has_fields else None,
                 question.max_bytes,
             )
         if rows is None:

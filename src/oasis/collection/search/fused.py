@@ -20,8 +20,9 @@ from oasis.collection.repeats.lookup import NO_REPEATS, Repeats, unlike
 from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import Question
-from oasis.collection.texts.fusion import ClassWords, QueryWords, least_share, missed
+from oasis.collection.texts.fusion import QueryWords, least_share, missed
 from oasis.collection.texts.shares import WordShares, among, merged
+from oasis.collection.texts.vocabulary import Vocabulary
 
 _ROUNDING = 1e-6
 """Difference at most between a cosine here and one of the index, in single precision."""
@@ -38,7 +39,7 @@ def answer(
     catalog: Catalog,
     allow_lists: AllowLists,
     question: Question,
-    class_words: ClassWords,
+    vocabulary: Vocabulary,
 ) -> list[list[Hit]]:
     """Return the hits of each query, best first; ties by age, the older item first.
 
@@ -52,7 +53,7 @@ def answer(
         if row not in lists:
             # each by itself: words of different queries have nothing in common
             lists[row], more = _answer_fused(
-                snapshot, catalog, allow_lists, question.at([row]), class_words
+                snapshot, catalog, allow_lists, question.at([row]), vocabulary
             )
             n_bytes += more
             if question.max_bytes is not None and n_bytes > question.max_bytes:
@@ -65,7 +66,7 @@ def _answer_fused(
     catalog: Catalog,
     allow_lists: AllowLists,
     question: Question,
-    class_words: ClassWords,
+    vocabulary: Vocabulary,
 ) -> tuple[list[Hit], int]:
     """Return the hits of one query by its code, its words and its fingerprints.
 
@@ -81,14 +82,14 @@ def _answer_fused(
         return [], 0
     n = question.k + question.offset
     allow = None if question.where is None else allow_lists.of(question.where)
-    classes = class_words.having(snapshot.classes)
     gone = np.empty(0, dtype=np.int64)
     while True:
-        wanted = min(max(n + 1, _BY_CODES) + len(gone), snapshot.replica.most)
+        # more than the index gives is refused there
+        wanted = max(n, min(max(n + 1, _BY_CODES) + len(gone), snapshot.replica.most))
         nearest = nearest_keys(snapshot, catalog, question, wanted, allow)
         with catalog.reading() as connection:
             head = snapshot.head
-            shares = WordShares.read(connection, asked, classes, head.n_items, head.next_key)
+            shares = WordShares.read(connection, asked, vocabulary, snapshot.classes, head)
             search = _Search(snapshot, catalog, connection, question, shares, repeats, allow, gone)
             found = search.best(nearest, n + 1, is_all=len(nearest) < wanted)
             fetched = fetch_rows(
@@ -96,7 +97,7 @@ def _answer_fused(
                 catalog,
                 connection,
                 found.keys[:n],
-                question.payload,
+                found.keys[question.offset : n] if question.payload else None,
                 question.max_bytes,
                 allow,
             )
@@ -119,7 +120,7 @@ def _answer_fused(
         for key, score, tied in islice(hits, question.offset, None)
     ]
     shown = found.keys[question.offset : n].tolist() if question.payload else []
-    return made, sum(len(fetched[key].payload or "") for key in shown)
+    return made, sum(fetched[key].payload_bytes for key in shown)
 
 
 class _Candidates(NamedTuple):

@@ -29,7 +29,7 @@ def fetch_rows(
     catalog: Catalog,
     connection: sqlite3.Connection,
     keys: npt.NDArray[np.int64],
-    payload: bool,
+    with_payload: npt.NDArray[np.int64] | None,
     max_bytes: int | None,
     allow: AllowList | None = None,
 ) -> FetchedRows | None:
@@ -37,7 +37,8 @@ def fetch_rows(
 
     With a list, also those alone that still pass its filter.
 
-    None where their payloads have more than ``max_bytes`` together. A key beyond the commit may
+    Payloads are read of the keys ``with_payload``, which are some of ``keys``; None for none. The
+    answer is None where these have more than ``max_bytes`` together. A key beyond the commit may
     have been searched with the code of a chunk that failed, and belong to another one by now.
     Labels and payloads are those of the connection, which may be newer: it must have been opened
     after the index was asked.
@@ -47,23 +48,31 @@ def fetch_rows(
     FormatError
         An item of the index in memory has no row, and nothing was deleted meanwhile.
     """
-    columns = ITEM_COLUMNS if payload else ITEM_COLUMNS.replace("payload", "NULL")
-    there = keys[(keys >= 0) & (keys < snapshot.head.next_key)]
-    wanted = sorted(set(there.tolist()))  # np.unique imports numpy.ma: half of a short search
+    wanted = _committed(snapshot, keys)
+    full = _committed(snapshot, keys[:0] if with_payload is None else with_payload)
     found = FetchedRows()
     found.names = catalog.names_from(connection, snapshot.classes)
     n_bytes = 0
-    for values in catalog.rows(connection, columns, wanted):
+    for values in catalog.rows(connection, ITEM_COLUMNS, sorted(full)):
         row = found[values[0]] = ItemRow(*values)
-        n_bytes += len(row.payload or "")
+        n_bytes += row.payload_bytes
         if max_bytes is not None and n_bytes > max_bytes:
             return None
+    if bare := wanted - full:
+        columns = ITEM_COLUMNS.replace("payload", "NULL")
+        for values in catalog.rows(connection, columns, sorted(bare)):
+            found[values[0]] = ItemRow(*values)
     if len(found) < len(wanted):
-        _check_deleted(snapshot, catalog, connection, [key for key in wanted if key not in found])
+        _check_deleted(snapshot, catalog, connection, sorted(wanted - found.keys()))
     if allow is not None:
         for key in allow.refused(catalog, connection, found.values()):
             del found[key]
     return found
+
+
+def _committed(snapshot: Committed, keys: npt.NDArray[np.int64]) -> set[int]:
+    """Return the keys that the snapshot's commit may have; np.unique would import numpy.ma."""
+    return set(keys[(keys >= 0) & (keys < snapshot.head.next_key)].tolist())
 
 
 def _check_deleted(

@@ -26,9 +26,11 @@ from oasis.collection.records import (
     Stats,
     Stored,
     check_id,
-    check_ids,
+    check_whole,
+    listed_ids,
 )
 from oasis.collection.search.following import Follower
+from oasis.collection.search.question import MAX_HITS
 from oasis.collection.texts.postings import text_of
 from oasis.errors import FormatError, InputError, NotFittedError, UnknownIdError
 from oasis.index.protocol import CodeIndex
@@ -50,7 +52,7 @@ class Lookups(Follower):
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
         with self._catalog.reading() as connection:
-            return set(self._catalog.keys_of(connection, check_ids(list(ids))))
+            return set(self._catalog.keys_of(connection, listed_ids(ids, "known")))
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
@@ -70,20 +72,23 @@ class Lookups(Follower):
     def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
         """Return the items that came last, the newest first: k, or as many as the bytes allow.
 
+        At most 1,000,000.
+
         ``max_bytes`` bounds the JSON of their payloads together; the newest comes in any case.
         """
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        most = min(check_whole("k", k, 1), MAX_HITS)
+        if max_bytes is not None:
+            max_bytes = check_whole("max_bytes", max_bytes, 0)
         found: list[Stored] = []
         n_bytes = 0
         with self._catalog.reading() as connection:
             names = self._catalog.class_names(connection)
             for row in connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key DESC LIMIT ?",  # noqa: S608
-                (k,),
+                (most,),
             ):
                 item = ItemRow(*row).check()
-                n_bytes += len(item.payload or "")
+                n_bytes += item.payload_bytes
                 if found and max_bytes is not None and n_bytes > max_bytes:
                     break
                 found.append(_stored(item, names, text_of(connection, item.key)))
@@ -93,7 +98,7 @@ class Lookups(Follower):
         """Return how the kept texts of items begin, of those ids that have one."""
         found: dict[Id, str] = {}
         with self._catalog.reading() as connection:
-            keys = self._catalog.keys_of(connection, check_ids(ids))
+            keys = self._catalog.keys_of(connection, listed_ids(ids, "snippets"))
             ids_of = {key: each for each, key in keys.items()}
             rows = connection.execute(
                 "SELECT key, substr(text, 1, ?) FROM texts "

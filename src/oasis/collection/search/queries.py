@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Single, unit_rows
+from oasis.arrays import Single
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.class_postings import class_postings
-from oasis.collection.catalog.setup import Setup, label_space
+from oasis.collection.catalog.setup import Setup
 from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.filters.names import check_names
@@ -20,22 +19,21 @@ from oasis.collection.records import Hit, Id, Mode, utf8
 from oasis.collection.repeats.lookup import RepeatLookup, at_repeats
 from oasis.collection.search.fused import answer
 from oasis.collection.search.lookups import Lookups, learned
-from oasis.collection.search.question import (
-    WEAK,
-    Question,
-    check_weighable,
-    has_content,
+from oasis.collection.search.names import (
+    means_of_given,
+    project_as_texts,
+    project_names,
+    with_classes,
+    with_words,
 )
-from oasis.collection.texts.fusion import ClassWords, QueryWords, trust_in
-from oasis.collection.texts.postings import stands
+from oasis.collection.search.question import Question, check_weighable, has_content
+from oasis.collection.texts.fusion import QueryWords
+from oasis.collection.texts.vocabulary import Vocabulary
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import InputError, OasisError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
-
-_CLASS_ITEMS = 1000
-"""Items of a class, at most, whose codes stand for it where the model has not learned it."""
 
 
 class Queries(Lookups):
@@ -60,7 +58,7 @@ class Queries(Lookups):
     ) -> None:
         self._extractor = extractor
         self._allow_lists = AllowLists(catalog)
-        self._class_words = ClassWords()
+        self._vocabulary = Vocabulary()
         self._repeats = RepeatLookup(catalog)
         super().__init__(directory, catalog, setup, follows=follows, words=words)
 
@@ -76,6 +74,14 @@ class Queries(Lookups):
                 )
             self._extractor = Extractor.from_description(recorded)
         return self._extractor
+
+    @property
+    def fingerprints_are_here(self) -> bool:
+        """Whether a search by features finds all fingerprints of the last commit in memory.
+
+        It neither looks for a commit nor reads.
+        """
+        return self._repeats.has(self._snapshot.head.next_key)
 
     def search(
         self,
@@ -194,7 +200,8 @@ class Queries(Lookups):
         X = extract_queries(self.extractor, items, [each.words for each in words])
         snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
         if fuses:
-            question = self._with_classes(snapshot, question._replace(words=words))
+            question = question._replace(words=words)
+            question = with_classes(snapshot, self._catalog, self._vocabulary, question)
         if question.evidence is not None:
             asked = words if fuses else [QueryWords.of(text) for text in texts]
             evidence = self._with_words(snapshot, asked, question.evidence)
@@ -220,41 +227,9 @@ class Queries(Lookups):
     def _with_words(
         self, snapshot: Committed, asked: Sequence[QueryWords], evidence: Single
     ) -> Single:
-        """Return the evidence of queries with that of their words.
-
-        It is at least `WEAK` where a word stands in a text or label. Where texts are kept and none
-        does, it is squared: what a model makes of hashed words that nobody has is chance.
-        """
-        evidence, classes = evidence.copy(), self._class_words.having(snapshot.classes)
-        with self._catalog.reading() as connection:
-            for row, query in enumerate(asked):
-                if any(word in classes or stands(connection, word) for word in query.words):
-                    evidence[row] = max(evidence[row], WEAK)
-                elif query.words and self.keep_text:
-                    evidence[row] **= 2
-        return evidence
-
-    def _with_classes(self, snapshot: Committed, question: Question) -> Question:
-        """Add trust, and to the projection of a query that of the classes it names.
-
-        Both projections have unit length before they are added. A label space without words has
-        no projections of names, and nothing is added.
-        """
-        model, evidence = learned(snapshot), question.evidence
-        trust = None if evidence is None else trust_in(evidence)
-        question = question._replace(trust=trust)
-        if not label_space(model).has_words:
-            return question
-        projections, known = question.projections.copy(), set(model.classes_)
-        for row, asked in enumerate(question.words or ()):
-            named = self._class_words.named(snapshot.classes, asked.words)
-            if named := [name for name in named if name in known]:
-                classes = model.project_words(named).sum(axis=0)
-                both = unit_rows(np.stack([projections[row], classes]))
-                projections[row] = both[0] + both[1]
-                if trust is not None:
-                    trust[row] = 1.0
-        return question._replace(projections=projections, trust=trust)
+        return with_words(
+            snapshot, self._catalog, self._vocabulary, asked, evidence, keep_text=self.keep_text
+        )
 
     def search_words(
         self,
@@ -264,57 +239,44 @@ class Queries(Lookups):
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words.
 
         Hits are weak where no class means nearly the same; see `OASIS.project_words_with_evidence`.
-        A class that items have by `update` alone is searched by the mean of their codes.
+        A class that items have by `update` alone is searched by the mean of their codes, whatever
+        the weight of content.
+
+        Parameters
+        ----------
+        content : float or None
+            Weight, from 0 to 1, of the content that a name has as a text. None, like 0, searches by
+            the label alone. Other weights need an extractor that makes features of texts.
+        k, mode, where, offset, payload, max_bytes : as in `search`
         """
         snapshot = self._current()
+        model = learned(snapshot)
+        if content is not None:
+            check_weighable(model, content, mode)
         given: dict[int, Single] = {}
         if not isinstance(names, str) and isinstance(names, Iterable):
             names = list(names)
             for name in names:
                 if isinstance(name, str):
                     utf8(name, "a name")
-            given = self._means_of_given(snapshot, names)
+            given = means_of_given(snapshot, self._catalog, names)
             names = [name for row, name in enumerate(names) if row not in given]
-        projections, evidence = self._project_names(snapshot, names)
+        projections, evidence = project_names(model, names)
+        if content and has_content(model):
+            texts = project_as_texts(model, self.extractor, list(names))
+            projections = (1 - content) * projections + content * texts
         for row, mean in given.items():  # ascending
             projections = np.insert(projections, row, mean, axis=0)
             evidence = np.insert(evidence, row, 1.0)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
         return self._ask(snapshot, question._replace(evidence=evidence))
-
-    def _project_names(self, snapshot: Committed, names: Any) -> tuple[Single, Single]:
-        """Return projections of names, and how near each is to a class, 1 if that is not known."""
-        model = learned(snapshot)
-        if isinstance(names, list) and not names:
-            return np.empty((0, self.n_bits), dtype=np.float32), np.empty(0, dtype=np.float32)
-        if isinstance(model, OASIS):
-            return model.project_words_with_evidence(names)
-        projections = model.project_words(names)
-        return projections, np.ones(len(projections), dtype=np.float32)
-
-    def _means_of_given(self, snapshot: Committed, names: list[Any]) -> dict[int, Single]:
-        """Return mean codes of classes that the model has not learned, by their places in names.
-
-        Of up to 1,000 items each.
-        """
-        learned_names = learned(snapshot).classes_
-        means: dict[int, Single] = {}
-        for row, name in enumerate(names):
-            if name in learned_names or name not in snapshot.classes:
-                continue
-            number = snapshot.classes.index(name)
-            with self._catalog.reading() as connection:
-                keys = class_postings(connection, number)[:_CLASS_ITEMS]
-                _, codes = snapshot.replica.codes_of(self._catalog, connection, keys)
-            if len(codes):
-                means[row] = unpack(codes).mean(axis=0, dtype=np.float32)
-        return means
 
     def more_like(
         self,
@@ -350,7 +312,7 @@ class Queries(Lookups):
         while True:
             try:
                 lists = answer(
-                    snapshot, self._catalog, self._allow_lists, question, self._class_words
+                    snapshot, self._catalog, self._allow_lists, question, self._vocabulary
                 )
                 break
             except OasisError:
@@ -373,7 +335,7 @@ class Queries(Lookups):
 
         See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
         kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
-        words does, the evidence is squared. It is 1 where an item has the features of the query. A
+        words does, the evidence is cubed. It is 1 where an item has the features of the query. A
         model that cannot tell gives 1.
         """
         snapshot = self._current()

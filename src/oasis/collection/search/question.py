@@ -11,7 +11,7 @@ import numpy.typing as npt
 from oasis.arrays import Single
 from oasis.codes import Codes, pack
 from oasis.collection.filters.where import Filter
-from oasis.collection.records import Id, Mode
+from oasis.collection.records import Id, Mode, check_whole
 from oasis.collection.repeats.lookup import Repeats
 from oasis.collection.texts.fusion import QueryWords
 from oasis.errors import InputError
@@ -64,16 +64,13 @@ class Question(NamedTuple):
         """Check what a user asks for."""
         if mode not in ("asymmetric", "hamming"):
             raise InputError(f"mode must be 'asymmetric' or 'hamming', got {mode!r}")
-        for name, value, least in (("k", k, 1), ("offset", offset, 0)):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not whole or value < least:
-                raise InputError(
-                    f"{name} must be a whole number of at least {least}, got {value!r}"
-                )
+        k, offset = check_whole("k", k, 1), check_whole("offset", offset, 0)
+        if max_bytes is not None:
+            max_bytes = check_whole("max_bytes", max_bytes, 0)
         if k + offset > MAX_HITS:
             raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
         parsed = None if where is None or where == {} else Filter.of(where)
-        return cls(projections, mode, int(k), int(offset), parsed, payload, max_bytes)
+        return cls(projections, mode, k, offset, parsed, payload, max_bytes)
 
     def at(self, rows: list[int]) -> Question:
         """Return some of the queries alone."""

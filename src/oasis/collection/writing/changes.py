@@ -9,7 +9,7 @@ from typing import Any
 
 from oasis.collection.catalog.catalog import fault_of_doubt
 from oasis.collection.catalog.setup import label_space, with_labels
-from oasis.collection.records import Id, check_id, utf8
+from oasis.collection.records import Id, check_id, listed_ids, utf8
 from oasis.collection.search.queries import Queries
 from oasis.collection.writing.intake import check_payload
 from oasis.collection.writing.writer import Writer
@@ -42,7 +42,8 @@ class Changes(Queries):
             Samples without labels get the codes of samples with their predicted labels.
         ids : one str or int per sample, optional
             Kept as given; 1 and "1" are different. Each must be new, or have been deleted. Without
-            ids an item gets the whole number that counts it.
+            ids an item gets the whole number that counts it, or, where an item has that as its id,
+            one beyond the largest number that is an id.
         payload : one JSON object per sample, optional
             At most 1 MiB each as JSON, and 100 levels of lists and objects inside each other.
         thumbnails : bytes of a picture file, or None, per sample, optional
@@ -142,9 +143,7 @@ class Changes(Queries):
 
         What was learned from them stays in the sums of the model.
         """
-        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-            raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
-        wanted = list(dict.fromkeys(check_id(each) for each in ids))
+        wanted = list(dict.fromkeys(listed_ids(ids, "delete")))
         with self._writing() as writer:
             self._snapshot = writer.delete(self._snapshot, wanted)
         return len(wanted)

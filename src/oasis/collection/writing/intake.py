@@ -49,11 +49,11 @@ class Intake:
 
 
 def check_intake(
-    n: int, first_key: int, ids: Any, payload: Any, thumbnails: Any, texts: Any = None
+    n: int, first_id: int, ids: Any, payload: Any, thumbnails: Any, texts: Any = None
 ) -> Intake:
-    """Check what comes with n items; items without ids get their keys, from ``first_key`` on."""
+    """Check what comes with n items; without ids they get the numbers from ``first_id`` on."""
     if ids is None:
-        checked: list[Id] = list(range(first_key, first_key + n))
+        checked: list[Id] = list(range(first_id, first_id + n))
     else:
         checked = check_ids(_as_many(ids, n, "ids"))
         if len(set(checked)) < n:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oasis.collection.catalog.setup import feature_widths
-from oasis.collection.records import Rejected
+from oasis.collection.records import Rejected, check_whole
 from oasis.collection.writing.changes import Changes
 from oasis.collection.writing.intake import check_sequence, extract_items
 from oasis.errors import InputError
@@ -154,8 +154,7 @@ class RawIntake(Changes):
             this collection; nothing has been changed.
         """
         self._check_writable()
-        if batch < 1:
-            raise InputError(f"batch must be a positive int, got {batch!r}")
+        batch = check_whole("batch", batch, 1)
         fields = Fields(id, None, None, labels, payload, dict(features))
         if not features:
             raise InputError("features names no column; expected such as {'image': 'clip_image'}")

@@ -30,7 +30,7 @@ from oasis.collection.catalog.item_rows import (
 from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with_seen
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Entry, Files
-from oasis.collection.records import Id, utf8
+from oasis.collection.records import Id, check_id, utf8
 from oasis.collection.repeats.fingerprints import Fingerprints, packed
 from oasis.collection.replica.replica import Replica
 from oasis.collection.texts.postings import delete_texts, insert_texts
@@ -110,7 +110,8 @@ class Writer:
         """Learn a chunk and store its items; where it ``replaces``, those with the ids go."""
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
-        intake = check_intake(chunk.n_samples, head.next_key, ids, payload, thumbnails, texts)
+        first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
+        intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
         for name in set().union(*set(chunk.labels)):
             utf8(name, f"the class name {name!r}")
         replaced = self._keys_of(intake.ids, "replaced") if replaces else []
@@ -304,8 +305,16 @@ class Writer:
         if known:
             more = f" and {len(known) - 1} more" if len(known) > 1 else ""
             raise DuplicateIdError(
-                f"id {next(iter(known))!r}{more} is in the collection already; delete it first"
+                f"id {next(iter(known))!r}{more} is in the collection already; delete it first, or "
+                "replace it"
             )
+
+    def _first_id(self, key: int, n: int) -> int:
+        """Return the first of n whole numbers that no item has as its id: the keys, if possible."""
+        with self._catalog.reading() as connection:
+            first = self._catalog.free_ids(connection, key, n)
+        check_id(first + n - 1)
+        return first
 
     def _committed(self, snapshot: Committed) -> bool:
         """Return whether there is, or may be, a commit after the one that the snapshot shows."""
