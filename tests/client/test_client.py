@@ -206,6 +206,7 @@ def test_changes_are_the_collections(pair):
     assert same(pair, lambda c: c.get(2**62)).code
     more = [{**item(100), "id": "raw"}, {**item(101), "id": "raw"}, {"id": 9, "image": b"no"}]
     assert [each.row for each in same(pair, lambda c: c.ingest_items(more))] == [1, 2]
+    assert same(pair, lambda c: c.thumbnail("raw")) is None
     same(pair, lambda c: c.update("raw", labels=["fresh", "cat"], payload={"year": 3}))
     assert same(pair, lambda c: c.get("raw")).labels == ("fresh", "cat")
     same(pair, lambda c: c.update("raw", payload=None))
@@ -215,7 +216,9 @@ def test_changes_are_the_collections(pair):
     same(pair, lambda c: c.replace(sparse, [["sea"], None], ["s1", 2**62], texts=["t", None]))
     assert same(pair, lambda c: c.get("s1")).text == "t"
     again = [{**item(102), "id": "raw"}, {**item(103), "id": "nobody"}]
-    assert [each.row for each in same(pair, lambda c: c.replace_items(again))] == [1]
+    refused = same(pair, lambda c: c.replace_items(again, thumbnails=True))
+    assert [each.row for each in refused] == [1]
+    assert same(pair, lambda c: c.thumbnail("raw"))
     assert same(pair, lambda c: c.get("raw")).labels == ("sky",)
     assert same(pair, lambda c: c.classes())
     assert same(pair, lambda c: c.delete(["raw", 2**62, "raw"])) == 2

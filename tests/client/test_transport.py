@@ -4,30 +4,37 @@ import http.server
 import json
 import socket
 import threading
+import time
 
 import pytest
 
 import oasis
 from oasis.client import Client
 from oasis.client.raw_items import REQUEST_BYTES, n_fitting
-from oasis.errors import InputError, ServiceError, UnreachableError
+from oasis.errors import BusyError, InputError, ServiceError, UnreachableError
 
 
 @pytest.fixture
 def answering():
-    """Return a function that starts a server in this process which gives one answer to all."""
+    """Return a function that starts a server in this process which gives one answer to all.
+
+    ``before`` are answers that it gives first, one each.
+    """
     servers = []
 
-    def start(status, body, headers=None):
+    def start(status, body, headers=None, before=()):
+        answers = list(before)
+
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                self.send_response(status)
-                for name, value in (headers or {}).items():
+                number, content, head = answers.pop(0) if answers else (status, body, headers)
+                self.send_response(number)
+                for name, value in (head or {}).items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(content)
 
             do_POST = do_GET
 
@@ -83,6 +90,30 @@ def test_fields_that_this_version_does_not_know_are_left_out(answering):
         assert client.stats().n_bits == 16 and client.stats().keep_text
         with pytest.raises(ServiceError, match="'results'"):
             client.more_like("a")
+
+
+def busy(status, seconds):
+    content = json.dumps({"type": "urn:oasis:problem:busy", "detail": "come again"}).encode()
+    return status, content, {"Retry-After": str(seconds)}
+
+
+@pytest.mark.parametrize(
+    ("ask", "body"),
+    [
+        (lambda client: client.thumbnail("a"), b"a picture"),
+        (lambda client: client.preview("a"), b"a picture"),
+        (lambda client: client.stats().n_items, json.dumps(STATS).encode()),
+    ],
+)
+def test_a_busy_service_is_asked_again_with_patience(answering, monkeypatch, ask, body):
+    pauses, before = [], [busy(503, 2), busy(429, 3)]
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with Client(answering(200, body, VERSION, before), patience=30) as client:
+        assert ask(client) in (b"a picture", 1)
+    assert pauses == [2, 3]
+    with Client(answering(*busy(503, 2)), patience=0) as client, pytest.raises(BusyError):
+        ask(client)
+    assert pauses == [2, 3]
 
 
 def test_a_change_that_was_not_sent_is_not_in_doubt():

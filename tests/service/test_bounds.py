@@ -13,6 +13,7 @@ from toy import chunk, class_vectors
 
 from oasis.collection import Collection
 from oasis.errors import FormatError, LockedError, StorageError
+from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import wire
@@ -153,6 +154,23 @@ def test_answers_are_bounded_and_fields_are_chosen(collection):
     few = asgi(app, "POST", "/v1/search", {**asked, "k": 30, "fields": ["score", "id"]})[2]
     assert few["results"][0] == [{"id": hit["id"], "score": hit["score"]} for hit in bare[0]]
     assert asgi(app, "POST", "/v1/search", {**asked, "fields": ["code"]})[0] == 422
+
+
+@pytest.mark.parametrize("asked", [{"words": ["sky"] * 20}, {"items": [{"text": "a"}] * 20}])
+def test_hits_of_a_request_are_bounded_however_it_asks(tmp_path, asked):
+    _, y = chunk(30)
+    model = OASIS(16, labels=class_vectors(), random_state=0)
+    embedders = Extractor.of(image="none", text="words")
+    items = [{"id": row, "text": f"a word{row}", "labels": names} for row, names in enumerate(y)]
+    with Collection.open(tmp_path / "c", model=model, extractor=embedders) as c:
+        c.ingest_items(items)
+        app = create_app(c, Settings(Limits(hits=50)))
+        assert asgi(app, "POST", "/v1/search", {**asked, "k": 2})[0] == 200
+        for how in ({"k": 3}, {"k": 1, "offset": 2}, {"k": 30}):
+            status, _, found = asgi(app, "POST", "/v1/search", {**asked, **how})
+            assert (status, found["type"]) == (413, "urn:oasis:problem:too-large")
+            assert "at most 50 hits" in found["detail"]
+        app.state.service.close()
 
 
 def test_large_answers_are_made_beside_the_loop(collection, monkeypatch):

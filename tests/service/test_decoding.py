@@ -1,6 +1,8 @@
 """Untrusted pictures cannot keep the service: they are decoded in processes that are killed."""
 
 import io
+import os
+import resource
 import struct
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from serving import form, serving
 
 from oasis.errors import DataError
 from oasis.features.pictures import DeferredPicture, open_picture
+from oasis.service import decoding
 from oasis.service.decoding import DecodingBudget, DecodingProcesses
 
 pytestmark = pytest.mark.slow
@@ -90,6 +93,61 @@ def test_the_pictures_of_a_request_share_their_time(processes):
             budget.decode(hostile, 10**9)
         refused.append(str(error.value))
     assert refused[-1].startswith("the picture is refused: those before it took all of the 1.5")
+
+
+@pytest.fixture
+def many_files():
+    """Every descriptor below 1100 is taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < 1100:
+        taken.append(os.dup(taken[0]))
+    yield
+    for each in taken:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_pictures_are_decoded_beside_many_open_files(processes, many_files):
+    processes.seconds = 60.0
+    assert processes.decode(picture("sea"), 10**9, 60).square(8).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_process_that_could_not_be_started_is_ended(processes, monkeypatch, error):
+    started, start = [], subprocess.Popen
+
+    def noted(*command, **options):
+        started.append(start(*command, **options))
+        return started[-1]
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(decoding._Process, "_read", fail)
+    with pytest.raises(error):
+        processes.decode(picture("sea"), 10**9, 60)
+    (process,) = started
+    assert process.returncode is not None
+    assert process.stdin.closed and process.stdout.closed and not processes._running
+
+
+def test_a_process_whose_answer_was_not_read_is_ended(processes, monkeypatch):
+    read, processes.seconds = decoding._Process._read, 60.0
+
+    def too_large(process, n, deadline):
+        if n > 3000:  # the pixels
+            raise MemoryError
+        return read(process, n, deadline)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(decoding._Process, "_read", too_large)
+        processes.decode(picture("sky", side=64), 10**9, 60)
+    assert not processes._running
+    there = processes.decode(picture("sea", side=32), 10**9, 60)
+    np.testing.assert_array_equal(there.square(8), open_picture(picture("sea", side=32)).square(8))
 
 
 def test_closing_gives_up_what_is_being_decoded(processes):

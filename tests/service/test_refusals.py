@@ -38,9 +38,13 @@ def test_problems_say_what_is_wrong_and_where(server):
         ({"vectors": {"image": [[1, 2], [1]]}}, 422),
         ({"vectors": {"image": []}, "k": 1}, 422),
         ({"items": [{}]}, 422),
+        ({"words": ["cat"], "fuse": False}, 422),
+        ({"like": "item/1", "fuse": False}, 422),
     ]
     for asked, wanted in cases:
         assert problem(server, "POST", "/v1/search", asked)[0] == wanted, asked
+    status, found = problem(server, "POST", "/v1/search", {"like": "item/1", "fuse": False})
+    assert "always ranked by codes alone; leave fuse out" in found["detail"]
     assert problem(server, "GET", "/nothing")[0] == 404
     assert problem(server, "GET", "/static/../app.py")[0] == 404
     assert problem(server, "DELETE", "/v1/stats")[0] == 405

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from PIL import Image
 from service_data import ALIKE, N, fill, fill_alike, item, picture, vectors
 from service_running import TENSORS, problem, search
 from serving import asgi, form, serving
+from toy import chunk, class_vectors
 
 from oasis.client import Client
 from oasis.collection import Collection
 from oasis.errors import InputError
+from oasis.model import OASIS
 from oasis.service import Settings, Tokens, create_app
+from oasis.service.api import routes
 from oasis.service.api.pictures import original
 from oasis.service.http.counters import Counters
 
@@ -52,14 +56,27 @@ def test_search_by_kind_and_by_content(server, tmp_path):
             body = {"like": 5, "content": bad}
             status, found = problem(alike, "POST", "/v1/search", json.dumps(body).encode())
             assert status == 422 and found["errors"][0]["pointer"] == "/content"
-        status, found = problem(
-            alike, "POST", "/v1/search", json.dumps({"words": ["sea"], "content": 0.5}).encode()
-        )
-        assert status == 422 and "class names have no content" in str(found)
+        # a word with content is searched as a text
+        (hits,) = search(alike, words=["sea"], k=3, content=0.5)
+        assert len(hits) == 3
     # codes without content bits
-    body = {"like": "item/1", "content": 0.5}
-    status, found = problem(server, "POST", "/v1/search", json.dumps(body).encode())
-    assert status == 422 and "no content bits" in found["detail"]
+    for asked in ({"like": "item/1"}, {"words": ["sea"]}):
+        status, found = problem(server, "POST", "/v1/search", {**asked, "content": 0.5})
+        assert status == 422 and "no content bits" in found["detail"]
+        assert len(found["detail"].splitlines()) == 1
+
+
+def test_words_with_content_need_features_of_texts(tmp_path):
+    X, y = chunk(40)
+    with Collection.open(tmp_path / "c", model=OASIS(128, labels=class_vectors())) as c:
+        c.ingest(X, y)
+        app = create_app(c)
+        for content, wanted in ((None, 200), (0, 200), (0.5, 422)):
+            asked = {"words": ["sky"], "k": 3, "content": content}
+            status, _, found = asgi(app, "POST", "/v1/search", asked)
+            assert status == wanted, found
+        assert len(found["detail"].splitlines()) == 1
+        app.state.service.close()
 
 
 def test_vectors_as_lists_and_as_tensors_give_the_same(server):
@@ -316,6 +333,13 @@ def test_metrics_are_prometheus_text(server):
     assert float(values['oasis_request_seconds_bucket{route="/v1/search",le="+Inf"}']) == float(
         values['oasis_request_seconds_count{route="/v1/search"}']
     )
+
+
+def test_resident_memory_is_counted_in_pages_of_this_machine(tmp_path, monkeypatch):
+    (tmp_path / "statm").write_text("900 7 5 1 0 3 0\n")
+    monkeypatch.setattr(routes, "Path", lambda _: tmp_path / "statm")
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 65536}.__getitem__)
+    assert routes._resident() == 7 * 65536
 
 
 def test_histograms_count_every_duration_once():

@@ -10,17 +10,21 @@ import threading
 
 import pytest
 import safetensors.numpy
+import scipy.linalg  # noqa: F401 - its BLAS is there before the first change loads it
 import service_running
 from service_data import N, extractor, fill, vectors
 from service_running import TENSORS, problem
 from serving import Serving, asgi, asgi_async, serving
 from threadpoolctl import threadpool_info, threadpool_limits
+from toy import chunk, class_vectors
 
 from oasis.client import Client
 from oasis.collection import Collection
 from oasis.collection.search.queries import Queries
 from oasis.collection.search.question import Question
 from oasis.errors import BusyError
+from oasis.model import OASIS
+from oasis.model.threads import one_thread
 from oasis.service import Limits, Settings, Tokens, create_app
 from oasis.service.api import searching
 from oasis.service.api.direct import Direct
@@ -85,8 +89,8 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize("readonly", [False, True])
-def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, readonly):
+def threads_of_searches(monkeypatch):
+    """A list that gets the thread of each search that follows."""
     of, threads = Question.of, []
 
     def noted(*given):
@@ -94,10 +98,16 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
         return of(*given)
 
     monkeypatch.setattr(Question, "of", noted)
+    return threads
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, readonly):
     monkeypatch.setattr(searching, "_FEW_NUMBERS", 7 * 900)
     path = fill(folder / "c", 6)
     with Collection.open(path, readonly=readonly, extractor=extractor()) as c:
-        app = create_app(c)
+        c.search(vectors(1)[0])  # reads the fingerprints
+        app, threads = create_app(c), threads_of_searches(monkeypatch)
         for asked in SHORT + LONG:
             assert asgi(app, "POST", "/v1/search", asked)[0] == 200
         X, _ = vectors(8)
@@ -110,6 +120,28 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
         monkeypatch.setattr(searching, "_FEW_CODES", c.index.n_codes - 1)
         assert asgi(app, "POST", "/v1/search", SHORT[0])[0] == 200
         assert threads[-1] is not threading.current_thread()
+        app.state.service.close()
+
+
+def test_fingerprints_are_read_in_a_thread(folder, monkeypatch):
+    X, y = chunk(40)
+    asked = {"vectors": {"image": X["image"][:1].tolist()}}
+    model = OASIS(128, labels=class_vectors(), random_state=0)
+    with Collection.open(folder / "c", model=model) as c:
+        c.ingest(X, y)
+    with Collection.open(folder / "c") as c:
+        app, threads = create_app(c), threads_of_searches(monkeypatch)
+
+        def is_here(**how):
+            assert asgi(app, "POST", "/v1/search", {**asked, **how})[0] == 200
+            return threads[-1] is threading.current_thread()
+
+        unread = [is_here(fuse=False), is_here(mode="hamming"), is_here(content=0)]
+        assert unread == [True] * 3 and not c.fingerprints_are_here
+        assert [is_here(), is_here()] == [False, True] and c.fingerprints_are_here
+        c.ingest(*chunk(5, seed=1))
+        assert not c.fingerprints_are_here
+        assert [is_here(), is_here(content=0.5)] == [False, True]
         app.state.service.close()
 
 
@@ -264,32 +296,78 @@ def test_readers_beside_a_writer_follow_it_and_change_nothing(folder):
         assert ran.returncode == 1 and "another writer" in ran.stderr
 
 
-def test_a_change_leaves_blas_as_it_was(monkeypatch):
+def blas():
+    return {
+        each["num_threads"]
+        for each in threadpool_info()
+        if (each["user_api"], each.get("threading_layer")) == ("blas", "pthreads")
+    }
+
+
+def set_blas(n):  # in a thread that ends: one that lives would keep the right to set it
+    thread = threading.Thread(target=threadpool_limits, args=(n, "blas"))
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """A queue that takes one change, on a machine of four cores; BLAS has four threads."""
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    queue = WriterQueue(1)
-
-    def blas():
-        return {
-            each["num_threads"]
-            for each in threadpool_info()
-            if (each["user_api"], each.get("threading_layer")) == ("blas", "pthreads")
-        }
-
-    def set_blas(n):  # in a thread that ends: one that lives would keep the right to set it
-        thread = threading.Thread(target=threadpool_limits, args=(n, "blas"))
-        thread.start()
-        thread.join()
-
+    made = WriterQueue(1)
     (before,) = blas()
-    try:
-        set_blas(4)
-        assert blas() == {4}
-        assert asyncio.run(queue.run(blas)) == {3}
-        assert blas() == {4}
-        with pytest.raises(ZeroDivisionError):
-            asyncio.run(queue.run(lambda: 1 // 0))
-        queue.close()
-        assert blas() == {4}
-    finally:
-        queue.close()
-        set_blas(before)
+    set_blas(4)
+    assert blas() == {4}
+    yield made
+    made.close()
+    set_blas(before)
+
+
+def test_a_change_leaves_blas_as_it_was(queue):
+    assert asyncio.run(queue.run(blas)) == {3}
+    assert blas() == {4}
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(queue.run(lambda: 1 // 0))
+    queue.close()
+    assert blas() == {4}
+
+
+def test_a_change_that_begins_inside_a_search_leaves_blas_as_it_was(queue):
+    entered, leave, inside = threading.Event(), threading.Event(), []
+
+    def change():
+        inside.append(blas())
+        entered.set()
+        assert leave.wait(60)
+        inside.append(blas())
+
+    async def story():
+        with one_thread():
+            changed = asyncio.create_task(queue.run(change))
+            await asyncio.to_thread(entered.wait, 60)
+        leave.set()
+        await changed
+
+    asyncio.run(story())
+    assert inside == [{1}, {3}] and blas() == {4}
+
+
+class WatchedQueue(WriterQueue):
+    """A queue whose counter may be changed by the holder of its guard alone."""
+
+    @property
+    def _n(self):
+        return self._counted
+
+    @_n.setter
+    def _n(self, value):
+        assert not hasattr(self, "_counted") or self._guard.locked()
+        self._counted = value
+
+
+def test_a_change_that_no_thread_takes_is_not_counted():
+    queue = WatchedQueue(1)
+    queue._thread.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        asyncio.run(queue.run(blas))
+    assert len(queue) == 0

@@ -80,7 +80,7 @@ class ClientChanges:
         self,
         items: Sequence[Any],
         *,
-        thumbnails: Iterable[bytes | None] | bool = True,
+        thumbnails: Iterable[bytes | None] | bool = False,
         strict: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> list[Rejected]:
@@ -108,7 +108,7 @@ class ClientChanges:
         self,
         items: Sequence[Any],
         *,
-        thumbnails: Iterable[bytes | None] | bool = True,
+        thumbnails: Iterable[bytes | None] | bool = False,
         strict: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> list[Rejected]:

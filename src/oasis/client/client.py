@@ -129,10 +129,11 @@ class Client(ClientChanges):
         where: Mapping[str, Any] | None = None,
         offset: int = 0,
         *,
+        content: float | None = None,
         payload: bool = True,
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words."""
-        asked = question(k, mode, where, offset, payload)
+        asked = question(k, mode, where, offset, payload, content)
         asked["words"] = listed(names, "names")
         return self._service.ask("search", *plain(asked), read=answers.hits)
 
@@ -190,7 +191,7 @@ class Client(ClientChanges):
         return self._picture("preview", id)
 
     def _picture(self, what: str, id: Id) -> bytes | None:  # noqa: A002
-        status, content, _ = self._service.exchange("GET", f"{what}?{address_of(id)}")
+        status, content = self._service.answer("GET", f"{what}?{address_of(id)}")
         if status == 200:
             return content
         problem = problem_of(content)

@@ -129,17 +129,33 @@ class Transport:
         """
         headers = {} if kind is None else {"Content-Type": kind}
         method = method or ("GET" if body is None else "POST")
+        status, content = self.answer(method, path, body, headers, change=change)
+        if status != 200:
+            self.raise_for(status, problem_of(content))
+        found = self._document(path, content)
+        try:
+            return read(found)
+        except Strange as error:
+            raise ServiceError(self._strange(path, error)) from error
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        *,
+        change: bool = False,
+    ) -> tuple[int, bytes]:
+        """Send a request, again while the service is busy; return status and content.
+
+        It is sent again when the service says so, if that is within ``patience`` seconds.
+        """
         deadline = time.monotonic() + self.patience
         while True:
-            status, content, pause = self.exchange(method, path, body, headers, change=change)
-            if status == 200:
-                found = self._document(path, content)
-                try:
-                    return read(found)
-                except Strange as error:
-                    raise ServiceError(self._strange(path, error)) from error
-            if not pause or time.monotonic() + pause > deadline:
-                self.raise_for(status, problem_of(content))
+            status, content, pause = self._exchange(method, path, body, headers, change)
+            if status == 200 or not pause or time.monotonic() + pause > deadline:
+                return status, content
             time.sleep(pause)
 
     def _document(self, path: str, content: bytes) -> dict[str, Any]:
@@ -179,14 +195,13 @@ class Transport:
             )
         raise ServiceError(f"the service answered with status {status}: {detail}")
 
-    def exchange(
+    def _exchange(
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        *,
-        change: bool = False,
+        body: bytes | None,
+        headers: dict[str, str] | None,
+        change: bool,
     ) -> tuple[int, bytes, int]:
         """Send one request; return status, content, and the seconds after which to ask again.
 

@@ -17,9 +17,11 @@ http/counters    counters and histograms in the text format of Prometheus
 http/logs        one JSON object a line
 api/direct       the search, without the router of the framework
 api/searching    the search, and when it is worth a thread
-api/routes       the rest of the API
-api/operations   what both have in common: who may ask, how they are described, how much they take
-api/wire         the shapes of requests and answers
+api/routes       what can be asked besides a search: items, pictures, classes, numbers, health
+api/changing     what changes the collection, by the one writer
+api/operations   what they have in common: who may ask, how they are described, how much they take
+api/wire         the shapes of requests, and answers as they are written
+api/described    the shapes of answers, for /openapi.json
 api/bodies       JSON, multipart and safetensors bodies into requests
 api/forms        the parts of multipart bodies
 api/pictures     what pictures are called

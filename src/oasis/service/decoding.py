@@ -143,7 +143,7 @@ class _Process:
         # the time to start does not count for the first picture
         try:
             self._read(1, time.monotonic() + 60)
-        except _ProcessDied:
+        except BaseException:  # whatever it is, nobody else knows of the process
             self.kill()
             raise
 
@@ -156,31 +156,39 @@ class _Process:
 
         from oasis.features.pictures import Picture
 
-        deadline = time.monotonic() + seconds
         try:
-            stdin: Any = self._process.stdin
-            stdin.write(_SIZES.pack(len(content), max_pixels))
-            stdin.write(content)
-            stdin.flush()
-            (size,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
-            head = json.loads(self._read(size, deadline))
-            if "error" in head:
-                raise DataError(head["error"])
-            if "missing" in head:
-                raise MissingExtraError("Pillow", extra="images", what="reading images")
-            pixels = self._read(head["bytes"], deadline)
+            head, pixels = self._answer(content, max_pixels, time.monotonic() + seconds)
         except (_ProcessDied, OSError, ValueError):
             self.kill()
             raise _ProcessDied from None
+        except BaseException:  # the rest of its answer would be taken for the next one
+            self.kill()
+            raise
+        if "error" in head:
+            raise DataError(head["error"])
+        if "missing" in head:
+            raise MissingExtraError("Pillow", extra="images", what="reading images")
         image = Image.frombytes(head["mode"], tuple(head["size"]), pixels)
         return Picture(image, None if head["levels"] is None else tuple(head["levels"]))
 
+    def _answer(self, content: bytes, max_pixels: int, deadline: float) -> tuple[Any, bytes]:
+        """Return what the process says of a picture, and its pixels."""
+        stdin: Any = self._process.stdin
+        stdin.write(_SIZES.pack(len(content), max_pixels))
+        stdin.write(content)
+        stdin.flush()
+        (size,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
+        head = json.loads(self._read(size, deadline))
+        return head, self._read(head["bytes"], deadline)
+
     def _read(self, n: int, deadline: float) -> bytes:
         stdout: Any = self._process.stdout
+        polled = select.poll()  # select takes descriptors below 1024 only
+        polled.register(stdout, select.POLLIN)
         found = bytearray()
         while len(found) < n:
             left = deadline - time.monotonic()
-            ready = select.select([stdout], [], [], max(0.0, left))[0] if left > 0 else []
+            ready = polled.poll(1000 * left) if left > 0 else []
             part = os.read(stdout.fileno(), min(_BLOCK, n - len(found))) if ready else b""
             if not part:  # too late, or it has ended
                 raise _ProcessDied

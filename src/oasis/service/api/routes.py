@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -239,4 +240,4 @@ async def metrics(service: Served) -> Response:
 
 def _resident() -> int:
     pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0

@@ -74,13 +74,16 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
     Such a search takes about a millisecond, most of it with the interpreter lock held, so that
     threads could not run it in parallel: an id or vectors of few numbers, few codes to scan, few
     hits to fetch. Others need a thread: a reader may have to load new commits first, codes in
-    Milvus need the network, a filter may scan all items, and features of raw items are expensive.
+    Milvus need the network, a filter may scan all items, features of raw items are expensive, and
+    fingerprints are read by the first search that compares them.
     """
     asked, collection = body.request, service.collection
     if asked.where or asked.words is not None or asked.items is not None or asked.snippet:
         return False
     # before the index is used, which may load a commit or connect and so block the event loop
     if collection.readonly or not collection.codes_are_here:
+        return False
+    if _compares_features(asked) and not collection.fingerprints_are_here:
         return False
     # the values in lists of numbers are validated later
     lists: list[list[Any]] = [
@@ -97,6 +100,12 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
         and isinstance(index, HammingIndex)
         and n * index.n_codes <= _FEW_CODES
     )
+
+
+def _compares_features(asked: wire.SearchRequest) -> bool:
+    """Return whether a search by vectors looks for items with the very features of a query."""
+    is_fused = asked.fuse and asked.mode == "asymmetric" and asked.content != 0
+    return asked.vectors is not None and is_fused
 
 
 def _search(service: Service, body: Body[wire.SearchRequest], max_bytes: int) -> bytes:
@@ -122,17 +131,18 @@ def _hits(
         "mode": asked.mode,
         "where": asked.where,
         "offset": asked.offset,
+        "content": asked.content,
         "payload": payload,
         "max_bytes": max_bytes,
     }
     if asked.words is not None:
         check_batch(service, len(asked.words), asked)
         return collection.search_words(asked.words, **how)
-    how["content"] = asked.content
     if asked.like is not None:
         return [collection.more_like(asked.like, **how)]
     if asked.items is not None:
         check_raw(service, len(asked.items))
+        check_batch(service, len(asked.items), asked)
         queries = raw_fields(body)
         return collection.search_items(service.untrusted(queries), fuse=asked.fuse, **how)
     X = matrices(body)

@@ -122,13 +122,13 @@ class SearchRequest(_Request):
         None,
         ge=0,
         le=1,
-        description="Weight of content bits: with 0 only classes count, with 1 only content; not "
-        "with words.",
+        description="Weight of content bits: with 0 only classes count, with 1 only content; of "
+        "words, their content as texts.",
     )
     fuse: StrictBool = Field(
         True,
         description="Whether words in kept texts and labels, and the fingerprints of features, "
-        "count beside codes; of vectors and items.",
+        "count beside codes; of vectors and items. Words and like are ranked by codes alone.",
     )
     where: dict[str, Any] | None = Field(
         None, description='A filter, such as {"year": {"gte": 2020}} or {"$labels": {"has": "sky"}}'
@@ -156,8 +156,11 @@ class SearchRequest(_Request):
         _check_one(self, "vectors", "items", "words", "like")
         if self.evidence and self.items is None:
             raise ValueError("evidence is told of items alone")
-        if self.words is not None and self.content is not None:
-            raise ValueError("class names have no content; leave content out")
+        if not self.fuse and (self.words is not None or self.like is not None):
+            raise ValueError(
+                "words and like are always ranked by codes alone; leave fuse out, or give vectors "
+                "or items"
+            )
         return self
 
 
@@ -174,7 +177,9 @@ class IngestRequest(_Request):
         None, description="Texts to keep, by row; at most 1 MiB each."
     )
     thumbnails: Elements[Base64Bytes | None] | None = Field(
-        None, description="Small picture files in base64, by row; at most 10 kB each."
+        None,
+        description="Small picture files in base64, by row; at most 10 kB each. If not given, they "
+        "are made from the pictures of raw items.",
     )
     items: Elements[RawItem] | None = Field(None, description="Texts, pictures, or both.")
     strict: StrictBool = Field(False, description="Refuse all of the items if one is refused.")

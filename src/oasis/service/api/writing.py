@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from oasis.model.threads import at_most
 from oasis.service.http.problems import Problem, busy
 
 Answer = TypeVar("Answer")
@@ -25,29 +26,22 @@ class SparedCore:
     """Lets a change use all cores but one, which is left to searches.
 
     OpenMP has a thread limit per calling thread, which is set once, for the thread of the writer.
-    BLAS has one limit for the whole process, which is set while a change runs and reset after it. A
-    limit that another thread of the process has set meanwhile is kept.
+    BLAS has one limit for the whole process, which is held while a change runs
+    (`oasis.model.threads`).
     """
 
     def __init__(self) -> None:
         self._n_threads = max(1, (os.cpu_count() or 1) - 1)
-        self._libraries: ThreadpoolController | None = None
 
     def enter_thread(self) -> None:
-        """Set the limit of OpenMP for the calling thread, and find the libraries of BLAS."""
+        """Set the limit of OpenMP for the calling thread, and load the libraries of BLAS."""
         import scipy.linalg  # noqa: F401 - learning loads it; its BLAS has to be there to be found
 
-        self._libraries = ThreadpoolController()
-        self._libraries.limit(limits=self._n_threads, user_api="openmp")
+        ThreadpoolController().limit(limits=self._n_threads, user_api="openmp")
 
     def limit(self) -> AbstractContextManager[object]:
         """Return a context in which BLAS leaves a core."""
-        if self._libraries is None:
-            return nullcontext()
-        limited: AbstractContextManager[object] = self._libraries.limit(
-            limits=self._n_threads, user_api="blas"
-        )
-        return limited
+        return at_most(self._n_threads)
 
 
 class WriterQueue:
@@ -95,7 +89,7 @@ class WriterQueue:
         try:
             future = self._thread.submit(self._timed, change)
         except RuntimeError:  # shut down between the check and the call
-            self._n -= 1
+            self._done(None)
             self._refuse_when_stopping()
             raise
         future.add_done_callback(self._done)
