@@ -27,7 +27,8 @@
     OasisWarning (UserWarning)
     ├── SimilarNamesWarning             two class names differ by case alone
     ├── KernelWidthWarning              a kernel is far too wide or narrow for the features
-    └── CacheWarning                    an expensive result could not be written to the cache folder
+    ├── CacheWarning                    an expensive result could not be written to the cache folder
+    └── UnusedFieldWarning              a field of a data file is left out, probably by mistake
 
 The command line prints a warning of ours as one line, ``note: ...``, on standard error.
 
@@ -160,3 +161,10 @@ class KernelWidthWarning(OasisWarning):
 
 class CacheWarning(OasisWarning):
     """An expensive result could not be written to the cache folder; it will be computed again."""
+
+
+class UnusedFieldWarning(OasisWarning):
+    """A field of a data file is left out, though its name or its values suggest that it is meant.
+
+    Its name is near that of a field that is missing, or it holds vectors.
+    """

@@ -83,8 +83,11 @@ def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled
     assert not list(tmp_path.glob("*.rejects.jsonl"))
 
 
-def test_strict_stops_before_anything_is_written(tmp_path, oasis):
-    source = write_jsonl(tmp_path / "items.jsonl", [row(0), row(1), '{"id": 3}\n'])
+@pytest.mark.parametrize(
+    "refused", ['{"id": 3}\n', {**row(2), "text": "boat " * 300_000}, {**row(1), "text": "a sea"}]
+)
+def test_strict_stops_before_anything_is_written(tmp_path, oasis, refused):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(0), row(1), refused])
     target = tmp_path / "c.oasis"
     code, out, err = oasis("ingest", target, source, *TEXT_ONLY, "--strict")
     assert (code, out) == (1, "")
@@ -182,12 +185,48 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
 def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.jsonl").touch()
-    for name, nothing in (("empty", "picture"), ("empty.jsonl", "item")):
-        code, out, err = oasis("ingest", filled, tmp_path / name)
-        assert (code, err) == (0, f"note: {tmp_path / name} holds no {nothing}\n")
-        assert out.startswith("0 items ingested in 0 rounds")
+    for target in (filled, tmp_path / "new.oasis"):
+        for name, nothing in (("empty", "picture"), ("empty.jsonl", "item")):
+            code, out, err = oasis("ingest", target, tmp_path / name)
+            said = f"error: {tmp_path / name} holds no {nothing}\n"
+            assert (code, out, err) == (1, "", said)
+    assert not (tmp_path / "new.oasis").exists()
     code, _, err = oasis("ingest", filled, tmp_path / "nowhere")
     assert (code, err) == (1, f"error: there is no file or folder {tmp_path / 'nowhere'}\n")
+
+
+def test_ingest_of_rejects_alone_is_an_error_that_leaves_their_list(filled, tmp_path, oasis):
+    source = write_jsonl(tmp_path / "bad.jsonl", ["no json\n", {"id": 1}])
+    for target in (filled, tmp_path / "new.oasis"):
+        code, out, err = oasis("ingest", target, source, "--json")
+        listed = Path(f"{target}.rejects.jsonl")
+        said = f"error: none of 2 items could be ingested; {listed} says why\n"
+        assert (code, out, err) == (1, "", said)
+        assert len(listed.read_text().splitlines()) == 2
+    assert filled.exists() and not (tmp_path / "new.oasis").exists()
+    # what is there already is no reject
+    write_jsonl(source, ["no json\n", row(0)])
+    assert oasis("ingest", filled, source)[0] == 0
+
+
+def test_embedder_that_returns_nan_is_an_error(tmp_path, oasis, monkeypatch):
+    (tmp_path / "nan_embedder_of_the_cli_test.py").write_text(
+        "def nan():\n    return lambda texts: [[float('nan')] * 3 for _ in texts]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(9)])
+    named = ("--image-extractor", "none", "--text-extractor", "nan_embedder_of_the_cli_test:nan")
+    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *named)
+    assert (code, "none of 9 items" in err) == (1, True)
+    assert not (tmp_path / "c.oasis").exists()
+
+
+def test_misspelt_field_is_noted_once(tmp_path, oasis):
+    rows = [{"lables": ["sea"], "id": number, "text": "a boat"} for number in range(600)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    code, _, err = oasis("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--strict")
+    said = f"note: {source}: the field 'lables' is not used; did you mean 'labels'?\n"
+    assert (code, err) == (0, said)
 
 
 def test_failed_ingest_leaves_nothing_behind(tmp_path, oasis):
@@ -281,12 +320,17 @@ def test_features_that_are_there_already(tmp_path, oasis):
     for arguments, said in (
         (("ingest", target, tmp_path / "narrow.npz", *both), "have 4 values, expected 5"),
         (("ingest", target, tmp_path / "e.npz", "--feature", "image=clop"), "no column 'clop'"),
-        (("ingest", target, tmp_path / "e.npz"), "which array holds the vectors"),
+        (("ingest", target, tmp_path / "e.npz"), "add --feature image=clip"),
         (("search", target, "--vector", "image=[1, 2]"), "2 features"),
         (("search", target, "--vector", "image=[1, "), "cannot be read"),
         (("search", target, "--vector", f"image={tmp_path / 'nan.npy'}"), "holds nan"),
         (("search", target, "--vector", "image=none.npy"), "cannot be read as npy"),
         (("search", target, "--vector", "sound=[1]"), "sound"),
+        (
+            ("search", target, "--image", "a.png"),
+            "of pictures; use --vector image=FILE or --vector",
+        ),
+        (("search", target, "--text", "sky", "--no-fuse"), "no features of texts; use --vector"),
     ):
         code, out, err = oasis(*arguments)
         assert (code, out) == (1, "")

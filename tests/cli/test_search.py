@@ -1,5 +1,6 @@
 """`oasis search`: queries, filters, and what is printed of hits."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,7 +9,9 @@ import sys
 import cli_data
 import pytest
 from cli_data import TEXT_ONLY, row, write_jsonl
+from rich.console import Console
 
+from oasis.cli.console import table
 from oasis.collection import Collection
 from oasis.collection.filters.conditions import parse_where
 from oasis.errors import InputError
@@ -42,6 +45,10 @@ def test_search_by_kind_and_by_content(tmp_path, oasis):
     assert oasis("ingest", target, source, *TEXT_ONLY)[0] == 0
     query = ("search", target, "--text", rows[31]["text"], "-k", 1, "--json")
     assert _ids(oasis(*query, "--content", 0)[1]) == [["item-0"]]
+    with Collection.open(target, readonly=True) as opened:
+        by_word = opened.search_words(["fur"], k=3, content=1)
+    _, out, _ = oasis("search", target, "--word", "fur", "--content", 1, "-k", 3, "--json")
+    assert _ids(out) == [[hit.id for hit in by_word[0]]] and json.loads(out)["content"] == 1
     _, out, _ = oasis(*query, "--content", 1)
     assert _ids(out) == [["item-31"]] and json.loads(out)["content"] == 1.0
     with Collection.open(target, readonly=True) as opened:
@@ -80,6 +87,18 @@ def test_search_takes_any_not_contains_and_exists(filled, oasis):
     ]
     assert years('{"year": {"exists": true}}') == every
     assert years('{"year": {"exists": false}}') == []
+
+
+def test_search_filters_by_a_label(filled, oasis):
+    def labels(*conditions):
+        options = [part for each in conditions for part in ("--where", each)]
+        out = oasis("search", filled, "--text", "boat", "-k", 100, "--json", *options)[1]
+        return {label for hit in json.loads(out)["results"][0]["hits"] for label in hit["labels"]}
+
+    assert labels("$labels=sea") == labels("$labels ~ sea") == {"sea"}
+    assert labels("$labels!=sea") == {"sky", "town"}
+    assert labels("$labels!=sea", "$labels!=sky") == {"town"}
+    assert labels("$labels=sea", "$labels=sky") == set()
 
 
 def test_search_without_knowledge_says_so(filled, oasis):
@@ -122,7 +141,23 @@ def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
     shown = {line.split()[3]: line for line in out.splitlines() if line[:1].isdigit()}
     assert code == 0 and sorted(shown) == ["a", "b", "c"]
     assert shown["a"].rstrip().endswith("a red boat") and shown["b"].rstrip().endswith("year: 2020")
-    assert "boats boats" in shown["c"]
+    assert shown["c"].rstrip().endswith(rows[2]["text"])  # nothing is cut in a file or a pipe
+
+
+def _printed(columns, rows, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(table(columns, rows, width=width))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_columns_have_the_width_they_need_and_only_long_lines_are_cut():
+    columns = (("id", "left"), ("labels", "line"), ("payload", "line"))
+    rows = [("a.jpg", "dog", "year: 2022, kind: dog, camera: Nikon")]
+    whole = "a.jpg  dog     year: 2022, kind: dog, camera: Nikon"
+    assert _printed(columns, rows, 80)[1] == _printed(columns, rows, len(whole))[1] == whole
+    assert _printed(columns, rows, 40)[1] == "a.jpg  dog     year: 2022, kind: dog, c…"
+    rows = [("a.jpg", "dog, cat, house, sky, sea", rows[0][2])]
+    assert _printed(columns, rows, 40)[1] == "a.jpg  dog, cat, hous…  year: 2022, ki…"
 
 
 def test_where_reads_scalars_as_json_and_refuses_two_equalities():
@@ -152,6 +187,10 @@ def test_where_reads_scalars_as_json_and_refuses_two_equalities():
     assert parse_where(['{"$all": [{"a": 1}]}', '{"$all": [{"b": 2}]}']) == {
         "$all": [{"$all": [{"a": 1}]}, {"$all": [{"b": 2}]}]
     }
+    assert parse_where(["$labels=2024", "$labels!=sky"]) == {
+        "$labels": {"has": "2024", "not": {"has": "sky"}}
+    }
+    assert parse_where(['$labels=="sea"']) == {"$labels": {"has": "sea"}}
     with pytest.raises(InputError, match="two conditions on 'a'"):
         parse_where(["a=1", "a=2"])
 

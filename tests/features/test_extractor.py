@@ -275,7 +275,11 @@ def test_vectors_that_do_not_fit_are_failures() -> None:
         (0, "the vector has 3 values, expected 2"),
         (1, "the vector holds nan at position 1, expected finite numbers"),
         (2, "the vector holds inf at position 0, expected finite numbers"),
-        (3, "the vector is of type bytes, expected a list of numbers"),
+        (
+            3,
+            "no features are made of pictures or texts here; expected a vector of 2 values, got "
+            "bytes",
+        ),
         (4, "the vector has shape (2, 2) and type int64, expected a list of numbers"),
     ]
     assert X["image"].tolist() == [[0, 0]] * 5 + [[1, 2]]
@@ -338,8 +342,20 @@ def test_choices_by_name() -> None:
         made(vectors={"image": 3}, image="efficientnet")
     with pytest.raises(InputError, match="neither pictures nor texts"):
         made(image="none", text="none")
-    with pytest.raises(InputError, match="no embedder is called 'wrods'"):
+    with pytest.raises(InputError, match=r"no embedder is called 'wrods'; did you mean 'words'\?"):
         made(text="wrods")
+    with pytest.raises(InputError, match="did you mean 'efficientnet'"):
+        made(image="efficentnet")
+    with pytest.raises(InputError, match="no embedder is called 'clip'; known are"):
+        made(image="clip")
+
+
+def test_an_item_that_is_a_text_is_refused_with_the_item_to_write() -> None:
+    extractor = Extractor.of(image="none", text="words")
+    with pytest.raises(InputError, match=r"""got the text 'dog'; write \[{"text": "dog"}\]"""):
+        extractor.extract(["dog"])
+    with pytest.raises(InputError, match=r"""write \[{"text": "dog"}\]"""):
+        extractor.has_anything("dog")
 
 
 def test_given_vectors_and_an_embedder_of_their_width_are_the_same() -> None:

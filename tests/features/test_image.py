@@ -387,6 +387,13 @@ def test_broken_pictures_are_errors(tmp_path: Path) -> None:
             read_pixels(source)
 
 
+def test_an_empty_picture_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    for source in (b"", tmp_path / "empty.png", str(tmp_path / "empty.png")):
+        with pytest.raises(DataError, match=r"the picture is empty: .* 0 bytes"):
+            read_pixels(source)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 255))
 @settings(max_examples=50)
 def test_a_damaged_picture_is_read_or_refused_and_nothing_else(place: int, value: int) -> None:

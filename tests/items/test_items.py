@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oasis.errors import DataError, InputError, MissingExtraError
+from oasis.errors import DataError, InputError, MissingExtraError, UnusedFieldWarning
 from oasis.items import (
     Fields,
     Item,
@@ -323,6 +323,30 @@ def test_csv_without_the_columns_needed_is_an_error(
     path = write_lines(folder / "x.csv", header)
     with pytest.raises(DataError, match=message):
         list(read_csv(path, fields))
+
+
+def test_csv_that_is_empty_is_an_error(folder: Path) -> None:
+    (folder / "x.csv").touch()
+    with pytest.raises(DataError, match=r"x\.csv is empty; expected a header"):
+        list(read_csv(folder / "x.csv"))
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.csv"])
+def test_a_field_with_a_misspelt_name_is_noted_once(folder: Path, name: str) -> None:
+    rows = ("id,text,Lables,year", "a,t,sky,1", "b,t,sea,2")
+    if name == "x.jsonl":
+        rows = tuple(json.dumps({"id": each, "text": "t", "Lables": ["sky"]}) for each in "ab")
+    path = write_lines(folder / name, *rows)
+    with pytest.warns(
+        UnusedFieldWarning, match="'Lables' is not used; did you mean 'labels'"
+    ) as told:
+        assert [item.labels for item in items_of(read_items(path))] == [(), ()]
+    assert len(told) == 1
+
+
+def test_a_field_near_one_that_is_there_is_not_noted(folder: Path) -> None:
+    row = {"id": "a", "text": "t", "texts": "u", "labels": [], "label": "x", "test": 1}
+    assert len(items_of(read_jsonl(write_lines(folder / "x.jsonl", row)))) == 1
 
 
 def test_csv_separator_may_be_any_text_but_none(folder: Path) -> None:

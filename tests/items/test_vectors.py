@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from oasis.errors import DataError, InputError
+from oasis.errors import DataError, InputError, UnusedFieldWarning
 from oasis.items import Fields, Item, Reject, read_items, read_table, read_vector, vector_widths
 
 FIELDS = Fields(vectors={"image": "clip_image", "text": "clip_text"})
@@ -188,11 +188,23 @@ def test_npy_is_the_vectors_of_one_modality(tmp_path: Path) -> None:
             assert np.array_equal(item.vectors["image"], truth[row])
     with pytest.raises(DataError, match="one modality; got 2"):
         list(read_items(path, FIELDS))
-    with pytest.raises(DataError, match="one modality; got 0"):
+    with pytest.raises(DataError, match="one modality; got 0 modalities: add --feature image"):
         list(read_items(path))
     path.rename(tmp_path / "e.npz")
     with pytest.raises(DataError, match="no zip file of arrays"):
         list(read_items(tmp_path / "e.npz", FIELDS))
+
+
+def test_vectors_of_a_parquet_file_that_are_not_used_are_noted(tmp_path: Path) -> None:
+    table = {"id": [1, 2], "text": ["a", "b"], "clip": [[0.5, 1.0], None], "sizes": [[3], [4]]}
+    parquet.write_table(pa.table(table), tmp_path / "e.parquet")
+    with pytest.warns(
+        UnusedFieldWarning, match="'clip' are not used.* --feature image=clip"
+    ) as told:
+        assert len(list(read_items(tmp_path / "e.parquet"))) == 2
+    assert len(told) == 1
+    for fields in (Fields(vectors={"image": "clip"}), Fields(payload=("clip",))):
+        assert len(list(read_items(tmp_path / "e.parquet", fields))) == 2
 
 
 def test_jsonl_vectors_are_lists(tmp_path: Path) -> None:

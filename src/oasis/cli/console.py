@@ -29,10 +29,16 @@ def print_json(value: Any) -> None:
 
 
 def people() -> Console:
-    """Return the console that results for people are printed on: standard output."""
+    """Return the console that results for people are printed on: standard output.
+
+    A file or a pipe gets lines of any length.
+    """
     from rich.console import Console
 
-    return Console(highlight=False)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _UNBOUNDED
+    return console
 
 
 @contextmanager
@@ -69,18 +75,36 @@ def remark(text: str) -> None:
 
 
 Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
-"""Name of a column and its alignment; "line" is left-aligned and cut to one line."""
+"""Name of a column and its alignment; "line" is left-aligned and cut where it does not fit."""
+
+_UNBOUNDED = 1 << 24
+_GAP = 2
+_NARROWEST = 8
+"""To so many characters a "line" is cut before other columns are folded."""
 
 
 def table(
     columns: Iterable[Column],
     rows: Iterable[Iterable[str]],
     title: str | None = None,
+    *,
+    width: int | None = None,
 ) -> Table:
-    """Return a table; cells are plain text, markup in them is not interpreted."""
+    """Return a table; cells are plain text, markup in them is not interpreted.
+
+    Columns are as wide as their cells. Where that is more than ``width`` together (if not given,
+    the width of the terminal), the longest of the "line" columns are cut.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    columns, cells = list(columns), [list(row) for row in rows]
+    names = [name for name, _ in columns]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    lines = [each for each, (_, kind) in zip(widths, columns, strict=True) if kind == "line"]
+    taken = sum(widths) - sum(lines) + _GAP * (len(columns) - 1)
+    longest = _longest(lines, (people().width if width is None else width) - taken)
     made = Table(
         title=None if title is None else Text(title),
         title_justify="left",
@@ -88,7 +112,7 @@ def table(
         box=None,
         header_style="dim",
         pad_edge=False,
-        padding=(0, 2, 0, 0),
+        padding=(0, _GAP, 0, 0),
     )
     for name, kind in columns:
         made.add_column(
@@ -96,12 +120,25 @@ def table(
             justify="right" if kind == "right" else "left",
             overflow="ellipsis" if kind == "line" else "fold",
             no_wrap=kind != "left",
-            ratio=1 if kind == "line" else None,
+            max_width=longest if kind == "line" else None,
         )
-        made.expand = made.expand or kind == "line"  # a ratio needs a width to share
-    for row in rows:
+    for row in cells:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def _longest(widths: list[int], room: int) -> int:
+    """Return the length to which columns of such widths are cut, so that they fit together.
+
+    >>> _longest([4, 60], room=40), _longest([50, 60], room=40), _longest([4, 6], room=40)
+    (36, 20, 6)
+    """
+    for at, each in enumerate(sorted(widths)):
+        share = room // (len(widths) - at)
+        if each > share:
+            return max(share, _NARROWEST)
+        room -= each
+    return max(widths, default=0)
 
 
 class _Labelled(Protocol):

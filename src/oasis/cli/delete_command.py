@@ -22,11 +22,11 @@ def delete(
 
     Example: oasis delete photos.oasis a.jpg b.jpg
     """
+    from oasis.cli.asked_ids import asked_ids
     from oasis.cli.opening import open_to_write
-    from oasis.collection.filters.conditions import stored_ids
 
     with open_to_write(collection, token_file) as opened:
-        n, left = opened.delete(stored_ids(opened, ids)), len(opened)
+        n, left = opened.delete(asked_ids(opened, ids)), len(opened)
     if as_json:
         print_json({"deleted": n, "items": left})
     else:

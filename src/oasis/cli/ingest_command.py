@@ -10,11 +10,11 @@ import typer
 
 from oasis.cli.console import count, people, print_json, remark
 from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
-from oasis.errors import InputError, UnreachableError
+from oasis.errors import DataError, InputError, UnreachableError
 
 if TYPE_CHECKING:
     from oasis.features.extractor import Extractor
-    from oasis.items import Item, Reject, RejectsFile
+    from oasis.items import Fields, Item, Reject, RejectsFile
 
 
 def ingest(
@@ -34,7 +34,10 @@ def ingest(
         ),
     ],
     bits: Annotated[
-        int | None, typer.Option(help="Length of the codes of a new collection; 128 if not given.")
+        int | None,
+        typer.Option(
+            help="Length of the codes of a new collection, at most 4096; 128 if not given."
+        ),
     ] = None,
     owned: Annotated[
         int | None,
@@ -70,8 +73,8 @@ def ingest(
         list[str] | None,
         typer.Option(
             metavar="MODALITY=COLUMN",
-            help="Features you already have: a column of vectors. May be repeated; pictures and "
-            "texts are then used only where an extractor is named.",
+            help="Features you already have: a column of vectors. May be repeated; features of "
+            "pictures and texts are then computed only where an extractor is named.",
         ),
     ] = None,
     image_extractor: Annotated[
@@ -119,9 +122,9 @@ def ingest(
 ) -> None:
     """Learn from a file or a folder of pictures, and store its items.
 
-    Items that cannot be used are left out and listed with the reason. Items whose id is there
-    already are skipped, so an ingest that was interrupted goes on when it is given again.
-    --strict makes all features twice: once to check them, once to keep them.
+    Items that cannot be used are left out and listed with the reason; it is an error if all of them
+    are. Items whose id is there already are skipped, so an ingest that was interrupted goes on when
+    it is given again. --strict makes all features twice: once to check them, once to keep them.
 
     With the address of a service, items are sent to it, pictures as files, in batches within its
     limits; it computes the features. Options for a new collection are refused then.
@@ -130,7 +133,7 @@ def ingest(
     """
     from oasis.cli.progress import progress_of
     from oasis.collection.transfer.feeding import FeedSummary, expected_items
-    from oasis.items import Fields, RejectsFile, read_items, vector_widths
+    from oasis.items import Fields, RejectsFile, read_items
 
     payload = tuple(keep) if keep else payload_field
     vectors = dict(columns_of(each) for each in feature or [])
@@ -153,9 +156,8 @@ def ingest(
             allow_outside=allow_outside,
         )
 
-    # a missing source is refused before anything else is checked
-    results = read()
-    widths = vector_widths(results, fields) if vectors else None
+    # a source that is missing or empty is refused before anything else is checked
+    widths = _checked_widths(source, read(), fields)
     total = expected_items(source)
     summary = FeedSummary()
     how: dict[str, Any] = {
@@ -198,12 +200,26 @@ def ingest(
         f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
-    if not summary.read:
-        remark(f"note: {source} holds no " + ("picture" if source.is_dir() else "item"))
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:
         people().print(f"{summary.rejected:,} left out: {listed} says why", soft_wrap=True)
+
+
+def _checked_widths(
+    source: Path, results: Iterator[Item | Reject], fields: Fields
+) -> dict[str, int] | None:
+    """Return the number of values of the vectors, by modality, or None if there are to be none.
+
+    A source without items is refused.
+    """
+    from oasis.items import vector_widths
+
+    if fields.vectors:
+        return vector_widths(results, fields)
+    if next(results, None) is None:
+        raise DataError(f"{source} holds no {'picture' if source.is_dir() else 'item'}")
+    return None
 
 
 def _ingest_here(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -11,10 +12,10 @@ import typer
 
 from oasis.cli.console import Column, labels_line, people, print_json, remark, table
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
-from oasis.errors import UnknownIdError
+from oasis.errors import InputError, UnknownIdError
 
 if TYPE_CHECKING:
-    from oasis.collection import Hit
+    from oasis.collection import Hit, Stats
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -61,8 +62,8 @@ def search(
         typer.Option(
             min=0,
             max=1,
-            help="with 0 only classes count, with 1 only content; not with --word. If not given, "
-            "a small weight, and 0.5 with --like.",
+            help="with 0 only classes count, with 1 only content; the content of --word is that of "
+            "a text. If not given, a small weight, 0.5 with --like and 0 with --word.",
         ),
     ] = None,
     fuse: Annotated[
@@ -76,7 +77,8 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="CONDITION",
-            help='year=2024, "year>=2020", "kind!=cat", "title~boat" (contains), or JSON such as '
+            help='year=2024, "year>=2020", "kind!=cat", "title~boat" (contains), '
+            "'$labels=sky' (has this class; in single quotes), '$text~boat', or JSON such as "
             '{"$labels": {"has": "sky", "predicted": true}}, where predicted may be left out, and '
             '{"$any": [{"year": 2024}, {"kind": "cat"}]}; all must hold. A field or class that no '
             "item has is an error.",
@@ -96,8 +98,9 @@ def search(
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
+    from oasis.cli.asked_ids import asked_ids
     from oasis.cli.opening import open_to_read
-    from oasis.collection.filters.conditions import parse_where, stored_ids
+    from oasis.collection.filters.conditions import parse_where
     from oasis.items import read_vector
 
     raw = text is not None or image is not None
@@ -107,33 +110,47 @@ def search(
             "give --text, --image, --vector or several of them; or --like; or --word"
             + (" (only one kind at a time)" if any(kinds) else "")
         )
-    if word and content is not None:
-        raise typer.BadParameter("class names have no content", param_hint="--content")
+    if not fuse and not kinds[0]:
+        raise typer.BadParameter("--like and --word search by codes alone", param_hint="--no-fuse")
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
     with open_to_read(collection, token_file) as opened:
-        options: dict[str, Any] = {"k": k, "mode": mode.value, "where": condition or None}
+        options: dict[str, Any] = {
+            "k": k,
+            "mode": mode.value,
+            "where": condition or None,
+            "content": content,
+        }
         if word:
             queries: list[dict[str, Any]] = [{"word": name} for name in word]
             lists = opened.search_words(word, **options)
         elif like is not None:
-            options["content"] = content
-            (found,) = stored_ids(opened, [like])
+            (found,) = asked_ids(opened, [like])
             queries, lists = [{"like": found}], [opened.more_like(found, **options)]
         else:
-            options |= {"content": content, "fuse": fuse}
+            options["fuse"] = fuse
             asked = {"text": text, "image": image}
             queries = [{name: str(value) for name, value in asked.items() if value is not None}]
             queries[0] |= {f"vector {modality}": value for modality, value in named.items()}
             if raw:
+                has_words = fuse and mode is Mode.asymmetric and content != 0
+                stats = opened.stats()
+                if image is not None:
+                    _check_made(stats, "image", is_needed=True)
+                if text is not None:
+                    alone = image is None and not vectors
+                    _check_made(stats, "text", is_needed=alone and not has_words)
                 item = {**asked, "vectors": vectors}
                 lists = opened.search_items([item], **options)
             else:
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:
             _save_hits(opened, queries, lists, save)
-        told = {} if as_json else {hit.id: _told(opened, hit) for hits in lists for hit in hits}
+        width = people().width
+        told = (
+            {} if as_json else {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
+        )
     if as_json:
         results = [
             {"query": query, "hits": [asdict(hit) for hit in hits]}
@@ -156,7 +173,8 @@ def search(
         )
         if any(hit.weak and hit.score for hit in hits):
             people().print("nothing like this here; the nearest are:")
-        people().print(table(_HIT_COLUMNS, rows, _title(query)))
+        people().print(_title(query), style="bold", markup=False)
+        people().print(table(_HIT_COLUMNS, rows))
         if not hits:
             people().print("nothing found")
         elif not any(hit.score for hit in hits):
@@ -172,22 +190,38 @@ def _title(query: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in query.items())
 
 
-def _told(opened: Any, hit: Hit) -> str:
-    """Return the payload of a hit in one line; how its text begins if it has no payload."""
-    if hit.payload:
-        return _line(hit.payload)
-    try:
-        text = opened.get(hit.id).text or ""
-    except UnknownIdError:  # deleted since
-        return ""
-    return " ".join(text[:200].split())
+def _check_made(stats: Stats, field: str, is_needed: bool) -> None:
+    """Refuse a picture or a text if this collection makes no features of such.
+
+    A text that is not needed for features is compared by its words, unless vectors have its field.
+    """
+    recorded = stats.extractor or {}
+    modalities = recorded or stats.modalities
+    makes = {each["field"]: not each["embedder"].startswith("given-") for each in recorded.values()}
+    if makes.get(field, bool(recorded) and not is_needed) or not modalities:
+        return
+    ways = [f"--{name}" for name in ("text", "image") if makes.get(name)]
+    ways = ways or [f"--vector {name}=FILE" for name in modalities]
+    raise InputError(
+        f"this collection makes no features of {'pictures' if field == 'image' else 'texts'}; use "
+        + " or ".join(ways)
+    )
+
+
+def _told(opened: Any, hit: Hit, n_characters: int) -> str:
+    """Return the payload of a hit in one line, or its text if it has none; the rest is cut."""
+    line = _line(hit.payload)
+    if not hit.payload:
+        with suppress(UnknownIdError):  # deleted since
+            line = opened.get(hit.id).text or ""
+    return " ".join(line.split())[:n_characters]
 
 
 def _line(payload: dict[str, Any]) -> str:
     """Return a payload in one line: scalars first, as they tell most."""
     nested = {name: value for name, value in payload.items() if isinstance(value, (list, dict))}
     plain = [f"{name}: {value}" for name, value in payload.items() if name not in nested]
-    return ", ".join([*plain, *(f"{name}: {value}" for name, value in nested.items())])[:200]
+    return ", ".join([*plain, *(f"{name}: {value}" for name, value in nested.items())])
 
 
 def _save_hits(

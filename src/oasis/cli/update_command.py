@@ -35,8 +35,8 @@ def update(
 
     Example: oasis update photos.oasis a.jpg --label cat --label dog --payload '{"year": 2020}'
     """
+    from oasis.cli.asked_ids import asked_ids
     from oasis.cli.opening import open_to_write
-    from oasis.collection.filters.conditions import stored_ids
 
     if label and no_labels:
         raise typer.BadParameter("give --label or --no-labels, not both")
@@ -48,7 +48,7 @@ def update(
     if not facts:
         raise typer.BadParameter("give --label, --no-labels, --payload, or several of them")
     with open_to_write(collection, token_file) as opened:
-        (found,) = stored_ids(opened, [item])
+        (found,) = asked_ids(opened, [item])
         opened.update(found, **facts)
         stored = opened.get(found)
     if as_json:

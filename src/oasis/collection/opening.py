@@ -20,6 +20,9 @@ from oasis.store import recorded_checksum
 N_BITS = 128
 """Length of the codes of a new collection, unless asked otherwise: enough for content bits."""
 
+MAX_BITS = 4096
+"""Longest codes of a new collection; a model holds matrices of n_bits x n_bits."""
+
 
 def prepare(
     directory: Path,
@@ -46,7 +49,7 @@ def prepare(
         head = catalog.head(connection)
         setup = Setup.read(catalog, connection)
         recorded = recorded_address(catalog, connection)
-    if model is None or not _is_stored(model, directory, head):
+    if model is None or not _is_stored(model, head):
         setup.check_same(model, n_bits, keep_text)
     else:
         setup.check_same(None, n_bits, keep_text)
@@ -70,6 +73,8 @@ def check_model(model: AnyModel | None, n_bits: int | None) -> AnyModel:
     """Return what a new collection learns with; what cannot learn is refused."""
     started = OASIS(N_BITS if n_bits is None else n_bits) if model is None else model
     started.check()
+    if started.n_bits > MAX_BITS:
+        raise InputError(f"a collection has codes of at most {MAX_BITS} bits, got {started.n_bits}")
     if n_bits is not None and n_bits != started.n_bits:
         raise InputError(f"n_bits={n_bits}, but the model has n_bits={started.n_bits}")
     return started
@@ -89,7 +94,7 @@ def _create(catalog: Catalog, files: Files, setup: Setup, model: AnyModel) -> No
     files.finish(head)
 
 
-def _is_stored(model: AnyModel, directory: Path, head: Head) -> bool:
+def _is_stored(model: AnyModel, head: Head) -> bool:
     """Return whether the first commit of a collection is exactly this model.
 
     So an interrupted creation can be repeated with the same arguments.

@@ -6,6 +6,7 @@ item brings is used unchanged, and the field of that modality is ignored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -161,6 +162,9 @@ def _optional(item: object, name: str) -> Any:
 
 
 def raw_of(item: object, name: str, embedder: Embedder | None = None) -> Any:
+    if isinstance(item, str):
+        shown = json.dumps([{"text": item[:40]}], ensure_ascii=False)
+        raise InputError(f"an item is a mapping, got the text {item[:40]!r}; write {shown}")
     # most kinds of items have no field for a given vector
     if isinstance(item, Mapping) or isinstance(embedder, Given):
         return _optional(item, name)

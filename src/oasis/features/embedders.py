@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -183,6 +184,12 @@ class Given:
         X = np.zeros((len(raws), self.n_features), dtype=np.float32)
         failures: dict[int, str] = {}
         for row, raw in enumerate(raws):
+            if isinstance(raw, (str, bytes, PathLike)):
+                failures[row] = (
+                    "no features are made of pictures or texts here; expected a vector of "
+                    f"{self.n_features} values, got {type(raw).__name__}"
+                )
+                continue
             try:
                 with np.errstate(over="ignore"):
                     vector = checked_vector(raw, self.n_features).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ class Extractor:
                 for modality, make in choices[choice].items():
                     sources[modality] = (source, make())
             else:
-                sources[source] = (source, embedder_of_name(choice, takes))
+                sources[source] = (source, _chosen(choice, choices, takes))
         for modality, width in (vectors or {}).items():
             if modality not in sources:
                 sources[modality] = (modality, Given(width))
@@ -382,3 +383,13 @@ class Extractor:
                     f"features, but {recorded.get('embedder')!r} with "
                     f"{recorded.get('n_features')} is recorded; use that one"
                 )
+
+
+def _chosen(name: str, choices: Iterable[str], takes: str) -> Embedder:
+    """Return the embedder of a name that is none of the choices; the error names the nearest."""
+    try:
+        return embedder_of_name(name, takes)
+    except InputError:
+        if near := difflib.get_close_matches(name, choices, n=1):
+            raise InputError(f"no embedder is called {name!r}; did you mean {near[0]!r}?") from None
+        raise

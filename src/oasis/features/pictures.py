@@ -172,6 +172,8 @@ def n_workers(n_threads: int, n: int) -> int:
 
 def _file(source: object) -> Path | io.BytesIO:
     if isinstance(source, bytes):
+        if not source:
+            raise DataError("the picture is empty: it has 0 bytes")
         return io.BytesIO(source)
     if not isinstance(source, (str, Path)):
         raise DataError(
@@ -181,6 +183,8 @@ def _file(source: object) -> Path | io.BytesIO:
     path = Path(source)
     if not path.is_file():  # a pipe or a device would never end
         raise DataError(f"the picture {path} is missing, or no regular file")
+    if not path.stat().st_size:
+        raise DataError("the picture is empty: its file has 0 bytes")
     return path
 
 

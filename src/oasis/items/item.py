@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 from oasis.arrays import checked_vector
-from oasis.errors import DataError, InputError
+from oasis.errors import DataError, InputError, UnusedFieldWarning
 
 _INT64 = range(-(2**63), 2**63)
+_NEAR = 0.8  # "lables" and "labels" have 0.83, "test" and "text" 0.75
 
 Vector: TypeAlias = npt.NDArray[Any]
 """Features of one item in one modality: (d,) real numbers, in their original precision."""
@@ -94,12 +97,23 @@ class Fields:
     def check_given(
         self, path: Path | str, what: str, found: list[str], needed: Sequence[str] = ()
     ) -> None:
-        """Raise `DataError` if a name that is required, or not a default, was not found."""
+        """Raise `DataError` if a name that is required, or not a default, was not found.
+
+        Give an `UnusedFieldWarning` if a default one was not found, but a name near it.
+        """
         defaults = Fields().names()
         missing = [name for name in self.names() if name not in found]
         wanted = [name for name in missing if name in needed or name not in defaults]
         if wanted:
             raise DataError(f"{path} has no {what} {wanted[0]!r}; its {what}s are {found}")
+        unused = {name.lower(): name for name in found if name not in self.names()}
+        for name in missing:
+            for near in difflib.get_close_matches(name, unused, n=1, cutoff=_NEAR):
+                warnings.warn(
+                    f"{path}: the {what} {unused[near]!r} is not used; did you mean {name!r}?",
+                    UnusedFieldWarning,
+                    stacklevel=2,
+                )
 
 
 class Refused(Exception):

@@ -73,13 +73,15 @@ def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
             header = next(reader, None)
         except (csv.Error, TypeError, Refused) as error:
             raise DataError(f"{path} has no header that can be read: {error}") from error
-        fields.check(path, header or [])
+        if header is None:
+            raise DataError(f"{path} is empty; expected a header with the names of its columns")
+        fields.check(path, header)
         while True:
             where = f"{path.name}:{lines.number + 1}"
             try:
                 cells = next(reader)
                 if cells:
-                    yield where, _csv_values(header or [], cells)
+                    yield where, _csv_values(header, cells)
             except StopIteration:
                 return
             except csv.Error as error:

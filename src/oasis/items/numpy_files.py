@@ -41,7 +41,7 @@ def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
             if not fields.vectors:
                 raise DataError(
                     f"{path}: which array holds the vectors of which modality? Its arrays are "
-                    f"{columns}"
+                    f"{columns}; add --feature image={columns[0] if columns else 'ARRAY'}"
                 )
             fields.check(path, columns if fields.id in columns else [fields.id, *columns])
             arrays = {name: file[name] for name in fields.names() if name in columns}
@@ -62,7 +62,7 @@ def npy_rows(path: Path, fields: Fields) -> Iterator[Row]:
     if len(fields.vectors) != 1:
         raise DataError(
             f"{path} is one array, the vectors of one modality; got {len(fields.vectors)} "
-            "modalities"
+            "modalities: add --feature image, or another name, once"
         )
     (column,) = fields.vectors.values()
     try:

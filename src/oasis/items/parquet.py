@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oasis.errors import DataError, MissingExtraError
+from oasis.errors import DataError, MissingExtraError, UnusedFieldWarning
 from oasis.items.item import Fields, Refused, Row, Vector, field_of, kind_of
 from oasis.items.lines import parse_object
 
@@ -29,6 +30,7 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(path) as file:
             columns = list(file.schema_arrow.names)
+            _note_vectors(path, file.schema_arrow, fields)
             fields.check(path, columns)
             needed = [name for name in columns if name in fields.names()]
             for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
@@ -50,11 +52,33 @@ def batch_rows(name: str, batch: Any, fields: Fields) -> Iterator[dict[str, Any]
         yield values | {column: rows[row] for column, rows in vectors.items()}
 
 
-def _check_vectors(name: str, column: str, kind: Any) -> None:
+def _note_vectors(path: Path, schema: Any, fields: Fields) -> None:
+    """Give a warning if there are vectors, but none is to be used."""
+    from pyarrow import types
+
+    unused = [] if fields.vectors else [each for each in schema if each.name not in fields.names()]
+    found = [each.name for each in unused if _is_list_of(each.type, types.is_floating)]
+    if found:
+        warnings.warn(
+            f"{path}: the vectors in column {found[0]!r} are not used; to use them, add --feature "
+            f"image={found[0]}, or another name of a modality (in Python: ingest_table)",
+            UnusedFieldWarning,
+            stacklevel=2,
+        )
+
+
+def _is_list_of(kind: Any, *tests: Callable[[Any], bool]) -> bool:
+    """Return whether a type is a list, and one of the tests holds for its elements."""
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type)):
+    return is_list and any(test(kind.value_type) for test in tests)
+
+
+def _check_vectors(name: str, column: str, kind: Any) -> None:
+    from pyarrow import types
+
+    if _is_list_of(kind, types.is_floating, types.is_integer):
         return
     raise DataError(
         f"{name}: column {column!r} holds {kind}, expected lists of numbers, of fixed size or not"

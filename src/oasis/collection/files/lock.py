@@ -60,9 +60,10 @@ class WriterLock:
                 if time.monotonic() >= deadline:
                     holder = path.read_bytes()[:20].decode(errors="replace").strip()
                     raise LockedError(
-                        f"{path.parent} is being written by another writer (process "
-                        f"{holder or 'unknown'}); wait for it with timeout=seconds, open it with "
-                        "readonly=True, or, if it is a service, give its address to commands"
+                        f"{path.parent} is open in another writer (process "
+                        f"{holder or 'unknown'}); try again when it has ended or, if it is a "
+                        "service, give its address to commands; in Python, timeout=60 waits and "
+                        "readonly=True reads at the same time"
                     )
                 time.sleep(_PAUSE)
             self.progress = read_progress(path)

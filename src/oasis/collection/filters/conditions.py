@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from oasis.collection.filters.where import ALL
+from oasis.collection.filters.where import ALL, LABELS
 from oasis.collection.records import Id
 from oasis.errors import InputError
 
@@ -16,6 +16,7 @@ _CONDITION = re.compile(
     r"\s*([^<>=!~\s][^<>=!~]*?)\s*(<=|>=|==|!=|=|<|>|~)\s*(?![<>=!~])(.*)", re.DOTALL
 )
 _OPERATORS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte", "!=": "not", "~": "contains"}
+_HAS = ("=", "==", "~", "!=")
 _EXPECTED = (
     "expected FIELD OPERATOR VALUE with one of the operators = == != < <= > >= ~, such as "
     "year=2024, 'year>=2020' or 'title~boat', or a JSON object"
@@ -30,7 +31,11 @@ def parse_where(conditions: list[str]) -> dict[str, Any]:
     >>> parse_where(["kind!=cat", "kind!=dog", "title~boat"])
     {'kind': {'not': 'cat'}, 'title': {'contains': 'boat'}, '$all': [{'kind': {'not': 'dog'}}]}
 
-    ``==`` means the same as ``=``, ``~`` contains. A value is a JSON scalar, or the text itself.
+    >>> parse_where(["$labels=sky", "$labels!=sea"])
+    {'$labels': {'has': 'sky', 'not': {'has': 'sea'}}}
+
+    ``==`` means the same as ``=``, ``~`` contains; of labels, all of them mean the whole name of a
+    class. A value is a JSON scalar, or the text itself.
     """
     where: dict[str, Any] = {}
     more: list[dict[str, Any]] = []
@@ -61,6 +66,9 @@ def _read(condition: str) -> dict[str, Any]:
         raise InputError(f"--where {condition[:200]!r} is no condition; {_EXPECTED}")
     name, sign, value = match.groups()
     scalar = _scalar(value)
+    if name == LABELS and sign in _HAS:
+        has = {"has": scalar if isinstance(scalar, str) else value}
+        return {name: {"not": has} if sign == "!=" else has}
     return {name: {_OPERATORS[sign]: scalar} if sign in _OPERATORS else scalar}
 
 

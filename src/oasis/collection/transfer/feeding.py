@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeAlias
 from oasis.collection.catalog.catalog import NAME
 from oasis.collection.collection import Collection
 from oasis.collection.records import Id, Rejected
-from oasis.collection.writing.intake import check_intake
-from oasis.errors import InputError
+from oasis.collection.writing.intake import check_intake, extract_items
+from oasis.errors import DataError, InputError
 from oasis.features.extractor import Extractor
 from oasis.items import Item, Reject, RejectsFile
 from oasis.items.folder import IMAGE_SUFFIXES
@@ -101,7 +101,8 @@ def ingest_all(
 
     Items that cannot be used are left out and listed. Items whose id is in the collection are
     skipped, so an ingest that was interrupted is resumed by the same call. When nothing could be
-    stored because of an error, a collection that was made for it is removed again.
+    stored because of an error, a collection that was made for it is removed again. That all items
+    are left out is an error, too.
 
     Parameters
     ----------
@@ -210,6 +211,10 @@ def _feed_all(
                 summary=summary,
             )
         summary.items = len(opened)
+        if summary.rejected and not summary.ingested and not summary.skipped:
+            raise DataError(
+                f"none of {summary.read:,} items could be ingested; {rejects.path} says why"
+            )
     finally:
         if not rejects.count:
             rejects.path.unlink(missing_ok=True)
@@ -315,12 +320,12 @@ def check_all(
         there = known([item.id for item in items])
         new = [item for item in items if item.id not in there]
         progress(len(there))
-        _, failures = extractor.extract(new, progress)
-        if failures:
-            first = failures[0]
-            raise InputError(
-                f"{new[first.row].where}: {first.modality}: {first.reason}; nothing was written"
-            )
+        _, refused = extract_items(
+            extractor, new, lambda ids: set(), progress, with_thumbnails=False
+        )
+        if refused:
+            first = refused[0]
+            raise InputError(f"{new[first.row].where}: {first.reason}; nothing was written")
 
 
 def _blocks(results: Iterable[Item | Reject]) -> Iterator[list[Item | Reject]]:
