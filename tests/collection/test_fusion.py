@@ -11,7 +11,7 @@ from oasis.arrays import unit_rows
 from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.search import fused
-from oasis.collection.texts import fusion
+from oasis.collection.texts import fusion, vocabulary
 from oasis.collection.texts.phrases import kept_words
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
@@ -353,3 +353,24 @@ def test_a_label_by_update_alone_is_named_in_a_text(tmp_path):
         (hits,) = c.search_items([{"text": "taxi"}], 20)
         assert hits[0].id == 2 and not hits[0].weak
         assert {hit.id % 3 for hit in hits} == {2}
+
+
+def test_kept_postings_are_those_of_the_commit_and_have_a_bound(tmp_path, monkeypatch):
+    extractor = Extractor.of(image="none", text="words")
+    with Collection.open(tmp_path / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:
+        c.ingest_items(list(items(80)))
+        plain = [c.search_items([{"text": text}], 80) for text in QUERIES]
+        assert c._vocabulary._kept.n_entries > 100
+        # again from what is kept, and with next to nothing kept
+        assert [c.search_items([{"text": text}], 80) for text in QUERIES] == plain
+        monkeypatch.setattr(vocabulary, "MOST_ENTRIES", 50)
+        assert [c.search_items([{"text": text}], 80) for text in QUERIES] == plain
+        assert c._vocabulary._kept.n_entries < 50 + 80
+        monkeypatch.undo()
+        c.search_items([{"text": "a red bus"}])
+        c.ingest_items([{"id": "new", "text": "a red bus", "labels": ["bus"]}])
+        assert c.search_items([{"text": "a red bus"}], 1)[0][0].id == "new"
+        c.update("new", labels=["dog"])
+        c.delete([item.id for item in c.items() if "red" in (item.text or "") and item.id != "new"])
+        ids = [hit.id for hit in c.search_items([{"text": "red"}], 3)[0]]
+        assert ids[0] == "new" and not set(ids) - {item.id for item in c.items()}
