@@ -102,26 +102,32 @@ def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Array]:
     predictions = np.zeros(L.shape)
     if len(rows) < FEWEST_ROWS:
         return delta, predictions
-    errors, held = [], []
     tried = delta * (WEAKER[:1] if has_few_features(X[rows]) else WEAKER)
-    for each in _leave_one_out(with_constant(X[rows]), L[rows], tried):
-        errors.append(float(np.square(each - L[rows]).sum()))
-        held.append(each)
-    first = int(np.flatnonzero(np.array(errors) <= MARGIN * min(errors))[0])
-    predictions[rows] = held[first]
-    return float(delta * WEAKER[first]), predictions
+    sample = _Sample.of(with_constant(X[rows]), L[rows])
+    # one at a time: with many classes predictions are large
+    errors = np.array([np.square(sample.predicted(each) - L[rows]).sum() for each in tried])
+    chosen = float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
+    predictions[rows] = sample.predicted(chosen)
+    return chosen, predictions
 
 
-def _leave_one_out(X: Matrix, L: Array, deltas: Array) -> list[Array]:
-    """Return the leave-one-out predictions (n, c) for each ridge."""
-    wide = (X.toarray() if is_sparse(X) else X).astype(np.float64)
-    values, U = np.linalg.eigh(wide @ wide.T)
-    values = np.maximum(values, 0)
-    turned = U.T @ L  # (n, c)
-    found = []
-    for delta in deltas:
-        share = values / (values + delta)
-        h = np.minimum(np.square(U) @ share, 1 - 1e-9)
-        fitted = U @ (share[:, None] * turned)
-        found.append((fitted - h[:, None] * L) / (1 - h)[:, None])
-    return found
+class _Sample(NamedTuple):
+    """Rows with their labels L (n, c), and ``K = X X' = U diag(values) U'``."""
+
+    values: Array
+    U: Array
+    L: Array
+
+    @classmethod
+    def of(cls, X: Matrix, L: Array) -> _Sample:
+        wide = (X.toarray() if is_sparse(X) else X).astype(np.float64)
+        values, U = np.linalg.eigh(wide @ wide.T)
+        return cls(np.maximum(values, 0), U, L)
+
+    def predicted(self, delta: float) -> Array:
+        """Return the leave-one-out predictions (n, c)."""
+        share = self.values / (self.values + delta)
+        h = np.minimum(np.square(self.U) @ share, 1 - 1e-9)[:, None]
+        fitted = self.U @ (share[:, None] * (self.U.T @ self.L))
+        held: Array = (fitted - h * self.L) / (1 - h)
+        return held
