@@ -112,7 +112,7 @@ def table(
         box=None,
         header_style="dim",
         pad_edge=False,
-        padding=(0, _GAP, 0, 0),
+        padding=(0, 0, 0, _GAP),
     )
     for name, kind in columns:
         made.add_column(
