@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from oasis.model.gram import GramSum, product, transposed_product
+from oasis.model.gram import GramSum, column_squares, product, rounding, transposed_product
 
 
 def rows(n, d=20, dtype=np.float32, seed=0):
@@ -26,9 +26,9 @@ def used(monkeypatch):
     for name in ("_add_single", "_add_double"):
         real = getattr(GramSum, name)
 
-        def note(self, X, real=real, name=name):
+        def note(self, X, *heavy, real=real, name=name):
             calls.append((name.removeprefix("_add_"), len(X)))
-            real(self, X)
+            real(self, X, *heavy)
 
         monkeypatch.setattr(GramSum, name, note)
     return calls
@@ -89,12 +89,36 @@ def test_products_with_few_columns_are_those_of_float64_with_any_number_of_threa
         np.testing.assert_allclose(one, expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("place", [0, 7, 20])
+def test_a_column_much_longer_than_the_others_is_summed_in_float64(used, place):
+    chunks = [np.insert(rows(n, seed=n), place, 1, axis=1) for n in (3000, 500)]
+    total = GramSum(21, delta=1.0)
+    for X in chunks:
+        total.add(X)
+    assert used == [("single", 3000), ("single", 500)]
+    found, expected = np.tril(total.lower), truth(*chunks)
+    np.testing.assert_allclose(found[place], expected[place], rtol=1e-13)
+    np.testing.assert_allclose(found[:, place], expected[:, place], rtol=1e-13)
+    np.testing.assert_allclose(found, expected, atol=1e-3, rtol=0)
+    assert not np.allclose(found, expected, rtol=1e-13)  # the others are float32
+
+
+def test_the_estimate_of_rounding_errors_is_of_their_size():
+    for seed, scale in enumerate((1.0, np.geomspace(1, 1e-3, 64))):
+        X = (rows(4000, d=64, seed=seed) * scale).astype(np.float32)
+        total = GramSum(64, delta=1e9)
+        total.add(X)
+        error = np.tril(total.lower) - truth(X)
+        size = np.linalg.norm(error + np.tril(error, -1).T, 2)
+        assert 0.05 * rounding(column_squares(X)) < size < 2 * rounding(column_squares(X))
+
+
 def test_many_float32_rows_are_cut_into_pieces_that_float32_can_take(used):
     X = rows(30_000)
     total = GramSum(20, delta=1.0)
     total.add(X)
     assert {name for name, _ in used} == {"single"}
-    assert sum(n for _, n in used) == 30_000 and len(used) == 5
+    assert sum(n for _, n in used) == 30_000 and len(used) == 3
     assert np.allclose(np.tril(total.lower), truth(X), atol=1e-3, rtol=0)
 
 
@@ -108,7 +132,7 @@ def test_rows_too_long_for_float32_are_multiplied_in_float64(used):
 
 def test_a_piece_with_longer_rows_than_the_others_is_multiplied_in_float64(used):
     X = rows(20_000)
-    X[:3000] *= 2
+    X[:3000] *= 5
     total = GramSum(20, delta=1.0)
     total.add(X)
     assert {name for name, _ in used} == {"double", "single"}

@@ -402,8 +402,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="11"))
-    with pytest.raises(NewerVersionError, match="format version 11, this oasis reads up to 10"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="12"))
+    with pytest.raises(NewerVersionError, match="format version 12, this oasis reads up to 11"):
         OASIS.load(saved)
 
 

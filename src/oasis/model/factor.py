@@ -9,7 +9,7 @@ import numpy as np
 
 from oasis.arrays import Array, FloatArray
 from oasis.errors import InputError
-from oasis.model.gram import copy_lower, lower_empty
+from oasis.model.gram import Block, copy_lower, lower_empty, on_blocks
 
 # BLAS packs the (d, d) matrix before a product with several columns, which takes about as long as
 # so many products with one
@@ -65,24 +65,77 @@ class Cholesky:
         return np.asarray(trsm(1.0, self.L, Y, lower=1, trans_a=trans), dtype=np.float64)
 
 
-def cholesky(base: Array, delta: float, single: bool) -> Cholesky:
-    """Return the factor of ``base + delta I``; where float32 fails, it is float64."""
-    from scipy.linalg import lapack
+@dataclass(frozen=True)
+class Centred:
+    """A factor whose last feature, usually a constant, was eliminated first and in float64.
 
-    d = len(base)
-    A = lower_empty(d, np.float32 if single else np.float64)
-    copy_lower(base, A)
-    A[np.diag_indices(d)] += delta
-    potrf = lapack.spotrf if single else lapack.dpotrf
-    L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)
-    if not failed:
-        return Cholesky(L)
+    With s the last diagonal entry, m the rest of its row over s, and L the factor of the others'
+    ``A - s m m'``, it is ``[[L, m sqrt(s)], [0, sqrt(s)]]``. For a constant, m holds the means of the
+    features, so that L is the factor of centred features, whose rounding errors are smaller.
+    """
+
+    rest: Cholesky
+    m: Array  # (d - 1,)
+    s: float
+
+    def lower(self, Y: Array) -> Array:
+        out = np.empty(Y.shape, order="F")
+        out[:-1] = self.rest.lower(Y[:-1] - np.multiply.outer(self.m, Y[-1]))
+        out[-1] = Y[-1] / np.sqrt(self.s)
+        return out
+
+    def upper(self, Y: Array) -> Array:
+        out = np.empty(Y.shape, order="F")
+        out[:-1] = self.rest.upper(Y[:-1])
+        out[-1] = Y[-1] / np.sqrt(self.s) - self.m @ out[:-1]
+        return out
+
+
+def cholesky(base: Array, delta: float, single: bool) -> Factor:
+    """Return the factor of ``base + delta I``; where float32 fails, it is float64."""
     if single:
-        return cholesky(base, delta, single=False)
+        factor = _centred(base, delta)
+        return cholesky(base, delta, single=False) if factor is None else factor
+    A = lower_empty(len(base), np.float64)
+    copy_lower(base, A)
+    L = _root(A, delta)
+    if L is not None:
+        return Cholesky(L)
     raise InputError(
         f"the sum X'X + delta I is singular in float64: delta={delta} is too small for features "
         f"with a sum of squares of {np.trace(base):.3g}; scale the features or raise delta"
     )
+
+
+def centred_trace(base: Array) -> float:
+    """Return the trace of what `cholesky` factors in float32: without the last feature's share."""
+    trace, s = float(np.trace(base)), float(base[-1, -1])
+    return trace - float(np.square(base[-1]).sum()) / s if s > 0 else trace
+
+
+def _centred(base: Array, delta: float) -> Centred | None:
+    d = len(base) - 1
+    s = float(base[-1, -1]) + delta
+    m = base[-1, :-1] / s
+    A = lower_empty(d, np.float32)
+
+    def work(block: Block) -> None:
+        rows, columns = block
+        A[block] = base[block] - np.multiply.outer(s * m[rows], m[columns])
+
+    on_blocks(work, d)
+    L = _root(A, delta)
+    return None if L is None else Centred(Cholesky(L), m, s)
+
+
+def _root(A: FloatArray, delta: float) -> FloatArray | None:
+    """Return the Cholesky factor of ``A + delta I``, in the memory of A; None where it fails."""
+    from scipy.linalg import lapack
+
+    A[np.diag_indices(len(A))] += delta
+    potrf = lapack.spotrf if A.dtype == np.float32 else lapack.dpotrf
+    L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)
+    return None if failed else L
 
 
 def symmetric_product(lower: Array, C: Array) -> Array:

@@ -34,12 +34,11 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Pieces, has_row, is_sparse
 from oasis.errors import FormatError, InputError
-from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
+from oasis.model.factor import Factor, Identity, centred_trace, cholesky, symmetric_product
 from oasis.model.gram import (
     EPS32,
     GramSum,
     product,
-    sum_of_squares,
     transposed_product,
 )
 
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
-# the factor is float32 while its rounding error, bounded by eps times the trace, stays this far
-# below delta: then refinement contracts, and refines the error away
+# the factor is float32 while its rounding error, bounded by eps times the trace of what is factored,
+# stays this far below delta: then refinement contracts, and refines the error away
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
@@ -285,7 +284,7 @@ class RidgeFit:
             base=base,
             tail=empty,
             half=empty.T.copy(),
-            single=is_single and total * EPS32 <= _FACTOR_MARGIN * ridge.delta,
+            single=is_single and centred_trace(base) * EPS32 <= _FACTOR_MARGIN * ridge.delta,
             _known_factor=None,
         )
         self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
@@ -408,7 +407,8 @@ class _SmallRound:
 
 
 def _norm(C: Array) -> float:
-    return float(np.sqrt(sum_of_squares(C)))
+    # without BLAS: NumPy's threads would spin for a while, beside those of SciPy that do the work
+    return float(np.sqrt(np.einsum("ij,ij->", C, C)))
 
 
 def _check_sums(are_finite: bool | np.bool_) -> None:
