@@ -17,6 +17,7 @@ from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 from oasis.features.words import tokens_of
 from oasis.model import OASIS
+from oasis.model.codeword_state import CodewordState
 
 NOUNS = ["dog", "cat", "bus", "boat", "bird", "train", "clock", "chair"]
 REST = ["red", "old", "the", "two", "in", "London", "street", "sitting"]
@@ -337,6 +338,33 @@ def test_a_text_that_means_nearly_a_class_is_not_weak_and_finds_it(tmp_path):
             assert [hit.id % 4 for hit in hits] == [kind] * 10, text
             assert c.evidence_items([{"text": text}])[0] >= 0.5
         assert all(hit.weak for hit in c.search_items([{"text": "xqzvv blorf"}], 3)[0])
+
+
+def test_strings_that_are_no_words_are_weak_whatever_the_model_makes_of_them(tmp_path, monkeypatch):
+    extractor = Extractor.of(image="none", text="words", vectors={"image": 6})
+    sure = np.full(1, 0.99, dtype=np.float32)
+    monkeypatch.setattr(CodewordState, "evidence", lambda *arguments: sure)
+    picture = {"vectors": {"image": np.ones(6)}}
+    for keep_text, asked, is_weak in (
+        (True, {"text": "xkqzjwvbp"}, True),
+        (True, {"text": "xkqzjwvbp zebra"}, False),  # a word, though nobody has it here
+        (True, {"text": "known"}, False),
+        (True, {"text": "qzxjkwvbg"}, False),  # stands in a text
+        (True, {"text": "xkqzjwvbp", **picture}, False),
+        (False, {"text": "xkqzjwvbp"}, False),  # texts are not kept: somebody may have it
+    ):
+        path, model = tmp_path / f"{keep_text}", OASIS(64, random_state=0)
+        with Collection.open(path, model=model, extractor=extractor, keep_text=keep_text) as c:
+            if not c.stats().n_items:
+                c.ingest_items(
+                    [
+                        {"id": n, "text": f"known qzxjkwvbg {n}", "labels": [f"{n % 2}"], **picture}
+                        for n in range(8)
+                    ]
+                )
+            (hits,) = c.search_items([asked], 3)
+            assert {hit.weak for hit in hits} == {is_weak}, asked
+            assert (c.evidence_items([asked])[0] < 0.5) == is_weak
 
 
 def test_a_label_by_update_alone_is_named_in_a_text(tmp_path):

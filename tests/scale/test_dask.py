@@ -48,8 +48,14 @@ def client():
     """Two worker processes of one thread each, on the loopback interface."""
     distributed_pickle.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with (
-        # the profiler holds on to frames, and so to a block, a little longer than they live
-        dask.config.set({"distributed.worker.profile.enabled": False}),
+        dask.config.set(
+            {
+                # it holds on to frames, and so to a block, a little longer than they live
+                "distributed.worker.profile.enabled": False,
+                # after it, a cluster gives up a worker that has been killed twice within this time
+                "distributed.deploy.lost-worker-timeout": "1h",
+            }
+        ),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,

@@ -70,8 +70,8 @@ class Centred:
     """A factor whose last feature, usually a constant, was eliminated first and in float64.
 
     With s the last diagonal entry, m the rest of its row over s, and L the factor of the others'
-    ``A - s m m'``, it is ``[[L, m sqrt(s)], [0, sqrt(s)]]``. For a constant, m holds the means of the
-    features, so that L is the factor of centred features, whose rounding errors are smaller.
+    ``A - s m m'``, it is ``[[L, m sqrt(s)], [0, sqrt(s)]]``. For a constant, m holds the means of
+    the features, so that L is the factor of centred features, whose rounding errors are smaller.
     """
 
     rest: Cholesky

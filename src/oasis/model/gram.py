@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 EPS32 = float(np.finfo(np.float32).eps)
-# float32 is used if its rounding error, estimated by `rounding`, is below _MARGIN * delta; the errors
-# of pieces add up, as those of rounds do
+# float32 is used if its rounding error, estimated by `rounding`, is below _MARGIN * delta; the
+# errors of pieces add up, as those of rounds do
 _MARGIN = 5e-4
 # columns with more than this share of the trace, such as a constant, are always summed in float64
 _HEAVY = 1 / 8
@@ -269,9 +269,9 @@ def column_squares(X: npt.NDArray[Any]) -> Array:
 def rounding(squares: Array) -> float:
     """Estimate the norm of the rounding error of X'X in float32, from its diagonal (d,).
 
-    An entry (i, j) is rounded by about ``eps |x_i| |x_j|``, with x_i the columns, and rounding errors
-    are independent: the norm of a row of them is at most ``eps |x_i| |X|``. Measured on features
-    of eight kinds, the error was 0.1 to 1.5 times this estimate.
+    An entry (i, j) is rounded by about ``eps |x_i| |x_j|``, with x_i the columns, and rounding
+    errors are independent: the norm of a row of them is at most ``eps |x_i| |X|``. Measured on
+    features of eight kinds, the error was 0.1 to 1.5 times this estimate.
     """
     return EPS32 * float(np.sqrt(squares.max(initial=0.0)) * np.sqrt(squares.sum()))
 

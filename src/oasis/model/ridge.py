@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
-# the factor is float32 while its rounding error, bounded by eps times the trace of what is factored,
-# stays this far below delta: then refinement contracts, and refines the error away
+# the factor is float32 while its rounding error, bounded by eps times the trace of what is
+# factored, stays this far below delta: then refinement contracts, and refines the error away
 _FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8

@@ -23,6 +23,8 @@ from oasis.collection.writing.intake import extract_queries
 from oasis.errors import InputError, UnknownWordError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS, AnyModel
+from oasis.model.hash_functions import Mask
+from oasis.wordllama import word_vectors
 
 NEAR = 0.55
 """Nearness from which on a text means nearly the same as the name of a class: a cosine of 0.385,
@@ -149,20 +151,37 @@ def with_words(
     evidence: Single,
     *,
     keep_text: bool,
+    text_only: Mask,
 ) -> Single:
     """Return the evidence of queries with that of their words.
 
     It is at least `WEAK` where a word stands in a text or label. Where texts are kept and none
-    does, it is cubed: what a model makes of hashed words that nobody has is chance. It is at least
-    the nearness of the text to the name of a class, from `NEAR` on.
+    does, it is cubed: what a model makes of hashed words that nobody has is chance; and it is 0
+    where a query is nothing but such words, of which none has a meaning that is known. Otherwise
+    it is at least the nearness of the text to the name of a class, from `NEAR` on.
+
+    Parameters
+    ----------
+    text_only : (n,), which queries have nothing but a text
     """
     evidence, classes = evidence.copy(), vocabulary.classes.having(snapshot.classes)
     with catalog.reading() as connection:
         for row, query in enumerate(asked):
+            if not query.words:
+                continue
             if any(word in classes or stands(connection, word) for word in query.words):
                 evidence[row] = max(evidence[row], WEAK)
-            elif query.words and keep_text:
+                continue
+            if keep_text:
                 evidence[row] **= 3
-            if query.words and evidence[row] < WEAK:
+            if evidence[row] < WEAK:
                 evidence[row] = max(evidence[row], near_classes(learned(snapshot), query)[1])
+            if keep_text and evidence[row] >= WEAK and text_only[row] and _is_noise(query):
+                evidence[row] = 0
     return evidence
+
+
+def _is_noise(query: QueryWords) -> bool:
+    """Return whether no word of a text is one that word vectors know."""
+    vectors = word_vectors()
+    return all(vectors.falls_apart(token) for token in query.tokens)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Single
+from oasis.arrays import Single, has_row
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.setup import Setup
@@ -204,7 +204,7 @@ class Queries(Lookups):
             question = with_classes(snapshot, self._catalog, self._vocabulary, question)
         if question.evidence is not None:
             asked = words if fuses else [QueryWords.of(text) for text in texts]
-            evidence = self._with_words(snapshot, asked, question.evidence)
+            evidence = self._with_words(snapshot, asked, question.evidence, X)
             question = question._replace(evidence=evidence)
         if fuse:
             question = self._with_repeats(snapshot, question, self._compared(X), content)
@@ -217,18 +217,28 @@ class Queries(Lookups):
         """
         if not self.keep_text:
             return X
-        sources = self.extractor.sources
-        return {
-            name: matrix
-            for name, matrix in X.items()
-            if name not in sources or sources[name][1].takes != "text"
-        }
+        return {name: matrix for name, matrix in X.items() if not self._is_of_text(name)}
+
+    def _is_of_text(self, modality: str) -> bool:
+        source = self.extractor.sources.get(modality)
+        return source is not None and source[1].takes == "text"
 
     def _with_words(
-        self, snapshot: Committed, asked: Sequence[QueryWords], evidence: Single
+        self,
+        snapshot: Committed,
+        asked: Sequence[QueryWords],
+        evidence: Single,
+        X: Mapping[str, Features],
     ) -> Single:
+        others = [has_row(matrix) for name, matrix in X.items() if not self._is_of_text(name)]
         return with_words(
-            snapshot, self._catalog, self._vocabulary, asked, evidence, keep_text=self.keep_text
+            snapshot,
+            self._catalog,
+            self._vocabulary,
+            asked,
+            evidence,
+            keep_text=self.keep_text,
+            text_only=~np.any([np.zeros(len(asked), dtype=np.bool_), *others], axis=0),
         )
 
     def search_words(
@@ -335,7 +345,8 @@ class Queries(Lookups):
 
         See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
         kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
-        words does, the evidence is cubed. It is 1 where an item has the features of the query. A
+        words does, the evidence is cubed, and 0 if none of them has a known meaning. It is 1 where
+        an item has the features of the query. A
         model that cannot tell gives 1.
         """
         snapshot = self._current()
@@ -345,7 +356,7 @@ class Queries(Lookups):
         model = learned(snapshot)
         if not isinstance(model, OASIS):
             return [1.0] * len(items)
-        evidence = self._with_words(snapshot, asked, model.evidence(X))
+        evidence = self._with_words(snapshot, asked, model.evidence(X), X)
         if compared := self._compared(X):
             repeats = self._repeats.find(compared, model.state_.widths, snapshot.head.next_key)
             evidence = at_repeats(evidence, repeats)
