@@ -21,7 +21,6 @@ however many there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,7 +34,7 @@ from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
 from oasis.model.readout import Readout
-from oasis.model.threads import one_thread
+from oasis.model.threads import in_threads
 
 BIT_WEIGHT = 0.0115
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
@@ -52,6 +51,7 @@ LIKE_WEIGHT = 0.5
 """Weight of content where the query is a stored code: that of labels is the same."""
 
 _FEW = 256
+_ROWS = 2048
 
 _LEAST_SPREAD = 1e-6
 """Standard deviation of scores, over the largest value of a query, that is more than rounding."""
@@ -112,12 +112,25 @@ class QueryMap:
 
     def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
         """Return projections (n, r) from predicted labels (n, c) and content values (n, r_c)."""
-        # many small products, after which the threads of BLAS would spin beside what comes next
-        with one_thread() if len(labels) > _FEW else nullcontext():
-            q = self.labels.shares.astype(np.float32)
-            usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
+        n = len(labels)
+        if n <= _FEW:
+            return self._rows_joined(labels, content, weight)
+        out = np.empty((n, len(self.covariance) + content.shape[1]), dtype=np.float32)
+
+        def work(rows: slice) -> None:
+            out[rows] = self._rows_joined(labels[rows], content[rows], weight)
+
+        in_threads(work, [slice(start, start + _ROWS) for start in range(0, n, _ROWS)])
+        return out
+
+    def _rows_joined(self, labels: Single, content: Single, weight: float | None) -> Single:
+        q = self.labels.shares.astype(np.float32)
+        usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
+        if content.shape[1]:
             sure = confidence(self.labels.above_shares(labels), self.usual)
-            return self._joined(labels - usual, sure, content, weight)
+        else:  # all bits are those of labels
+            sure = np.ones(len(labels), dtype=np.float32)
+        return self._joined(labels - usual, sure, content, weight)
 
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""

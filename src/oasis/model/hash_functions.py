@@ -21,7 +21,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
 
-_BLOCK_CELLS = 1 << 20
+_BLOCK_CELLS = 1 << 21
 # BLAS does not divide a product of so few cells among threads
 _FEW_CELLS = 1 << 16
 

@@ -73,14 +73,14 @@ class HeldOut(NamedTuple):
         chosen = {name: chosen_ridge(matrix, labels, delta) for name, matrix in X.items()}
         return cls(
             {name: each for name, (each, _) in chosen.items()},
-            {name: each.astype(np.float32) for name, (_, each) in chosen.items()},
+            {name: each for name, (_, each) in chosen.items()},
             {name: has_row(matrix) for name, matrix in X.items()},
             L,
         )
 
 
 @one_thread()
-def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Array]:
+def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Single]:
     """Return the ridge for a modality, at most ``delta``, and leave-one-out predictions (n, c).
 
     Parameters
@@ -99,35 +99,37 @@ def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Array]:
     True
     """
     rows = np.flatnonzero(has_row(X))
-    predictions = np.zeros(L.shape)
+    predictions = np.zeros(L.shape, dtype=np.float32)
     if len(rows) < FEWEST_ROWS:
         return delta, predictions
     tried = delta * (WEAKER[:1] if has_few_features(X[rows]) else WEAKER)
-    sample = _Sample.of(with_constant(X[rows]), L[rows])
+    there = np.flatnonzero(L[rows].any(axis=0))  # of other classes the predictions are 0
+    sample = _Sample.of(with_constant(X[rows]), L[np.ix_(rows, there)])
     # one at a time: with many classes predictions are large
-    errors = np.array([np.square(sample.predicted(each) - L[rows]).sum() for each in tried])
+    errors = np.array([np.square(sample.predicted(each) - sample.L).sum() for each in tried])
     chosen = float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
-    predictions[rows] = sample.predicted(chosen)
+    predictions[np.ix_(rows, there)] = sample.predicted(chosen)
     return chosen, predictions
 
 
 class _Sample(NamedTuple):
-    """Rows with their labels L (n, c), and ``K = X X' = U diag(values) U'``."""
+    """Rows with their labels L (n, c), ``K = X X' = U diag(values) U'``, and ``U'L``."""
 
     values: Array
     U: Array
     L: Array
+    UL: Array
 
     @classmethod
     def of(cls, X: Matrix, L: Array) -> _Sample:
         wide = (X.toarray() if is_sparse(X) else X).astype(np.float64)
         values, U = np.linalg.eigh(wide @ wide.T)
-        return cls(np.maximum(values, 0), U, L)
+        return cls(np.maximum(values, 0), U, L, U.T @ L)
 
     def predicted(self, delta: float) -> Array:
         """Return the leave-one-out predictions (n, c)."""
         share = self.values / (self.values + delta)
         h = np.minimum(np.square(self.U) @ share, 1 - 1e-9)[:, None]
-        fitted = self.U @ (share[:, None] * (self.U.T @ self.L))
+        fitted = self.U @ (share[:, None] * self.UL)
         held: Array = (fitted - h * self.L) / (1 - h)
         return held
