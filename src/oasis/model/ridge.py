@@ -41,6 +41,7 @@ from oasis.model.gram import (
     product,
     transposed_product,
 )
+from oasis.model.threads import one_thread
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -351,7 +352,11 @@ class _LargeRound:
 
 
 class _SmallRound:
-    """A round that leaves the sum's factor alone and corrects the last W."""
+    """A round that leaves the sum's factor alone and corrects the last W.
+
+    It is done in one thread: products of a few rows gain nothing from more, and those of NumPy and
+    SciPy would wait for each other.
+    """
 
     def __init__(self, ridge: Ridge, X: Array, lowered: Array, E: Array) -> None:
         from scipy.linalg import cho_factor
@@ -364,6 +369,7 @@ class _SmallRound:
         self._before = X @ ridge.W.T  # (n, r)
 
     @classmethod
+    @one_thread()
     def start(cls, ridge: Ridge, X: Matrix) -> _SmallRound | None:
         """Return the round, or None when the old factor is too coarse to be refined."""
         from scipy.linalg import cho_factor, cho_solve
@@ -383,9 +389,11 @@ class _SmallRound:
         refined = ridge.refine(E, dense.T, lambda target: woodbury(factor.lower(target)))
         return None if refined is None else cls(ridge, dense, lowered, refined)
 
+    @one_thread()
     def predict(self, B: Array) -> Array:
         return self._before + self._XE @ self._change(B)
 
+    @one_thread()
     def finish(self, *targets: Array | sp.csr_array) -> Ridge:
         B = np.hstack([each.toarray() if is_sparse(each) else each for each in targets])
         old = self._old

@@ -183,7 +183,8 @@ class _Search:
             return found.first(n)
         limit = float(found.cosines.min(initial=1.0)) + _ROUNDING
         again = self._repeats.keys[self._may_be_hits(self._repeats.keys, found)]
-        found = found.plus(self._scored(again, self._shares.of(again)))
+        if len(again):
+            found = found.plus(self._scored(again, self._shares.of(again)))
         if len(just := self._shares.just):
             found = self._with(found, just, self._shares.of(just), n, limit)
         for at in range(len(self._shares)):

@@ -102,7 +102,7 @@ def with_classes(
     for row, asked in enumerate(question.words or ()):
         trusted = 1.0 if trust is None else float(trust[row])
         named = vocabulary.classes.named(snapshot.classes, asked.words)
-        classes, share = _projection(snapshot, catalog, model, named), 1.0
+        classes, share = _projection(snapshot, catalog, vocabulary, named), 1.0
         if classes is None and asked.words and trusted < 1:
             classes, share = near_classes(model, asked)
         if classes is None:
@@ -115,13 +115,16 @@ def with_classes(
 
 
 def _projection(
-    snapshot: Committed, catalog: Catalog, model: AnyModel, named: Sequence[str]
+    snapshot: Committed, catalog: Catalog, vocabulary: Vocabulary, named: Sequence[str]
 ) -> Single | None:
     """Return the projection (n_bits,) of classes together; None without any."""
+    model, commits = learned(snapshot), snapshot.head.commits
     known = set(model.classes_)
     parts: list[Single] = list(means_of_given(snapshot, catalog, named).values())
-    if learned_names := [name for name in named if name in known]:
-        parts.append(model.project_words(learned_names).sum(axis=0))
+    project = model.project_words
+    projected = [vocabulary.projection(commits, name, project) for name in named if name in known]
+    if projected:
+        parts.append(np.sum(projected, axis=0))
     if len(parts) < 2:
         return parts[0] if parts else None
     total: Single = np.asarray(unit_rows(np.stack(parts))).sum(axis=0)

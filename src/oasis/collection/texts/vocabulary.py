@@ -1,4 +1,4 @@
-"""The postings of words and classes that searches read, kept for the newest committed state."""
+"""What searches read or compute again and again, kept for the newest committed state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from oasis.arrays import Single
 from oasis.collection.catalog.class_postings import class_postings
 from oasis.collection.catalog.commits import Keys
 from oasis.collection.texts.fusion import ClassWords
@@ -18,7 +19,7 @@ _List = TypeVar("_List")
 
 
 class Vocabulary:
-    """Which items have a word or a class; any thread may ask.
+    """Which items have a word or a class, and projections of classes; any thread may ask.
 
     The lists of frequent words are long, and most queries have one: decoding them takes longer than
     anything else in a search by words. Lists are dropped with the next commit, and all together
@@ -43,6 +44,10 @@ class Vocabulary:
     def labelled(self, connection: sqlite3.Connection, commits: int, number: int) -> Keys:
         """Return the items that have a class, as `class_postings` does."""
         return self._list(commits, number, lambda: class_postings(connection, number), len)
+
+    def projection(self, commits: int, name: str, project: Callable[[list[str]], Single]) -> Single:
+        """Return the projection (n_bits,) of the name of a class, by ``project`` of names."""
+        return self._list(commits, ("projection", name), lambda: project([name])[0], len)
 
     def _list(
         self,
