@@ -53,16 +53,17 @@ def test_w_equals_a_dense_solve_for_large_and_small_chunks(delta, wrap):
         assert np.allclose(ridge.gram(), X.T @ X, rtol=0, atol=1e-10)
 
 
-def test_float32_work_is_refined_to_the_float64_answer():
+@pytest.mark.parametrize("d", [1, 2, 80])
+def test_float32_work_is_refined_to_the_float64_answer(d):
     rng = np.random.default_rng(0)
     used = set()
     for ridge, predicted, expected, W, _ in learn(
-        Ridge.zero(R, 80, 1.0), SIZES, rng, 80, 1.0, dtype=np.float32
+        Ridge.zero(R, d, 1.0), SIZES, rng, d, 1.0, dtype=np.float32
     ):
         used.add(ridge.single)
         assert np.allclose(predicted, expected, rtol=0, atol=1e-5)
         assert np.allclose(ridge.W, W, rtol=0, atol=1e-5 * np.abs(W).max())
-        exact = np.linalg.solve(ridge.gram() + np.eye(80), ridge.BX.T).T
+        exact = np.linalg.solve(ridge.gram() + np.eye(d), ridge.BX.T).T
         assert np.allclose(ridge.W, exact, rtol=0, atol=1e-8 * np.abs(W).max())
     assert used == {True}
 

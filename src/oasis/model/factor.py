@@ -53,6 +53,8 @@ class Cholesky:
     def _solve(self, Y: Array, trans: int) -> Array:
         from scipy.linalg import blas
 
+        if not Y.size:  # BLAS refuses it
+            return np.zeros(Y.shape)
         is_single = self.L.dtype == np.float32
         Y = np.asfortranarray(Y, dtype=self.L.dtype)
         if Y.shape[1] <= _COLUMNS_ONE_BY_ONE:

@@ -114,11 +114,9 @@ class GramSum:
     def _add_single(self, X: npt.NDArray[Any], heavy: npt.NDArray[np.intp]) -> None:
         """Add X'X computed in float32, the lines of the heavy columns in float64."""
         start = self._start if self._own is None else self._own
-        lines = np.zeros((len(heavy), self._d))
-        if len(heavy):
-            _in_float64(X, heavy, out=lines)
-            if start is not None:
-                lines += [_line(start, h) for h in heavy]
+        lines = _lines(X, heavy)
+        if len(heavy) and start is not None:
+            lines += [_line(start, h) for h in heavy]
         self._add_blocks(lambda rows, columns: (X[:, columns].T @ X[:, rows]).T)
         for h, line in zip(heavy, lines, strict=True):
             self.lower[h, :h], self.lower[h:, h] = line[:h], line[h:]
@@ -276,14 +274,18 @@ def rounding(squares: Array) -> float:
     return EPS32 * float(np.sqrt(squares.max(initial=0.0)) * np.sqrt(squares.sum()))
 
 
-def _in_float64(X: npt.NDArray[Any], columns: npt.NDArray[np.intp], out: Array) -> None:
-    """Set ``out`` (k, d) to the products of k columns of X with all columns, in float64."""
-    left = X[:, columns].T.astype(np.float64)
+def _lines(X: npt.NDArray[Any], columns: npt.NDArray[np.intp]) -> Array:
+    """Return the products of k columns of X with all columns, (k, d), in float64."""
+    blocks = _slices(len(X)) if len(columns) else []
+    parts = np.empty((len(blocks), len(columns), X.shape[1]))
 
-    def work(part: slice) -> None:
-        out[:, part] = left @ X[:, part].astype(np.float64)
+    def work(at: int) -> None:
+        rows = X[blocks[at]].astype(np.float64)
+        parts[at] = rows[:, columns].T @ rows
 
-    in_threads(work, _slices(X.shape[1]))
+    in_threads(work, range(len(blocks)))
+    lines: Array = parts.sum(axis=0)
+    return lines
 
 
 def _line(lower: Array, h: int) -> Array:
