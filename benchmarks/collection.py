@@ -30,11 +30,11 @@ from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 from oasis.store import folded_crc32
 
-SHAPES: dict[str, tuple[int, dict[str, int], int]] = {
-    "MIRFlickr, 2,000 x (4,096 + 1,386)": (2_000, {"image": 4096, "text": 1386}, 24),
-    "NUS-WIDE, 10,000 x (500 + 1,000)": (10_000, {"image": 500, "text": 1000}, 21),
+SHAPES: dict[str, tuple[int, dict[str, int], int, float]] = {
+    "MIRFlickr, 2,000 x (4,096 + 1,386)": (2_000, {"image": 4096, "text": 1386}, 24, 1.15),
+    "NUS-WIDE, 10,000 x (500 + 1,000)": (10_000, {"image": 500, "text": 1000}, 21, 1.25),
 }
-"""Name -> samples a chunk, features by modality, classes."""
+"""Name -> samples a chunk, features by modality, classes, goal of a round with durability."""
 
 ITEMS = 1_000_000
 TEXTS = 100_000
@@ -43,7 +43,6 @@ ONE_BY_ONE = 40
 LOADS = 30
 SEED = 20261
 
-_DURABILITY = 1.3
 _CHECKSUM = 1.1
 _OPEN_SECONDS = 1.0
 _SEARCH_MS = 5.0
@@ -102,7 +101,7 @@ def bytes_written() -> int:
 
 def measure_rounds(folder: Path) -> Iterator[Measured]:
     """Yield the time of a round with durability over that without."""
-    for shape, (n, widths, n_classes) in SHAPES.items():
+    for shape, (n, widths, n_classes, goal) in SHAPES.items():
         rng = np.random.default_rng(SEED)
         plain, learned, ingested = OASIS(random_state=0), [], []
         with Collection.open(folder / shape[:4], model=OASIS(random_state=0)) as c:
@@ -123,7 +122,7 @@ def measure_rounds(folder: Path) -> Iterator[Measured]:
                 "unit": "s",
                 "peer": float(np.median(peer)),
                 "ratio": float(np.median(ours / peer)),
-                "bar": _DURABILITY,
+                "goal": f"<= {goal}",
             }
         yield {
             "shape": shape,
@@ -193,7 +192,7 @@ def measure_loading(folder: Path) -> Iterator[Measured]:
         "unit": "ms",
         "peer": 1e3 * (best["load"] - best["checksum"]),
         "ratio": best["load"] / (best["load"] - best["checksum"]),
-        "bar": _CHECKSUM,
+        "goal": f"<= {_CHECKSUM}",
     }
 
 

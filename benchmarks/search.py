@@ -333,7 +333,7 @@ def _speed(name: str, batch: int, ours: float, theirs: float, bar: float | None)
         "unit": "queries/s",
         "peer": batch / theirs,
         "ratio": theirs / ours,
-        "bar": bar,
+        "goal": "" if bar is None else f">= {bar:g}",
     }
 
 
@@ -372,7 +372,7 @@ def _costs(index: HammingIndex, n_bits: int, per_item: float, more: Codes) -> li
             "unit": "bytes/item",
             "peer": plain / n_items,
             "ratio": n_bytes / plain,
-            "bar": _MEMORY[n_bits],
+            "goal": f"<= {_MEMORY[n_bits]:g}",
         },
         {"measure": "distinct codes", "value": n_codes, "unit": "codes"},
         {"measure": "add, all", "value": per_item * 1e9, "unit": "ns/item"},

@@ -37,11 +37,15 @@ def row(
 
 
 def row_of(measured: Mapping[str, Any], name: str) -> Row:
-    """Return a row from a value with its unit and, where there is one, peer, ratio and bar."""
+    """Return a row from a value with its unit and, where there is one, peer, ratio, bar and goal.
+
+    A bar is for the value, a goal for the ratio.
+    """
     told = {"peer": "{:.4g} " + measured["unit"] + " by the peer", "bar": "bar {:g}"}
     given = {key: measured[key] for key in told if measured.get(key) is not None}
     note = ", ".join(told[key].format(value) for key, value in given.items())
-    return row(name, measured["value"], measured.get("ratio"), note, measured["unit"])
+    goal = measured.get("goal", "")
+    return row(name, measured["value"], measured.get("ratio"), note, measured["unit"], goal)
 
 
 def best_of(repeats: int, ways: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
