@@ -22,7 +22,7 @@ class Maker:
 
     def __call__(self, n_bits=N_BITS):
         if n_bits not in self._made:
-            self._made[n_bits] = MilvusIndex(self.uri, n_bits, name=f"w{n_bits}", timeout=30)
+            self._made[n_bits] = MilvusIndex(self.uri, n_bits, name=f"w{n_bits}", timeout=120)
         self._made[n_bits].discard_from(0)
         return self._made[n_bits]
 

@@ -114,7 +114,7 @@ def test_another_kind_of_index_is_refused(server):
 def test_inverted_lists_on_a_server(server):
     rng = np.random.default_rng(4)
     codes = random_codes(rng, 3000, N_BITS)
-    with MilvusIndex(server.uri, name="ivf", kind="BIN_IVF_FLAT", timeout=30) as ix:
+    with MilvusIndex(server.uri, name="ivf", kind="BIN_IVF_FLAT", timeout=120) as ix:
         ix.add(codes, np.arange(3000))
         found = ix.search(codes[:50], 1)
     assert (found.ids.ravel() == np.arange(50)).mean() > 0.9
@@ -179,7 +179,7 @@ def test_range_search_compares_all_lists(server, monkeypatch):
     rng = np.random.default_rng(4)
     codes = random_codes(rng, 3000, N_BITS)
     sent = requests_of(monkeypatch, "search_request")
-    with MilvusIndex(server.uri, name="ivf_range", kind="BIN_IVF_FLAT", timeout=30) as ix:
+    with MilvusIndex(server.uri, name="ivf_range", kind="BIN_IVF_FLAT", timeout=120) as ix:
         ix.add(codes, np.arange(3000))
         offsets, ids, _ = ix.range_search(codes[:5], 24)
     near = hamming(codes[:5], codes) <= 24

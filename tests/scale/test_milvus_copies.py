@@ -86,7 +86,7 @@ def test_candidates_hold_more_of_the_answer_with_every_copy(kind):
 @pytest.mark.scale
 @pytest.mark.parametrize("copies", [1, 3])
 def test_answers_do_not_depend_on_copies(make, copies):
-    with MilvusIndex(make.uri, 16, name=f"c{copies}", copies=copies, timeout=30) as ix:
+    with MilvusIndex(make.uri, 16, name=f"c{copies}", copies=copies, timeout=120) as ix:
 
         def emptied(n_bits):
             assert n_bits == 16
@@ -108,15 +108,15 @@ def test_answers_do_not_depend_on_copies(make, copies):
 
 @pytest.mark.scale
 def test_a_collection_keeps_the_copies_that_it_was_made_with(make):
-    with MilvusIndex(make.uri, 8, name="kept", copies=2, timeout=30) as ix:
+    with MilvusIndex(make.uri, 8, name="kept", copies=2, timeout=120) as ix:
         ix.add(np.array([[7], [9]], np.uint8), [1, 2])
-    with MilvusIndex(make.uri, 8, name="kept", timeout=30) as ix:
+    with MilvusIndex(make.uri, 8, name="kept", timeout=120) as ix:
         assert ix.copies == 2
         assert stored(ix) == {1: b"\7", 2: b"\x09"}
     with pytest.raises(InputError, match=r"stores each bit 2 times, expected 4; .*copies=2"):
-        MilvusIndex(make.uri, 8, name="kept", copies=4, timeout=30)
+        MilvusIndex(make.uri, 8, name="kept", copies=4, timeout=120)
     with pytest.raises(InputError, match="holds codes of 8 bits, expected 16"):
-        MilvusIndex(make.uri, 16, name="kept", copies=1, timeout=30)
+        MilvusIndex(make.uri, 16, name="kept", copies=1, timeout=120)
 
 
 @pytest.mark.scale
