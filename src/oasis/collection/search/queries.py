@@ -346,8 +346,7 @@ class Queries(Lookups):
         See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
         kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
         words does, the evidence is cubed, and 0 if none of them has a known meaning. It is 1 where
-        an item has the features of the query. A
-        model that cannot tell gives 1.
+        an item has the features of the query. A model that cannot tell gives 1.
         """
         snapshot = self._current()
         items = check_sequence(items, "queries")
