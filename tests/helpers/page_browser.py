@@ -39,7 +39,9 @@ def visit(browser, server):
     """Open the page; whatever it complains about, or asks of others, fails the test."""
     contexts, complaints = [], []
 
-    def open_page(path="/", width=1180, height=900, allowed=(), url=server.url, **options):
+    def open_page(
+        path="/", width=1180, height=900, allowed=(), url=server.url, routes=None, **options
+    ):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -59,6 +61,8 @@ def visit(browser, server):
                 else complaints.append(f"asked {request.url}")
             ),
         )
+        for pattern, handler in (routes or {}).items():
+            page.route(pattern, handler)
         page.goto(url + path)
         return page
 

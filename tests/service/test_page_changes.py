@@ -219,3 +219,27 @@ def test_a_token_is_asked_for_and_a_service_that_is_gone_is_told(visit, folder):
     page.fill("#query", "wave")
     page.press("#query", "Enter")
     page.wait_for_selector("text=The service does not answer")
+
+
+def test_a_refusal_of_an_old_token_that_comes_late_asks_nobody_again(visit, folder):
+    env = {"OASIS_READ_TOKEN": "reading-token-0001"}
+    with serving(fill(folder / "c", 12), env=env) as running:
+        held = []
+
+        def hold(route):  # the first request waits until a token was given
+            if held:
+                route.continue_()
+            else:
+                held.append(route)
+
+        allowed = ("401", "Failed to load resource")
+        page = visit(url=running.url, allowed=allowed, routes={"**/v1/classes": hold})
+        page.wait_for_selector("dialog[open]")
+        page.fill("#token", env["OASIS_READ_TOKEN"])
+        page.click("text=Use it")
+        page.wait_for_selector("#token-dialog:not([open])", state="attached")
+        refused = held[0].fetch()
+        assert refused.status == 401
+        held[0].fulfill(response=refused)
+        ready(page)
+        page.close()

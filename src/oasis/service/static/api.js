@@ -55,7 +55,9 @@ async function send(path, options = {}, patience = PATIENCE) {
     return send(path, options, patience - 1);
   }
   const mayAsk = response.status === 401 || (response.status === 403 && found.type?.endsWith(":scope"));
-  if (mayAsk && (await askToken(found.detail))) return send(path, options);
+  // refused with a token that has been replaced since: the new one is tried before anybody is asked
+  const replaced = token !== sessionStorage.getItem(KEY);
+  if (mayAsk && (replaced || (await askToken(found.detail)))) return send(path, options);
   throw new Problem(found, response.status);
 }
 
