@@ -25,6 +25,7 @@ from oasis.experiments.beyond.protocols import (
     finer,
     labels,
     never_labelled,
+    unnamed,
 )
 
 SMALL = Sizes(n_rounds=2, chunk=200, n_queries=40, draws=2, across=(30, 90))
@@ -57,6 +58,7 @@ def test_no_row_is_stored_twice_and_a_seed_decides_everything(make: object) -> N
     assert [each.kind for each in first] == [
         *("labels", "finer", "across"),
         *("never-labelled", "never-labelled"),
+        *(["unnamed"] * 4 if make is icons else []),  # no text is a name of generated classes
     ]
     for one, same, another in zip(first, again, other, strict=True):
         assert len(set(rows_of(one))) == len(rows_of(one))
@@ -94,6 +96,29 @@ def test_never_labelled_classes_are_in_no_label_set_and_in_every_later_item() ->
     assert by_name.names == episode.held_out
     assert len(by_name.base) == len(episode.stored)
     assert "no features of other texts" in as_text.empty
+
+
+def test_classes_without_a_name_are_in_the_stream_and_every_class_is_asked_for_once() -> None:
+    material = icons()
+    data = material.dataset
+    asked: list[str] = []
+    for quarter in range(4):
+        episode = unnamed(material, 0, quarter, SMALL)
+        assert episode is not None
+        asked += episode.held_out
+        given = {name for _, y in episode.learned_chunks() for names in y for name in names}
+        assert given and given.isdisjoint(episode.held_out)
+        by_name, as_text = episode.questions
+        held = [data.classes.index(name) for name in episode.held_out]
+        truth = data.L[episode.stored][:, held]
+        assert truth.any()  # such items are stored all the same
+        for question in (by_name, as_text):
+            assert question.base_labels is not None and (question.base_labels == truth).all()
+        assert by_name.names == episode.held_out
+        assert material.texts is not None and as_text.X is not None
+        assert _equal(as_text.X["text"], material.texts.words(episode.held_out))
+    assert sorted(asked) == sorted(data.classes)
+    assert unnamed(synthetic(), 0, 0, SMALL) is None
 
 
 def test_finer_labels_are_not_given() -> None:
@@ -149,7 +174,8 @@ def test_items_across_have_no_text_and_their_texts_ask_for_them() -> None:
     episode = across(material, 0, SMALL)
     assert episode is not None
     later = np.concatenate(episode.later)
-    for X in episode.later_chunks():
+    for X, y in episode.later_chunks():
+        assert not any(y)
         assert not X["text"].toarray().any()  # type: ignore[union-attr]
         assert X["image"].any()
     small, large = episode.questions
@@ -240,9 +266,26 @@ def test_later_items_are_stored_by_the_hash_function_of_published_methods() -> N
     model = LEMON(n_bits=16, random_state=0)
     codes = learn(model, episode)
     assert codes is not None
-    later = next(episode.later_chunks())
+    later, _ = next(episode.later_chunks())
     n = episode.n_learned
     assert (codes[n : n + len(episode.later[0])] == model.encode(later)).all()
+
+
+def test_unlabelled_items_in_the_stream_are_not_learned_by_published_methods() -> None:
+    episode = unnamed(icons(), 0, 1, SMALL)
+    assert episode is not None
+    model = LEMON(n_bits=16, random_state=0)
+    codes = learn(model, episode)
+    same, expected = LEMON(n_bits=16, random_state=0), []
+    for X, y in episode.learned_chunks():
+        has = [bool(names) for names in y]
+        assert 0 < sum(has) < len(has)
+        part = {name: matrix[np.array(has)] for name, matrix in X.items()}
+        known = iter(same.partial_fit(part, [names for names in y if names]).codes_.copy())
+        encoded = same.encode(X)
+        rows = zip(has, encoded, strict=True)
+        expected += [next(known) if labelled else code for labelled, code in rows]
+    assert codes is not None and (codes == np.array(expected)).all()
 
 
 def test_oasis_answers_names_and_stores_what_has_no_label() -> None:

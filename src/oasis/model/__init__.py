@@ -13,6 +13,7 @@ coding          how `OASIS` codes queries and items from predicted and known lab
 readout         `Codebook`: sums over stored codes; its `readout` projects labels into code space
 hash_functions  `LabelMap`: labels predicted from features
 calibration     how sure predicted labels are, from samples predicted before they were learned
+strangeness     how unlike the samples a query is
 ridge, gram     streaming ridge regression, and the sum X'X that it keeps
 leave_one_out   how strong the ridge is, chosen on the first chunk
 factor          the Cholesky factor of that sum

@@ -18,13 +18,14 @@ noise, a word that nobody has seen, a picture of something else.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oasis.arrays import Array, Single
+from oasis.arrays import Array, Matrix, Single, has_row
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -108,6 +109,31 @@ class Calibration:
             slope += 1 / deviation
             offset -= mean / deviation
         return slope, offset
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """How sure predicted labels are, of rows that have all modalities or a single one.
+
+    Attributes
+    ----------
+    together : calibration of predictions by all modalities
+    alone : modality name -> the same by that modality alone
+    """
+
+    together: Calibration
+    alone: Mapping[str, Calibration]
+
+    def of(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
+        """Return how sure each of predictions (n, c), beyond the shares, of rows X is."""
+        sure = self.together.sure(predictions)
+        if len(self.alone) > 1:
+            has = {name: has_row(matrix) for name, matrix in X.items()}
+            single = np.sum(list(has.values()), axis=0) == 1
+            for name, mask in has.items():
+                rows = np.flatnonzero(mask & single)
+                sure[rows] = self.alone[name].sure(predictions[rows])
+        return sure
 
 
 def _prior(mean: float, deviation: float) -> Array:

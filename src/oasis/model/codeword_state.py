@@ -12,7 +12,7 @@ import numpy as np
 
 from oasis.arrays import Array, Matrix, Single, has_row, unit_rows
 from oasis.model.base import ModelState, check_shape
-from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration
+from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration, Sureness
 from oasis.model.codewords import grown_codewords
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
@@ -21,6 +21,7 @@ from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.leave_one_out import HeldOut
 from oasis.model.readout import BitSums, ClassPairs, Codebook
 from oasis.model.round import ChunkRows, evenly_spaced
+from oasis.model.strangeness import strangeness
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -196,6 +197,7 @@ class CodewordState(ModelState):
             self.content_map,
             self.content_bits.shrunk_covariance(PRIOR_ROWS),
             self.calibration.usual_hit,
+            {name: strangeness(name, ridge) for name, ridge in self.ridges.items()},
         )
 
     def evidence(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
@@ -214,20 +216,16 @@ class CodewordState(ModelState):
 
     def sure(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
         """Return how sure each of predicted labels (n, c) of rows X is, from 0 to 1."""
-        above = self.label_map.above_shares(predictions)
-        sure = self.calibration.sure(above)
-        if len(self.alone) > 1:
-            has = {name: has_row(matrix) for name, matrix in X.items()}
-            single = np.sum(list(has.values()), axis=0) == 1
-            for name, mask in has.items():
-                rows = np.flatnonzero(mask & single)
-                sure[rows] = self.alone[name].sure(above[rows])
-        return sure
+        return self._sureness.of(self.label_map.above_shares(predictions), X)
+
+    @property
+    def _sureness(self) -> Sureness:
+        return Sureness(self.calibration, self.alone)
 
     @cached_property
     def label_coder(self) -> LabelCoder:
         """What gives unlabelled samples that are stored their label bits."""
-        return LabelCoder(self.label_map, self.codewords, self.n_owned)
+        return LabelCoder(self.label_map, self._sureness, self.codewords, self.n_owned)
 
     def to_file(self) -> tuple[dict[str, Any], Stored]:
         """Return what a file has beside what both kinds of model have: header and arrays."""

@@ -80,8 +80,11 @@ SHARED = 3
 FEW = 8
 """See `SHARED`."""
 
+SURE = 0.1
+"""A predicted label sets its owned bits if it is at least this sure (`oasis.model.calibration`),"""
+
 CLEAR = 0.55
-"""A predicted label sets its owned bits from this share of the sample's largest weight on."""
+"""and has at least this share of the sample's largest weight."""
 
 _KEEP = (0.9, 0.99)
 
@@ -145,23 +148,29 @@ def sample_codes(L: sp.csr_array, C: Array) -> Array:
     return np.where(L @ C > 0, 1.0, -1.0)
 
 
-def likely_codes(w: npt.NDArray[Any], C: Array, n_owned: int) -> npt.NDArray[np.float32]:
+def likely_codes(
+    w: npt.NDArray[Any], sure: npt.NDArray[Any], C: Array, n_owned: int
+) -> npt.NDArray[np.float32]:
     """Return values (n, r) whose signs are the codes of samples with uncertain labels.
 
     Parameters
     ----------
     w : (n, c) weights of labels, at least 0
+    sure : (n, c), how sure each is, from 0 to 1
     C : (c, r) codewords, the last ``n_owned`` bits owned
 
     Examples
     --------
     >>> C = np.array([[2.0, -1.0, 1.0, 0.0], [-1.0, 3.0, 0.0, 1.0]])
-    >>> likely_codes(np.array([[1.0, 0.6], [1.0, 0.1]]), C, n_owned=2) > 0
+    >>> w = np.array([[1.0, 0.6], [1.0, 0.1], [0.2, 0.1]])
+    >>> sure = np.array([[0.9, 0.8], [0.9, 0.1], [0.05, 0.02]])
+    >>> likely_codes(w, sure, C, n_owned=2) > 0
     array([[ True,  True,  True,  True],
-           [ True, False,  True, False]])
+           [ True, False,  True, False],
+           [ True,  True, False, False]])
     """
     n_learned = C.shape[1] - n_owned
-    clear = (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0))
+    clear = (sure >= SURE) & (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0))
     owned = clear.astype(np.float32) @ C[:, n_learned:] - 0.5
     return np.hstack([w @ C[:, :n_learned], owned]).astype(np.float32)
 

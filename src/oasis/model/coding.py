@@ -10,9 +10,13 @@ where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of st
 ``sd(c)`` the same with the content bits. Where a deviation is 0, as that of labels is if all items
 have the same ones, the part is divided by its largest value.
 
-The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): the
-largest over what is usual for the classes that a sample has (`oasis.model.calibration`), to the
-power 1.5. Where nothing known fits a query, content decides.
+The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): with s
+the largest over what is usual for the classes that a sample has (`oasis.model.calibration`), at
+most 1, and t how strange the query is (`oasis.model.strangeness`),
+
+    ``confidence = s^1.5 / (1 + (t / 1.25)²)``
+
+Where nothing known fits a query, or it is unlike all samples, content decides.
 
 Unless asked otherwise ``w = 0.0115 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
@@ -23,16 +27,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, unpack
+from oasis.model.calibration import Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
-from oasis.model.hash_functions import LabelMap, LinearMap, sharpened
+from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
 from oasis.model.readout import Readout
 from oasis.model.threads import in_threads
 
@@ -42,6 +47,10 @@ at 128 bits loses less than a point."""
 
 CAUTION = 1.5
 """Power of the largest predicted label, over that of a usual sample, in the confidence."""
+
+
+STRANGE = 1.25
+"""Standard deviations from what is usual at which the confidence is halved."""
 
 PRIOR_SHARE = 0.5
 """Part of the share of a class in all samples that is subtracted from its prediction: of a query
@@ -57,6 +66,24 @@ _LEAST_SPREAD = 1e-6
 """Standard deviation of scores, over the largest value of a query, that is more than rounding."""
 
 
+class QueryParts(NamedTuple):
+    """What the projections of n queries are made from.
+
+    Attributes
+    ----------
+    labels : (n, c), predicted
+    content : (n, r_c), content values
+    strange : (n,), in standard deviations, at least 0; by the modality in which it is least
+    """
+
+    labels: Single
+    content: Single
+    strange: Single
+
+    def rows(self, rows: slice) -> QueryParts:
+        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows])
+
+
 @dataclass(frozen=True)
 class QueryMap:
     """The hash function of `OASIS`: features to projections.
@@ -69,6 +96,7 @@ class QueryMap:
     content : maps features to content values
     content_covariance : (r_c, r_c) of the content bits of stored codes
     usual : what is usually predicted of a class that a sample has
+    strange : how strange a query is (n, 1) by each modality, see `oasis.model.strangeness`
     """
 
     labels: LabelMap
@@ -77,6 +105,7 @@ class QueryMap:
     content: ContentMap
     content_covariance: Array
     usual: float
+    strange: Mapping[str, LinearMap]
 
     @property
     def widths(self) -> dict[str, int]:
@@ -84,53 +113,56 @@ class QueryMap:
 
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
-        labels, content = self.parts(X)
-        return self.joined(labels, content, weight)
+        return self.joined(self.parts(X), weight)
 
-    def parts(self, X: Mapping[str, Matrix]) -> tuple[Single, Single]:
-        """Return predicted labels (n, c) and content values (n, r_c), which `joined` takes."""
+    def parts(self, X: Mapping[str, Matrix]) -> QueryParts:
+        """Return what projections are `joined` from."""
         n_classes = len(self.labels.shares)
-        both, has = {}, {}
+        values, has = {}, {}
         for name, matrix in X.items():
-            both[name], has[name] = self._both[name].project_rows(name, matrix)
-        labels = self.labels.combined({k: each[:, :n_classes] for k, each in both.items()}, has)
-        own = {k: each[:, n_classes:] for k, each in both.items() if k in self.content.content.own}
-        return labels, self.content.completed(own, X, has)
+            values[name], has[name] = self._all[name].project_rows(name, matrix)
+        labels = self.labels.combined({k: each[:, :n_classes] for k, each in values.items()}, has)
+        own = {
+            k: each[:, n_classes:-1] for k, each in values.items() if k in self.content.content.own
+        }
+        strange = _least({k: each[:, -1] for k, each in values.items()}, has)
+        return QueryParts(labels, self.content.completed(own, X, has), strange)
 
     @cached_property
-    def _both(self) -> dict[str, LinearMap]:
-        """Modality name -> its predictions of labels, then its content values, in one product."""
+    def _all(self) -> dict[str, LinearMap]:
+        """Modality -> predicted labels, its content values, how strange it is; in one product."""
         maps = {}
         for name, predictor in self.labels.predictors.items():
-            W, offset = predictor.weights[name], predictor.offsets[name]
+            parts = [predictor, self.strange[name]]
             if name in self.content.content.own:
-                own = self.content.content.own[name]
-                W = np.vstack([W, own.weights[name]])
-                offset = np.concatenate([offset, own.offsets[name]])
+                parts.insert(1, self.content.content.own[name])
+            W = np.vstack([each.weights[name] for each in parts])
+            offset = np.concatenate([each.offsets[name] for each in parts])
             maps[name] = LinearMap({name: W}, {name: offset}, normalize=True)
         return maps
 
-    def joined(self, labels: Single, content: Single, weight: float | None = None) -> Single:
-        """Return projections (n, r) from predicted labels (n, c) and content values (n, r_c)."""
-        n = len(labels)
+    def joined(self, parts: QueryParts, weight: float | None = None) -> Single:
+        """Return the projections (n, r)."""
+        n = len(parts.labels)
         if n <= _FEW:
-            return self._rows_joined(labels, content, weight)
-        out = np.empty((n, len(self.covariance) + content.shape[1]), dtype=np.float32)
+            return self._rows_joined(parts, weight)
+        out = np.empty((n, len(self.covariance) + parts.content.shape[1]), dtype=np.float32)
 
         def work(rows: slice) -> None:
-            out[rows] = self._rows_joined(labels[rows], content[rows], weight)
+            out[rows] = self._rows_joined(parts.rows(rows), weight)
 
         in_threads(work, [slice(start, start + _ROWS) for start in range(0, n, _ROWS)])
         return out
 
-    def _rows_joined(self, labels: Single, content: Single, weight: float | None) -> Single:
+    def _rows_joined(self, parts: QueryParts, weight: float | None) -> Single:
         q = self.labels.shares.astype(np.float32)
         usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
-        if content.shape[1]:
-            sure = confidence(self.labels.above_shares(labels), self.usual)
+        if parts.content.shape[1]:
+            sure = confidence(self.labels.above_shares(parts.labels), self.usual)
+            sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
         else:  # all bits are those of labels
-            sure = np.ones(len(labels), dtype=np.float32)
-        return self._joined(labels - usual, sure, content, weight)
+            sure = np.ones(len(parts.labels), dtype=np.float32)
+        return self._joined(parts.labels - usual, sure, parts.content, weight)
 
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
@@ -165,8 +197,9 @@ class QueryMap:
             for name, map_ in maps.predictors.items():
                 yield from ((f"{kind} {name} {key}", array) for key, array in map_.arrays())
             yield from ((f"{kind} explained {k}", R) for k, R in maps.explained.items())
-        for name, map_ in self.content.content.own.items():
-            yield from ((f"own {name} {key}", array) for key, array in map_.arrays())
+        for kind, own in (("own", self.content.content.own), ("strange", self.strange)):
+            for name, map_ in own.items():
+                yield from ((f"{kind} {name} {key}", array) for key, array in map_.arrays())
         yield "shares", self.labels.shares
         yield "values", self.readout.values
         yield "signs", self.readout.signs
@@ -182,11 +215,13 @@ class LabelCoder:
     Attributes
     ----------
     labels : predicts labels
+    sureness : how sure predicted labels are
     codewords : C (c, r_l), see `oasis.model.codewords`
     n_owned : the last so many label bits are owned by classes
     """
 
     labels: LabelMap
+    sureness: Sureness
     codewords: Array
     n_owned: int
 
@@ -196,8 +231,9 @@ class LabelCoder:
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, r_l) float32 values whose signs are the label bits."""
-        weights = sharpened(self.labels.predict(X))
-        return likely_codes(weights, self.codewords, self.n_owned)
+        predicted = self.labels.predict(X)
+        sure = self.sureness.of(self.labels.above_shares(predicted), X)
+        return likely_codes(sharpened(predicted), sure, self.codewords, self.n_owned)
 
 
 def confidence(labels: Single, usual: float) -> Single:
@@ -209,6 +245,13 @@ def confidence(labels: Single, usual: float) -> Single:
     strongest = labels.max(axis=1, initial=0.0) / np.float32(usual)
     sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
     return sure
+
+
+def _least(strange: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
+    """Return the least of values (n,) over the modalities that a row has, from 0 on."""
+    least = np.min([np.where(has[k], each, np.inf) for k, each in strange.items()], axis=0)
+    positive: Single = np.where(np.isfinite(least), np.maximum(least, 0), 0).astype(np.float32)
+    return positive
 
 
 def _deviations(values: Single, covariance: Array) -> npt.NDArray[Any]:

@@ -179,8 +179,8 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         weight = _check_weight(content)
         checked = check_features(X, state.widths)
-        labels, values = state.query_map.parts(checked)
-        return state.query_map.joined(labels, values, weight), state.evidence(labels, checked)
+        parts = state.query_map.parts(checked)
+        return state.query_map.joined(parts, weight), state.evidence(parts.labels, checked)
 
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
         """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.

@@ -125,6 +125,11 @@ class Ridge:
         base = 0.0 if self.base is None else float(self.base[-1, -1])
         return base + float(np.square(self.tail[:, -1]).sum())
 
+    def sum_of_rows(self) -> Array:
+        """Return the sum of all rows (d,), where each has a constant as its last feature."""
+        small = self.tail[:, -1] @ self.tail
+        return small if self.base is None else small + self.base[-1]
+
     @cached_property
     def factor(self) -> Factor:
         """The factor of ``base + delta I``, made anew, by the same operations, after a load."""

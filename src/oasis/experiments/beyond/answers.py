@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, pack
 from oasis.errors import InputError
+from oasis.experiments.beyond.episodes import LabelNames
 from oasis.experiments.beyond.protocols import Episode, Question
 from oasis.experiments.run.methods import Ranker
 from oasis.hashers.protocol import OnlineHasher
@@ -76,26 +78,34 @@ class CannotAnswer(InputError):
 def learn(model: Model, episode: Episode) -> Codes | None:
     """Stream an episode through a method; return the codes of everything stored.
 
-    Samples that arrive later without labels are passed to `partial_fit` of `OASIS()`, which defines
-    their codes. Published methods do not define them, so here they encode such samples by their
-    hash function. A ranker has no codes: None.
+    Samples without labels are passed to `partial_fit` of `OASIS()`, which defines their codes.
+    Published methods do not define them, so here they encode such samples by their hash function.
+    A ranker has no codes: None.
     """
     codes: list[Codes] = []
     if isinstance(model, OnlineHasher) and model.is_batch:
         episode = episode.joined()  # it would retrain on everything in each round
-    for X, y in episode.learned_chunks():
-        model.partial_fit(X, y)
+    for X, y in chain(episode.learned_chunks(), episode.later_chunks()):
         if isinstance(model, OnlineHasher):
-            codes.append(model.codes_.copy())
-    for X in episode.later_chunks():
-        n = next(iter(X.values())).shape[0]
-        if not isinstance(model, OnlineHasher):
-            model.partial_fit(X, [()] * n)
-        elif stores_unlabelled(model):
-            codes.append(model.partial_fit(X, [()] * n).codes_.copy())
+            codes.append(_stored(model, X, y))
         else:
-            codes.append(model.encode(X))
+            model.partial_fit(X, y)
     return np.concatenate(codes) if codes else None
+
+
+def _stored(model: OnlineHasher, X: Mapping[str, Matrix], y: LabelNames) -> Codes:
+    """Learn a chunk; return its codes."""
+    labelled = np.array([bool(names) for names in y], dtype=np.bool_)
+    if stores_unlabelled(model) or labelled.all():
+        return model.partial_fit(X, y).codes_.copy()
+    codes = np.empty((len(y), model.n_bits // 8), dtype=np.uint8)
+    if labelled.any():
+        model.partial_fit(
+            {name: x[labelled] for name, x in X.items()}, [names for names in y if names]
+        )
+        codes[labelled] = model.codes_
+    codes[~labelled] = model.encode({name: x[~labelled] for name, x in X.items()})
+    return codes
 
 
 def stores_unlabelled(model: OnlineHasher) -> bool:

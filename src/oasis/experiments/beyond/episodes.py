@@ -162,11 +162,12 @@ class Episode:
         for rows in self.rounds:
             yield seen.take(rows), seen.labels(rows)
 
-    def later_chunks(self) -> Iterator[dict[str, Matrix]]:
-        """Yield X of the samples that arrive afterwards, without labels."""
+    def later_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
+        """Yield X and y of the samples that arrive afterwards; no label is given."""
         for rows in self.later:
             X = self.material.dataset.take(rows)
-            yield {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
+            given = {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
+            yield given, [()] * len(rows)
 
 
 def _zeros(matrix: Matrix) -> Matrix:

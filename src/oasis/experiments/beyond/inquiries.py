@@ -101,7 +101,7 @@ class Plan:
     --------
     >>> plan = Plan(["synthetic@500"], ["own"], ["oasis", "float-cosine"], [16], 1)
     >>> len(plan.inquiries()), str(plan.inquiries()[0].key)
-    (16, 'synthetic-coco79@500/own/oasis/16/0/labels-0')
+    (24, 'synthetic-coco79@500/own/oasis/16/0/labels-0')
     """
 
     datasets: Sequence[str]

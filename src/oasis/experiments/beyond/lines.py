@@ -34,6 +34,7 @@ MEASURES = (
     Measure("item (first 10)", "labels", "item", "first_10"),
     Measure("word", "never-labelled", "word", "map"),
     Measure("word as text", "never-labelled", "word-as-text", "map"),
+    Measure("word in the stream", "unnamed", "word-as-text", "map"),
 )
 BEYOND = ("fine", "never labelled", "item (MRR)", "word as text")
 """The measures of which `Group.beyond` is the mean."""

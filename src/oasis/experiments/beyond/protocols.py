@@ -1,6 +1,6 @@
 """The measures as data: seeded streams, what is stored, and questions with their answers.
 
-An episode is a stream and the questions that are evaluated after it. There are four kinds.
+An episode is a stream and the questions that are evaluated after it. There are five kinds.
 
 ``labels``
     All labels are given. Questions: items that share a label (the label measure, for comparison),
@@ -13,6 +13,10 @@ An episode is a stream and the questions that are evaluated after it. There are 
     classes. Then items with held-out classes arrive without labels and are stored. Questions, with
     further such items as queries: items that share a held-out class (Sablayrolles, Douze, Usunier
     and Jegou 2017); and each held-out class **by its name**, among everything stored.
+``unnamed``
+    All items are in the stream, but a quarter of the classes is never given as a label. Question:
+    each of these classes by its name, among everything stored. The four episodes of a seed divide
+    the classes among them, so every class is asked for once.
 ``across``
     After the stream, items arrive that have neither labels nor a text. Question: each of them by
     its text.
@@ -55,6 +59,7 @@ __all__ = [
     "labels",
     "never_labelled",
     "numbered",
+    "unnamed",
     "why_not",
 ]
 
@@ -135,6 +140,31 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
     )
 
 
+def unnamed(material: Material, seed: int, quarter: int = 0, sizes: Sizes = FULL) -> Episode | None:
+    """Return a stream in which a quarter of the classes, 0 to 3, is never given as a label.
+
+    None if a name cannot be a text.
+    """
+    data = material.dataset
+    if material.text_features(data.classes[:1]) is None:
+        return None
+    rng = _rng(seed, 4)
+    columns = np.sort(rng.permutation(len(data.classes))[quarter::QUARTERS])
+    rounds = sizes.rounds_of(rng.permutation(np.flatnonzero(data.L.any(axis=1))))
+    rest = np.setdiff1d(np.arange(len(data.classes)), columns)
+    names = tuple(data.classes[column] for column in columns)
+    return Episode(
+        "unnamed",
+        quarter,
+        material,
+        rounds,
+        np.ascontiguousarray(data.L[:, rest]),
+        tuple(data.classes[column] for column in rest),
+        tuple(_words(material, names, data.L[np.concatenate(rounds)][:, columns])),
+        held_out=names,
+    )
+
+
 def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
     """Return a stream after which items without a text arrive, which are searched by their texts.
 
@@ -172,21 +202,23 @@ def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None
     )
 
 
-KINDS = ("labels", "finer", "across", "never-labelled")
+KINDS = ("labels", "finer", "across", "never-labelled", "unnamed")
 """The kinds of episodes."""
+
+QUARTERS = 4
+"""Episodes of the kind ``unnamed``."""
 
 
 def numbered(sizes: Sizes = FULL) -> list[tuple[str, int]]:
     """Return kind and number of every episode of a seed.
 
-    >>> numbered(QUICK)
+    >>> numbered(QUICK)[:5]
     [('labels', 0), ('finer', 0), ('across', 0), ('never-labelled', 0), ('never-labelled', 1)]
+    >>> numbered(QUICK)[5:]
+    [('unnamed', 0), ('unnamed', 1), ('unnamed', 2), ('unnamed', 3)]
     """
-    return [
-        (kind, number)
-        for kind in KINDS
-        for number in range(sizes.draws if kind == "never-labelled" else 1)
-    ]
+    several = {"never-labelled": sizes.draws, "unnamed": QUARTERS}
+    return [(kind, number) for kind in KINDS for number in range(several.get(kind, 1))]
 
 
 def episode(
@@ -201,6 +233,8 @@ def episode(
         return across(material, seed, sizes)
     if kind == "never-labelled":
         return never_labelled(material, seed, number, sizes)
+    if kind == "unnamed":
+        return unnamed(material, seed, number, sizes)
     raise InputError(f"unknown kind of episode {kind!r}; known are {', '.join(KINDS)}")
 
 
@@ -209,6 +243,8 @@ def why_not(material: Material, kind: str) -> str:
     name = material.dataset.name
     if kind == "finer":
         return f"{name} has no labels that are finer than others"
+    if kind == "unnamed":
+        return f"{name} has no features of other texts than its items'"
     if not material.text_modalities:
         return f"{name} has no modality that is made of a text"
     return f"{name} has only texts, so there are no items to search across modalities"

@@ -32,7 +32,8 @@ _ABOUT = (
     "relevant. Never labelled: a quarter of the classes is in no label set; items that have them "
     "are stored without labels and searched with further ones. The item itself: by three words of "
     "its text, or its title. A word: the name of a class that was never a label, by the label "
-    "space and as a text. Across: items without a text, each searched by its text.",
+    "space and as a text; in the stream: all items come with the stream, and a quarter of the "
+    "classes is never given as a label. Across: items without a text, each searched by its text.",
 )
 
 
