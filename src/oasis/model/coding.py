@@ -18,7 +18,7 @@ most 1, and t how strange the query is (`oasis.model.strangeness`),
 
 Where nothing known fits a query, or it is unlike all samples, content decides.
 
-Unless asked otherwise ``w = 0.0115 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
+Unless asked otherwise ``w = 0.0105 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
 """
 
@@ -41,7 +41,7 @@ from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
 from oasis.model.readout import Readout
 from oasis.model.threads import in_threads
 
-BIT_WEIGHT = 0.0115
+BIT_WEIGHT = 0.0105
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
 at 128 bits loses less than a point."""
 
