@@ -22,6 +22,7 @@ from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
 from oasis.model.ridge import Ridge
+from oasis.model.ridge_round import start_round
 from oasis.model.round import Published, RowsInMemory, iterations
 from oasis.model.updates import SemanticSums, Weights
 from oasis.streams import rounds
@@ -84,8 +85,8 @@ def test_loss_of_any_variables_is_the_literal_one() -> None:
     U, W = rng.standard_normal((3, n_bits)), rng.standard_normal((n_bits, 5))
     B, G, V = before["B"], before["G"], before["V"]
     old = OldSums(SemanticSums(B.T @ G, G.T @ V, V.T @ V, len(B)), G.T @ G, B.T @ B)
-    ridge = Ridge.zero(n_bits, 5, DELTA).round(before["X"][0]).finish(before["B"])
-    ridge = ridge.round(new["X"][0]).finish(new["B"])
+    ridge = start_round(Ridge.zero(n_bits, 5, DELTA), before["X"][0]).finish(before["B"])
+    ridge = start_round(ridge, new["X"][0]).finish(new["B"])
     ridge = type(ridge)(**{**vars(ridge), "W": W})
     now = Iterate(new["B"], new["V"], U)
     found = round_loss(old, new["G"], now, {"x": ridge}, weights)

@@ -9,6 +9,7 @@ from oasis import OASIS
 from oasis.arrays import unit_rows
 from oasis.model.coding import STRANGE
 from oasis.model.ridge import Ridge, with_constant
+from oasis.model.ridge_round import start_round
 from oasis.model.strangeness import strangeness
 
 
@@ -16,7 +17,7 @@ def regressed(*chunks):
     """The regression of one target on chunks of rows at unit length."""
     ridge = Ridge.zero(1, chunks[0].shape[1] + 1, 1.0)
     for X in chunks:
-        started = ridge.round(with_constant(X))
+        started = start_round(ridge, with_constant(X))
         ridge = started.finish(np.ones((X.shape[0], 1)))
     return ridge
 

@@ -32,6 +32,7 @@ from oasis.model.hash_functions import (
     LinearMap,
 )
 from oasis.model.ridge import Ridge, check_width
+from oasis.model.ridge_round import start_round
 from oasis.model.updates import (
     v_step,
 )
@@ -195,7 +196,8 @@ class LEMON(Learner[LEMONState]):
         sums = state.sums.widened(len(classes))
         B, V = self._iterate(sums, L, G, rng)
         ridges = {
-            name: state.ridges[name].round(matrix).finish(B) for name, matrix in chunk.X.items()
+            name: start_round(state.ridges[name], matrix).finish(B)
+            for name, matrix in chunk.X.items()
         }
         learned = LEMONState(
             sums.plus(B, V, L, G),

@@ -30,6 +30,7 @@ from oasis.model.hash_functions import (
     LinearMap,
 )
 from oasis.model.ridge import Ridge, check_width
+from oasis.model.ridge_round import start_round
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 
@@ -234,7 +235,7 @@ class Probe(Estimator):
             ridge = known.widened(len(classes))
             if len(rows):
                 units = _joined([unit_rows(X[name][rows]) for name in names])
-                ridge = ridge.round(units).finish(L[rows].toarray())
+                ridge = start_round(ridge, units).finish(L[rows].toarray())
             ridges[names] = ridge
             ends = np.cumsum([X[name].shape[1] for name in names])
             weights |= dict(zip(names, np.split(ridge.W, ends[:-1], axis=1), strict=True))

@@ -15,6 +15,7 @@ hash_functions  `LabelMap`: labels predicted from features
 calibration     how sure predicted labels are, from samples predicted before they were learned
 strangeness     how unlike the samples a query is
 ridge, gram     streaming ridge regression, and the sum X'X that it keeps
+ridge_round     one round of it
 leave_one_out   how strong the ridge is, chosen on the first chunk
 factor          the Cholesky factor of that sum
 threads         how many threads BLAS uses

@@ -17,6 +17,7 @@ from oasis.arrays import Array, Matrix, Rows, Single, random_signs, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge, with_constant
+from oasis.model.ridge_round import start_round
 from oasis.model.threads import one_thread
 from oasis.model.updates import (
     SemanticSums,
@@ -176,7 +177,7 @@ class RowsInMemory:
         regressed = {}
         for name, matrix in X.items():
             values = [others[name].project(X).astype(np.float64)] if name in others else []
-            regressed[name] = ridges[name].round(with_constant(matrix)).finish(*values, L)
+            regressed[name] = start_round(ridges[name], with_constant(matrix)).finish(*values, L)
         return regressed
 
     def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:
@@ -213,7 +214,9 @@ class SampleRowsInMemory:
         self.U = rng.standard_normal((self.G.shape[1], n_bits))
         self._noise = rng.standard_normal((len(self.G), feasible_rank(len(self.G), n_bits)))
         self._XW = np.zeros_like(self.B)
-        self._rounds = {name: problem.ridges[name].round(matrix) for name, matrix in X.items()}
+        self._rounds = {
+            name: start_round(problem.ridges[name], matrix) for name, matrix in X.items()
+        }
         self._weights = problem.weights
 
     @one_thread()
