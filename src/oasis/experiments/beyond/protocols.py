@@ -41,6 +41,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from oasis.arrays import Indicator, Rows
+from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
 from oasis.experiments.beyond.episodes import FULL, QUICK, Episode, Question, Sizes
 from oasis.experiments.beyond.material import Material
@@ -114,10 +115,9 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
         raise InputError(
             f"{data.name} has {len(new)} items of {n_held} held-out classes, too few to ask with"
         )
-    rest = np.setdiff1d(np.arange(len(data.classes)), columns)
     n_learned = sum(map(len, rounds))
     stored = np.concatenate([*rounds, later])
-    names = tuple(data.classes[column] for column in columns)
+    given, names = _without(data, columns)
     question = Question(
         "never-labelled",
         np.arange(n_learned, len(stored)),
@@ -132,9 +132,8 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
         draw,
         material,
         rounds,
-        np.ascontiguousarray(data.L[:, rest]),
-        tuple(data.classes[column] for column in rest),
-        (question, *words),
+        *given,
+        questions=(question, *words),
         later=tuple(np.split(later, cuts)),
         held_out=names,
     )
@@ -151,17 +150,10 @@ def unnamed(material: Material, seed: int, quarter: int = 0, sizes: Sizes = FULL
     rng = _rng(seed, 4)
     columns = np.sort(rng.permutation(len(data.classes))[quarter::QUARTERS])
     rounds = sizes.rounds_of(rng.permutation(np.flatnonzero(data.L.any(axis=1))))
-    rest = np.setdiff1d(np.arange(len(data.classes)), columns)
-    names = tuple(data.classes[column] for column in columns)
+    given, names = _without(data, columns)
+    words = _words(material, names, data.L[np.concatenate(rounds)][:, columns])
     return Episode(
-        "unnamed",
-        quarter,
-        material,
-        rounds,
-        np.ascontiguousarray(data.L[:, rest]),
-        tuple(data.classes[column] for column in rest),
-        tuple(_words(material, names, data.L[np.concatenate(rounds)][:, columns])),
-        held_out=names,
+        "unnamed", quarter, material, rounds, *given, questions=tuple(words), held_out=names
     )
 
 
@@ -272,6 +264,16 @@ def _split(
     if not len(queries):
         raise InputError(f"{material.dataset.name} has {len(rows)} samples, too few to ask with")
     return queries, sizes.rounds_of(rows[~np.isin(rows, queries)])
+
+
+def _without(
+    data: Dataset, columns: Rows
+) -> tuple[tuple[Indicator, tuple[str, ...]], tuple[str, ...]]:
+    """Return labels and classes without those of some columns, and the names of these."""
+    rest = np.setdiff1d(np.arange(len(data.classes)), columns)
+    classes = tuple(data.classes[column] for column in rest)
+    held_out = tuple(data.classes[column] for column in columns)
+    return (np.ascontiguousarray(data.L[:, rest]), classes), held_out
 
 
 def _item(material: Material, stored: Rows, sizes: Sizes, rng: np.random.Generator) -> Question:
