@@ -117,25 +117,30 @@ class QueryMap:
 
     def parts(self, X: Mapping[str, Matrix]) -> QueryParts:
         """Return what projections are `joined` from."""
-        n_classes = len(self.labels.shares)
+        n_classes, n_own = len(self.labels.shares), self.content.content.sizes
         values, has = {}, {}
         for name, matrix in X.items():
             values[name], has[name] = self._all[name].project_rows(name, matrix)
         labels = self.labels.combined({k: each[:, :n_classes] for k, each in values.items()}, has)
-        own = {
-            k: each[:, n_classes:-1] for k, each in values.items() if k in self.content.content.own
-        }
+        own = {k: values[k][:, n_classes : n_classes + n] for k, n in n_own.items() if k in X}
+        content = self.content.completed(own, X, has)
+        if not content.shape[1]:
+            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32))
         strange = _least({k: each[:, -1] for k, each in values.items()}, has)
-        return QueryParts(labels, self.content.completed(own, X, has), strange)
+        return QueryParts(labels, content, strange)
 
     @cached_property
     def _all(self) -> dict[str, LinearMap]:
-        """Modality -> predicted labels, its content values, how strange it is; in one product."""
-        maps = {}
+        """Modality -> predicted labels and, where there is content, its values and strangeness.
+
+        All of it is one product.
+        """
+        maps, own = {}, self.content.content.own
         for name, predictor in self.labels.predictors.items():
-            parts = [predictor, self.strange[name]]
-            if name in self.content.content.own:
-                parts.insert(1, self.content.content.own[name])
+            parts = [predictor]
+            if own:
+                parts += [own[name]] if name in own else []
+                parts.append(self.strange[name])
             W = np.vstack([each.weights[name] for each in parts])
             offset = np.concatenate([each.offsets[name] for each in parts])
             maps[name] = LinearMap({name: W}, {name: offset}, normalize=True)

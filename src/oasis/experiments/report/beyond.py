@@ -172,6 +172,10 @@ def empty_table(groups: Iterable[Group]) -> Table:
     )
 
 
+_CORNERS = ((8, 5), (-8, 5), (-8, -5), (8, -5))
+"""Where the numbers of marks are, in points: neighbours seldom hide each other's."""
+
+
 def draw_glance(group: Group) -> Drawing | None:
     """Draw the score beyond the labels against label MAP, one mark per method."""
     marks = [
@@ -185,13 +189,26 @@ def draw_glance(group: Group) -> Drawing | None:
 
     def make(ink: str) -> Figure:
         figure, (panel,) = side_by_side(1, left=0.7, right=2.2)
-        for line, x, y in marks:
-            style = style_of(line.variant, ink)
-            full = line.weight == DEFAULT
-            face = style["color"] if full else "none"
-            panel.plot(
-                x, y, style["marker"], color=style["color"], mfc=face, ms=7, label=line.title
-            )
+        styles = [style_of(line.variant, ink) for line, _, _ in marks]
+        number = 0
+        for (line, x, y), style in zip(marks, styles, strict=True):
+            face = style["color"] if line.weight == DEFAULT else "none"
+            label = line.title
+            if styles.count(style) > 1:  # several marks look alike: they are numbered
+                corner = _CORNERS[number % len(_CORNERS)]
+                number += 1
+                label = f"{number}  {label}"
+                panel.annotate(
+                    str(number),
+                    (x, y),
+                    xytext=corner,
+                    textcoords="offset points",
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color=ink,
+                )
+            panel.plot(x, y, style["marker"], color=style["color"], mfc=face, ms=7, label=label)
         panel.axhline(1.0, color=ink, lw=0.8, ls=":")
         panel.grid(color=ink, alpha=0.12, lw=0.6)
         panel.set_xlabel("label MAP")
