@@ -172,10 +172,6 @@ def empty_table(groups: Iterable[Group]) -> Table:
     )
 
 
-_CORNERS = ((8, 5), (-8, 5), (-8, -5), (8, -5))
-"""Where the numbers of marks are, in points: neighbours seldom hide each other's."""
-
-
 def draw_glance(group: Group) -> Drawing | None:
     """Draw the score beyond the labels against label MAP, one mark per method."""
     marks = [
@@ -190,25 +186,21 @@ def draw_glance(group: Group) -> Drawing | None:
     def make(ink: str) -> Figure:
         figure, (panel,) = side_by_side(1, left=0.7, right=2.2)
         styles = [style_of(line.variant, ink) for line, _, _ in marks]
+        looks = [(style["marker"], style["color"]) for style in styles]
         number = 0
-        for (line, x, y), style in zip(marks, styles, strict=True):
-            face = style["color"] if line.weight == DEFAULT else "none"
-            label = line.title
-            if styles.count(style) > 1:  # several marks look alike: they are numbered
-                corner = _CORNERS[number % len(_CORNERS)]
+        for (line, x, y), look in zip(marks, looks, strict=True):
+            marker, colour = look
+            full = line.weight == DEFAULT
+            size, label = 7, line.title
+            if looks.count(look) > 1:  # marks that look alike are numbered
                 number += 1
-                label = f"{number}  {label}"
+                size, label = 10, f"{number}  {label}"
+                paint = "white" if full else colour
                 panel.annotate(
-                    str(number),
-                    (x, y),
-                    xytext=corner,
-                    textcoords="offset points",
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color=ink,
+                    str(number), (x, y), ha="center", va="center_baseline", fontsize=6, color=paint
                 )
-            panel.plot(x, y, style["marker"], color=style["color"], mfc=face, ms=7, label=label)
+            face = colour if full else "none"
+            panel.plot(x, y, marker, color=colour, mfc=face, ms=size, label=label)
         panel.axhline(1.0, color=ink, lw=0.8, ls=":")
         panel.grid(color=ink, alpha=0.12, lw=0.6)
         panel.set_xlabel("label MAP")
