@@ -45,7 +45,7 @@ def path(tmp_path_factory):
         {"id": i, "text": f"a {colour} boat number {i}", "labels": [colour]}
         for i, colour in enumerate(["red", "green", "blue"] * 20)
     ]
-    with Collection.open(path, 16, extractor=Extractor({"text": ("text", HashedText())})) as c:
+    with Collection.open(path, 128, extractor=Extractor({"text": ("text", HashedText())})) as c:
         c.ingest_items(items)
         c.checkpoint()
     return path

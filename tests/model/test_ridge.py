@@ -185,3 +185,17 @@ def test_a_regression_takes_targets_of_zero_and_new_targets(n):
         A, targets = np.vstack(Xs), np.vstack(Ts)[:, :width]
         expected = np.linalg.solve(A.T @ A + np.eye(40), A.T @ targets)
         assert np.allclose(ridge.W, expected.T)
+
+
+@pytest.mark.parametrize("d", [1, 80, 256, 700])
+def test_a_square_along_a_direction_is_that_of_the_rows(d):
+    rng = np.random.default_rng(d)
+    chunks = [rng.normal(size=(n, d)) for n in (300, 2, 5)]
+    ridge = Ridge.zero(R, d, 1.0)
+    x = rng.normal(size=d)
+    assert ridge.square_along(x) == 0
+    for X in chunks:
+        ridge = start_round(ridge, X).finish(np.ones((len(X), R)))
+    assert d < 80 or len(ridge.tail) > 0
+    expected = np.square(np.vstack(chunks) @ x).sum()
+    assert ridge.square_along(x) == pytest.approx(expected, rel=1e-10)

@@ -190,6 +190,9 @@ class CodewordState(ModelState):
         n_learned = self.codewords.shape[1] - self.n_owned
         learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
         readout = self.codebook.readout(learned)
+        strange: dict[str, LinearMap] = {}
+        if self.content is not None:
+            strange = {name: strangeness(name, ridge) for name, ridge in self.ridges.items()}
         return QueryMap(
             self.label_map,
             readout,
@@ -197,7 +200,7 @@ class CodewordState(ModelState):
             self.content_map,
             self.content_bits.shrunk_covariance(PRIOR_ROWS),
             self.calibration.usual_hit,
-            {name: strangeness(name, ridge) for name, ridge in self.ridges.items()},
+            strange,
         )
 
     def evidence(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:

@@ -48,7 +48,6 @@ at 128 bits loses less than a point."""
 CAUTION = 1.5
 """Power of the largest predicted label, over that of a usual sample, in the confidence."""
 
-
 STRANGE = 1.25
 """Standard deviations from what is usual at which the confidence is halved."""
 

@@ -30,6 +30,7 @@ from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
+_COLUMNS = 256
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
 
@@ -111,6 +112,17 @@ class Ridge:
         """Return the sum of all rows (d,), where each has a constant as its last feature."""
         small = self.tail[:, -1] @ self.tail
         return small if self.base is None else small + self.base[-1]
+
+    def square_along(self, x: Array) -> float:
+        """Return ``x' (sum X'X) x`` for x (d,): without SciPy, which searches do not load."""
+        total = float(np.square(self.tail @ x).sum())
+        for start in range(0, 0 if self.base is None else self.n_features, _COLUMNS):
+            stop = start + _COLUMNS
+            columns, part = self.base[:, start:stop], x[start:stop]  # type: ignore[index]
+            square = np.tril(columns[start:stop])
+            total += float(2 * part @ (square @ part) - np.square(part) @ np.diagonal(square))
+            total += float(2 * x[stop:] @ (columns[stop:] @ part))
+        return total
 
     @cached_property
     def factor(self) -> Factor:

@@ -31,9 +31,8 @@ def strangeness(name: str, ridge: Ridge) -> LinearMap:
     size = float(np.linalg.norm(total))
     if size == 0.0:
         return LinearMap({name: np.zeros((1, d))}, {name: np.zeros(1)}, normalize=True)
-    direction = np.append(total / size, 0.0)
-    usual = size / n
-    square = float(direction @ ridge.product(direction[:, None])[:, 0]) - ridge.delta
-    deviation = np.sqrt(max(square / n - usual * usual, 0.0) + 1 / n)
-    weights, offset = -direction[None, :d] / deviation, np.array([-usual / deviation])
+    direction, usual = total / size, size / n
+    square = ridge.square_along(np.append(direction, 0.0)) / n
+    deviation = np.sqrt(max(square - usual * usual, 0.0) + 1 / n)
+    weights, offset = -direction[None] / deviation, np.array([-usual / deviation])
     return LinearMap({name: weights}, {name: offset}, normalize=True)
