@@ -43,7 +43,7 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("startup") / "small.oasis"
     items = [
         {"id": i, "text": f"a {colour} boat number {i}", "labels": [colour]}
-        for i, colour in enumerate(["red", "green", "blue"] * 20)
+        for i, colour in enumerate(["red", "green", "blue"] * 100)
     ]
     with Collection.open(path, 128, extractor=Extractor({"text": ("text", HashedText())})) as c:
         c.ingest_items(items)
