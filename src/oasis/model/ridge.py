@@ -30,6 +30,7 @@ from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
+# a square on the diagonal is copied: above it the sum is not defined
 _COLUMNS = 256
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
@@ -116,9 +117,11 @@ class Ridge:
     def square_along(self, x: Array) -> float:
         """Return ``x' (sum X'X) x`` for x (d,): without SciPy, which searches do not load."""
         total = float(np.square(self.tail @ x).sum())
-        for start in range(0, 0 if self.base is None else self.n_features, _COLUMNS):
+        if self.base is None:
+            return total
+        for start in range(0, self.n_features, _COLUMNS):
             stop = start + _COLUMNS
-            columns, part = self.base[:, start:stop], x[start:stop]  # type: ignore[index]
+            columns, part = self.base[:, start:stop], x[start:stop]
             square = np.tril(columns[start:stop])
             total += float(2 * part @ (square @ part) - np.square(part) @ np.diagonal(square))
             total += float(2 * x[stop:] @ (columns[stop:] @ part))
