@@ -87,6 +87,17 @@ class Calibration:
         n, total, _ = self.hits
         return max(float((total + PRIOR_SAMPLES * PRIOR_USUAL) / (n + PRIOR_SAMPLES)), 0.05)
 
+    @property
+    def low_hit(self) -> float:
+        """Half a standard deviation below the usual hit, at least a quarter of it."""
+        n, total, squares = (self.hits + _prior(*PRIOR_HIT)).tolist()
+        deviation = math.sqrt(max(squares / n - (total / n) ** 2, 0.0))
+        return max(self.usual_hit - deviation / 2, self.usual_hit / 4)
+
+    def faded(self, share: float) -> Calibration:
+        """Return the sums with a share of their weight."""
+        return Calibration(share * self.hits, share * self.misses)
+
     def sure(self, predictions: Single) -> Single:
         """Return how sure predictions are, from 0 to 1, of the same shape.
 

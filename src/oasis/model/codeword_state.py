@@ -34,7 +34,8 @@ class CodewordState(ModelState):
     Attributes
     ----------
     codewords : (c, r_l), what each class adds to the label bits of a code
-    n_owned : the last so many label bits are owned by classes
+    n_owned : so many label bits are owned by classes; those before them are learned
+    n_doubt : 1 if the last label bit is the doubt bit (`oasis.model.codewords`), else 0
     codebook : sums of label bits and labels
     content : the functions of the content bits; None before the first chunk, and without any
     content_bits : sums over the content bits of the samples that were learned
@@ -45,6 +46,7 @@ class CodewordState(ModelState):
 
     codewords: Array
     n_owned: int
+    n_doubt: int
     codebook: Codebook
     content: Content | None
     content_bits: BitSums
@@ -62,14 +64,24 @@ class CodewordState(ModelState):
         return {"codewords": self.codewords}
 
     def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
-        """Return the state that also knows the classes of these label sets; sums grow by zeros."""
+        """Return the state that also knows the classes of these label sets; sums grow by zeros.
+
+        What was predicted among fewer classes fades: it was easier.
+        """
         labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
         n = len(labels.names)
+        share = len(self.codewords) / max(n, 1)
         ridges = {
             name: ridge.widened(self.n_content_targets(name) + n)
             for name, ridge in self.ridges.items()
         }
-        return replace(self, labels=labels, ridges=ridges)
+        return replace(
+            self,
+            labels=labels,
+            ridges=ridges,
+            calibration=self.calibration.faded(share),
+            alone={name: each.faded(share) for name, each in self.alone.items()},
+        )
 
     def with_calibration(
         self, label_sets: Sequence[tuple[str, ...]], labelled: Mask, rows: ChunkRows
@@ -118,7 +130,7 @@ class CodewordState(ModelState):
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
         book = self.codebook
         grown = grown_codewords(
-            self.codewords, book.counts, book.pairs.matrix(), L, self.n_owned, rng
+            self.codewords, book.counts, book.pairs.matrix(), L, self.n_owned, rng, self.n_doubt
         )
         return replace(self, codewords=grown)
 
@@ -187,8 +199,9 @@ class CodewordState(ModelState):
     @cached_property
     def query_map(self) -> QueryMap:
         """The hash function."""
-        n_learned = self.codewords.shape[1] - self.n_owned
-        learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, self.n_owned)))
+        others = self.n_owned + self.n_doubt
+        n_learned = self.codewords.shape[1] - others
+        learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, others)))
         readout = self.codebook.readout(learned)
         strange: dict[str, LinearMap] = {}
         if self.content is not None:
@@ -199,7 +212,9 @@ class CodewordState(ModelState):
             self.codebook.bits.covariance,
             self.content_map,
             self.content_bits.shrunk_covariance(PRIOR_ROWS),
-            self.calibration.usual_hit,
+            self.calibration.low_hit,
+            self.n_owned,
+            self.n_doubt,
             strange,
         )
 
@@ -228,7 +243,9 @@ class CodewordState(ModelState):
     @cached_property
     def label_coder(self) -> LabelCoder:
         """What gives unlabelled samples that are stored their label bits."""
-        return LabelCoder(self.label_map, self._sureness, self.codewords, self.n_owned)
+        return LabelCoder(
+            self.label_map, self._sureness, self.codewords, self.n_owned, self.n_doubt
+        )
 
     def to_file(self) -> tuple[dict[str, Any], Stored]:
         """Return what a file has beside what both kinds of model have: header and arrays."""
@@ -256,6 +273,7 @@ class CodewordState(ModelState):
             "n_coded": book.bits.n,
             "n_content_coded": self.content_bits.n,
             "n_owned": self.n_owned,
+            "n_doubt": self.n_doubt,
             "n_regressed": self.n_regressed,
             "content": None if self.content is None else list(own),
         }
@@ -267,7 +285,8 @@ class CodewordState(ModelState):
     ) -> CodewordState:
         """Return the state that `to_file` described; ValueError where parts do not fit."""
         header, arrays = file.header, file.arrays
-        counts, r, n_owned = arrays["counts"], n_label_bits, int(header["n_owned"])
+        counts, r = arrays["counts"], n_label_bits
+        n_owned, n_doubt = int(header["n_owned"]), int(header["n_doubt"])
         c = len(common.labels.names)
         pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])
         pairs.check(c)
@@ -287,8 +306,8 @@ class CodewordState(ModelState):
             ("calibration", arrays["calibration"], (1 + len(common.ridges), 2, 3)),
         ):
             check_shape(name, array, shape)
-        if not 0 <= n_owned <= r:
-            raise ValueError(f"{n_owned} owned bits of {r}")
+        if n_doubt not in (0, 1) or not n_doubt <= n_owned <= r - n_doubt:
+            raise ValueError(f"{n_owned} owned bits and {n_doubt} of doubt, of {r}")
         content = None
         if header["content"] is not None:
             widths = {name: ridge.n_features - 1 for name, ridge in common.ridges.items()}
@@ -305,6 +324,7 @@ class CodewordState(ModelState):
             common.generator,
             arrays["codewords"],
             n_owned,
+            n_doubt,
             book,
             content,
             content_bits,

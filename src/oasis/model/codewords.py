@@ -28,6 +28,10 @@ with the fewest samples. In a sample with many classes, learned bits carry littl
 each single class; owned bits do. Plain Hamming distances gain little from owned bits, because each
 bit counts the same.
 
+**The doubt bit** serves samples that are stored without labels. Their owned bits are those of
+predicted labels. If the surest of these is below `DOUBT`, the last label bit is set. No codeword
+has it, so no sample with given labels does, and a query subtracts it (`oasis.model.coding`).
+
 Codewords never change. Two samples with the same labels have the same code, in whichever rounds
 they arrived.
 """
@@ -86,6 +90,9 @@ SURE = 0.1
 CLEAR = 0.55
 """and has at least this share of the sample's largest weight."""
 
+DOUBT = 0.9
+"""The doubt bit of a sample is set if no predicted label is at least this sure."""
+
 _KEEP = (0.9, 0.99)
 
 
@@ -107,6 +114,7 @@ def grown_codewords(
     L: sp.csr_array,
     n_owned: int,
     rng: np.random.Generator,
+    n_doubt: int = 0,
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
@@ -120,7 +128,8 @@ def grown_codewords(
     counts : (c_known,) samples that they had
     pairs : (c_known, c_known) how often two of them came together, see `oasis.model.readout`
     L : (n, c) labels of the chunk as 0 and 1, known classes first
-    n_owned : the last ``n_owned`` bits are owned, the others are learned
+    n_owned : so many bits are owned; those before them are learned
+    n_doubt : 1 if the last bit is the doubt bit, which codewords do not have
 
     Examples
     --------
@@ -135,12 +144,14 @@ def grown_codewords(
     n_known, n_bits = C.shape
     if L.shape[1] == n_known:
         return C
-    n_learned = n_bits - n_owned
+    n_learned = n_bits - n_owned - n_doubt
     sets = _label_sets(counts, pairs, L)
     with one_thread():  # many small products; and the codes do not depend on the number of cores
         learned = _learned(C[:, :n_learned], sets, rng)
-    owned = _owned(C[:, n_learned:], counts, L, SHARED if n_learned <= FEW else 1)
-    return np.vstack([C, np.hstack([learned, owned])])
+    of_classes = C[:, n_learned : n_learned + n_owned]
+    owned = _owned(of_classes, counts, L, SHARED if n_learned <= FEW else 1)
+    doubt = np.zeros((len(owned), n_doubt))
+    return np.vstack([C, np.hstack([learned, owned, doubt])])
 
 
 def sample_codes(L: sp.csr_array, C: Array) -> Array:
@@ -149,7 +160,7 @@ def sample_codes(L: sp.csr_array, C: Array) -> Array:
 
 
 def likely_codes(
-    w: npt.NDArray[Any], sure: npt.NDArray[Any], C: Array, n_owned: int
+    w: npt.NDArray[Any], sure: npt.NDArray[Any], C: Array, n_owned: int, n_doubt: int = 0
 ) -> npt.NDArray[np.float32]:
     """Return values (n, r) whose signs are the codes of samples with uncertain labels.
 
@@ -157,22 +168,24 @@ def likely_codes(
     ----------
     w : (n, c) weights of labels, at least 0
     sure : (n, c), how sure each is, from 0 to 1
-    C : (c, r) codewords, the last ``n_owned`` bits owned
+    C : (c, r) codewords; the last bits are ``n_owned`` owned ones and ``n_doubt`` of doubt
 
     Examples
     --------
-    >>> C = np.array([[2.0, -1.0, 1.0, 0.0], [-1.0, 3.0, 0.0, 1.0]])
+    >>> C = np.array([[2.0, -1.0, 1.0, 0.0, 0.0], [-1.0, 3.0, 0.0, 1.0, 0.0]])
     >>> w = np.array([[1.0, 0.6], [1.0, 0.1], [0.2, 0.1]])
     >>> sure = np.array([[0.9, 0.8], [0.9, 0.1], [0.05, 0.02]])
-    >>> likely_codes(w, sure, C, n_owned=2) > 0
-    array([[ True,  True,  True,  True],
-           [ True, False,  True, False],
-           [ True,  True, False, False]])
+    >>> likely_codes(w, sure, C, n_owned=2, n_doubt=1) > 0
+    array([[ True,  True,  True,  True, False],
+           [ True, False,  True, False, False],
+           [ True,  True, False, False,  True]])
     """
-    n_learned = C.shape[1] - n_owned
+    n_learned = C.shape[1] - n_owned - n_doubt
     clear = (sure >= SURE) & (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0))
-    owned = clear.astype(np.float32) @ C[:, n_learned:] - 0.5
-    return np.hstack([w @ C[:, :n_learned], owned]).astype(np.float32)
+    owned = clear.astype(np.float32) @ C[:, n_learned : n_learned + n_owned] - 0.5
+    unsure = sure.max(axis=1, keepdims=True, initial=0) < DOUBT
+    doubt = np.where(unsure, 0.5, -0.5)[:, :n_doubt]
+    return np.hstack([w @ C[:, :n_learned], owned, doubt]).astype(np.float32)
 
 
 class Batch(NamedTuple):

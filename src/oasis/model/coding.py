@@ -11,12 +11,15 @@ where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of st
 have the same ones, the part is divided by its largest value.
 
 The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): with s
-the largest over what is usual for the classes that a sample has (`oasis.model.calibration`), at
-most 1, and t how strange the query is (`oasis.model.strangeness`),
+the largest over what is low, but not unusual, for the classes that a sample has
+(`Calibration.low_hit`), at most 1, and t how strange the query is (`oasis.model.strangeness`),
 
-    ``confidence = s^1.5 / (1 + (t / 1.25)²)``
+    ``confidence = s² / (1 + (t / 1.25)²)``
 
 Where nothing known fits a query, or it is unlike all samples, content decides.
+
+The doubt bit (`oasis.model.codewords`) has the value ``-0.3 max(0, l_1, l_2, ...)`` over the owned
+bits: an item of which no label is sure ranks behind those whose labels are given.
 
 Unless asked otherwise ``w = 0.0105 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
@@ -45,8 +48,11 @@ BIT_WEIGHT = 0.0105
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
 at 128 bits loses less than a point."""
 
-CAUTION = 1.5
-"""Power of the largest predicted label, over that of a usual sample, in the confidence."""
+CAUTION = 2.0
+"""Power of the largest predicted label, over a low hit, in the confidence."""
+
+DOUBT_WEIGHT = 0.3
+"""Weight of the doubt bit, over the largest of the owned bits."""
 
 STRANGE = 1.25
 """Standard deviations from what is usual at which the confidence is halved."""
@@ -94,7 +100,8 @@ class QueryMap:
     covariance : (r_l, r_l) of the label bits of stored codes
     content : maps features to content values
     content_covariance : (r_c, r_c) of the content bits of stored codes
-    usual : what is usually predicted of a class that a sample has
+    low_hit : what is predicted of a class that a sample has, if it is low but not unusual
+    n_owned, n_doubt : the last label bits are owned ones, and the doubt bit if there is one
     strange : how strange a query is (n, 1) by each modality, see `oasis.model.strangeness`
     """
 
@@ -103,7 +110,9 @@ class QueryMap:
     covariance: Array
     content: ContentMap
     content_covariance: Array
-    usual: float
+    low_hit: float
+    n_owned: int
+    n_doubt: int
     strange: Mapping[str, LinearMap]
 
     @property
@@ -162,7 +171,7 @@ class QueryMap:
         q = self.labels.shares.astype(np.float32)
         usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
         if parts.content.shape[1]:
-            sure = confidence(self.labels.above_shares(parts.labels), self.usual)
+            sure = confidence(self.labels.above_shares(parts.labels), self.low_hit)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
         else:  # all bits are those of labels
             sure = np.ones(len(parts.labels), dtype=np.float32)
@@ -171,18 +180,23 @@ class QueryMap:
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
         nothing = np.zeros((len(weights), len(self.content_covariance)), dtype=np.float32)
-        return self._joined(weights, confidence(weights, self.usual), nothing, 0.0)
+        return self._joined(weights, confidence(weights, self.low_hit), nothing, 0.0)
 
     def _joined(
         self, weights: Single, sure: Single, content: Single, weight: float | None
     ) -> Single:
         kind = self.readout.project(sharpened(weights))  # (n, r_l)
+        if self.n_doubt:
+            owned = kind[:, -self.n_owned - 1 : -1]
+            kind[:, -1] = -DOUBT_WEIGHT * owned.max(axis=1, initial=0.0)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._weighed(kind, content, w, sure)
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
         signs, n_label = unpack(codes).astype(np.float32), len(self.covariance)
+        if self.n_doubt:  # doubt about an item is nothing that others should share
+            signs[:, n_label - 1] = 0
         w = LIKE_WEIGHT if weight is None else weight
         sure = np.ones(len(signs), dtype=np.float32)
         return self._weighed(signs[:, :n_label], signs[:, n_label:], w, sure)
@@ -209,7 +223,7 @@ class QueryMap:
         yield "signs", self.readout.signs
         yield "covariance", self.covariance
         yield "content covariance", self.content_covariance
-        yield "usual", np.array(self.usual)
+        yield "scalars", np.array([self.low_hit, self.n_owned, self.n_doubt])
 
 
 @dataclass(frozen=True)
@@ -221,13 +235,14 @@ class LabelCoder:
     labels : predicts labels
     sureness : how sure predicted labels are
     codewords : C (c, r_l), see `oasis.model.codewords`
-    n_owned : the last so many label bits are owned by classes
+    n_owned, n_doubt : as in `QueryMap`
     """
 
     labels: LabelMap
     sureness: Sureness
     codewords: Array
     n_owned: int
+    n_doubt: int
 
     @property
     def widths(self) -> dict[str, int]:
@@ -237,16 +252,17 @@ class LabelCoder:
         """Return (n, r_l) float32 values whose signs are the label bits."""
         predicted = self.labels.predict(X)
         sure = self.sureness.of(self.labels.above_shares(predicted), X)
-        return likely_codes(sharpened(predicted), sure, self.codewords, self.n_owned)
+        w = sharpened(predicted)
+        return likely_codes(w, sure, self.codewords, self.n_owned, self.n_doubt)
 
 
-def confidence(labels: Single, usual: float) -> Single:
-    """Return how sure labels (n, c) are, 0 to 1: the largest over the usual, to a power.
+def confidence(labels: Single, low_hit: float) -> Single:
+    """Return how sure labels (n, c) are, 0 to 1: the largest over a low hit, to a power.
 
     >>> confidence(np.array([[0.8, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
     [1.0, 0.0]
     """
-    strongest = labels.max(axis=1, initial=0.0) / np.float32(usual)
+    strongest = labels.max(axis=1, initial=0.0) / np.float32(low_hit)
     sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
     return sure
 

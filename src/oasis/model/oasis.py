@@ -75,7 +75,8 @@ class OASIS(Model[CodewordState]):
     owned : int, optional
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
-        all but 8 beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any.
+        all but 9 beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any. Beside content
+        bits one label bit marks unlabelled items of which no predicted label is sure.
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -266,6 +267,7 @@ class OASIS(Model[CodewordState]):
             self._first_generator(),
             np.empty((0, n_label)),
             self._n_owned,
+            self._n_doubt,
             Codebook.zero(n_label),
             None,
             BitSums.zero(self.n_content_bits),
@@ -332,7 +334,13 @@ class OASIS(Model[CodewordState]):
     def _n_owned(self) -> int:
         if self.owned is not None:
             return int(self.owned)
-        return max(0, self.n_label_bits - 8) if self.n_content_bits else usual_owned(self.n_bits)
+        return max(0, self.n_label_bits - 9) if self.n_content_bits else usual_owned(self.n_bits)
+
+    @property
+    def _n_doubt(self) -> int:
+        """1 if codes have a doubt bit: learned label bits show doubt by themselves, owned ones do
+        not, and a model that was asked to own all label bits has no room."""
+        return int(self.n_content_bits > 0 and 0 < self._n_owned < self.n_label_bits)
 
     def _check_parameters(self, state: CodewordState | None) -> None:
         super()._check_parameters(state)
