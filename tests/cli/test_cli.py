@@ -41,7 +41,7 @@ def test_info_tells_classes_rounds_and_sizes(filled, oasis):
     assert min(found["norms"].values()) > 0
     code, out, _ = oasis("info", filled)
     assert code == 0
-    assert "60 now, 60 ever" in out and "hashed-text-64-tf@2" in out and "since round" in out
+    assert "60 now, 60 ever" in out and "hashed-text-64-tf@3" in out and "since round" in out
 
 
 @pytest.mark.parametrize("form", ["faiss", "npz", "parquet"])

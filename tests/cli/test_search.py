@@ -103,9 +103,8 @@ def test_search_filters_by_a_label(filled, oasis):
 
 def test_search_without_knowledge_says_so(filled, oasis):
     code, out, err = oasis("search", filled, "--text", "xylophone", "-k", 1)
-    scores = [line.split()[1] for line in out.splitlines() if "item-" in line]
     assert code == 0
-    assert (scores == ["+0.000"]) == ("nothing like this query" in err)
+    assert "nothing like this" in out + err  # by the score, which may be 0, or by the evidence
 
 
 def test_collection_with_an_extractor_of_ones_own_answers_what_it_can(tmp_path, oasis):

@@ -88,7 +88,7 @@ def ingest(
         str | None,
         typer.Option(
             help="For a new collection: words+meaning (if not given), words, meaning, none, a full "
-            "name such as hashed-text-512-binary@2, or package.module:factory."
+            "name such as hashed-text-512-binary@3, or package.module:factory."
         ),
     ] = None,
     thumbnails: Annotated[
