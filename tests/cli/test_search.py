@@ -143,6 +143,22 @@ def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
     assert shown["c"].rstrip().endswith(rows[2]["text"])  # nothing is cut in a file or a pipe
 
 
+def test_a_terminal_gets_no_control_characters_and_no_endless_text(tmp_path, oasis):
+    row = {
+        "id": "a\n\x1b[31mb",
+        "text": "boat \x1b]0;title\x07 \u202e" + "long " * 9999,
+        "labels": ["\x1b[5m"],
+    }
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(row) + "\n")
+    assert oasis("ingest", tmp_path / "c", source, "--text-extractor", "words")[0] == 0
+    for command in (("search", tmp_path / "c", "--text", "boat"), ("info", tmp_path / "c")):
+        code, out, _ = oasis(*command)
+        assert code == 0 and max(map(len, out.splitlines())) < 1200
+        assert not set(out) & {"\x1b", "\x07", "\u202e"}
+    assert r"a\n\x1b[31mb" in oasis("search", tmp_path / "c", "--text", "boat")[1]
+
+
 def _printed(columns, rows, width):
     console = Console(width=width, file=io.StringIO())
     console.print(table(columns, rows, width=width))

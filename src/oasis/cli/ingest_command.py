@@ -64,7 +64,7 @@ def ingest(
         ),
     ] = None,
     labels_separator: Annotated[
-        str, typer.Option(help="What separates labels in a CSV cell.")
+        str, typer.Option(help="What separates labels in one text, as in a CSV cell.")
     ] = ";",
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
