@@ -103,9 +103,8 @@ def test_search_filters_by_a_label(filled, oasis):
 
 def test_search_without_knowledge_says_so(filled, oasis):
     code, out, err = oasis("search", filled, "--text", "xylophone", "-k", 1)
-    scores = [line.split()[1] for line in out.splitlines() if "item-" in line]
     assert code == 0
-    assert (scores == ["+0.000"]) == ("nothing like this query" in err)
+    assert "nothing like this" in out + err  # by the score, which may be 0, or by the evidence
 
 
 def test_collection_with_an_extractor_of_ones_own_answers_what_it_can(tmp_path, oasis):
@@ -142,6 +141,22 @@ def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
     assert code == 0 and sorted(shown) == ["a", "b", "c"]
     assert shown["a"].rstrip().endswith("a red boat") and shown["b"].rstrip().endswith("year: 2020")
     assert shown["c"].rstrip().endswith(rows[2]["text"])  # nothing is cut in a file or a pipe
+
+
+def test_a_terminal_gets_no_control_characters_and_no_endless_text(tmp_path, oasis):
+    row = {
+        "id": "a\n\x1b[31mb",
+        "text": "boat \x1b]0;title\x07 \u202e" + "long " * 9999,
+        "labels": ["\x1b[5m"],
+    }
+    source = tmp_path / "rows.jsonl"
+    source.write_text(json.dumps(row) + "\n")
+    assert oasis("ingest", tmp_path / "c", source, "--text-extractor", "words")[0] == 0
+    for command in (("search", tmp_path / "c", "--text", "boat"), ("info", tmp_path / "c")):
+        code, out, _ = oasis(*command)
+        assert code == 0 and max(map(len, out.splitlines())) < 1200
+        assert not set(out) & {"\x1b", "\x07", "\u202e"}
+    assert r"a\n\x1b[31mb" in oasis("search", tmp_path / "c", "--text", "boat")[1]
 
 
 def _printed(columns, rows, width):

@@ -1,14 +1,11 @@
 """Words beside codes: against the formula over all items, and what people type."""
 
-import math
-
 import numpy as np
 import pytest
+from fused_truth import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasis.arrays import unit_rows
-from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.search import fused
 from oasis.collection.texts import fusion, vocabulary
@@ -59,55 +56,6 @@ def filled(tmp_path_factory):
         c.ingest_items([{"id": "bare", "text": "zzz", "labels": ["traffic light"]}])
         c.delete([7, 8, 299])
         yield c
-
-
-def truth(c, text, k, allowed=lambda item: True):
-    """Return ids and scores by the formula in the docstring, item by item."""
-    stored = list(c.items())
-    words = kept_words(text)
-    own = {item.id: set(kept_words(item.text or "")) for item in stored}
-    named = {
-        item.id: {word for label in item.labels for word in kept_words(label)} for item in stored
-    }
-    n_having = {w: sum(w in own[i.id] or w in named[i.id] for i in stored) for w in words}
-    idf = {word: math.log(1 + len(stored) / (n + 0.5)) for word, n in n_having.items()}
-    X, _ = c.extractor.extract([{"text": text}], dense=True)  # as a few queries are
-    model = c.model
-    projection = model.project(X)[0]
-    classes = [n for n in model.classes_ if set(kept_words(n)) <= set(words)]
-    trust = min(np.float32(1), (4 * model.evidence(X)[0]) ** 3)
-    names, near = model.project_words(classes or ["dog"]).sum(axis=0), 1.0 if classes else 0.0
-    if not classes and words and trust < 1:  # by the classes that mean nearly the same
-        told, nearness = model.project_words_with_evidence([" ".join(tokens_of(text))])
-        names, near = told[0], float(nearness[0])
-    if near >= 0.55:  # projections are float32, and different codes may be next to tied
-        both = unit_rows(np.stack([projection, names]))
-        projection = trust * both[0] + np.float32(near) * both[1]
-        trust = max(float(trust), near)
-    projection = projection.astype(np.float64)
-    length = np.linalg.norm(projection) * math.sqrt(model.n_bits) or 1
-    rows = []
-    for age, item in enumerate(stored):
-        signs = unpack(np.frombuffer(item.code, dtype=np.uint8)[None])[0].astype(np.float64)
-        cosine = trust * float(signs @ projection / length)
-        weight = sum(
-            idf[word] * (1.0 if word in own[item.id] else 0.9 * (word in named[item.id]))
-            for word in words
-        )
-        found = own[item.id] & set(words)
-        # the text of an item counts only where it has a word of the query
-        other = len(own[item.id] - found) if found else 0
-        part = weight / sum(idf.values())
-        whole = [item.text or "", *(item.text or "").splitlines()]
-        if any(set(kept_words(each)) == set(words) for each in whole):
-            part, other = 1.0, 0.5
-            if any(tokens_of(each) == tokens_of(text) for each in whole):
-                other = 0
-        share = part**8 / (1 + other / (10 * len(words)))
-        score = 1 - (1 - cosine) * (1 - min(share, 1)) ** fusion.WORDS
-        if allowed(item):
-            rows.append((-round(score, 9), -round(cosine, 9), age, item.id))
-    return [(row[-1], -row[0]) for row in sorted(rows)[:k]]
 
 
 QUERIES = [

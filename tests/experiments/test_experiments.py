@@ -327,4 +327,7 @@ def test_command_line_fails_when_a_run_does(
     assert _oasis(monkeypatch, "reproduce", *picks, *out) == 1
     captured = capsys.readouterr()
     assert "error: toy/second/fomh+gamma=-1/8/0: gamma" in captured.err
-    assert "2 runs: 1 computed, 1 failed" in captured.out
+    assert "2 runs: 1 computed, 1 failed; next: oasis report" in captured.out
+    picks[3] = "fomh+gamma=-1"
+    assert _oasis(monkeypatch, "reproduce", *picks, *out) == 1
+    assert "next" not in capsys.readouterr().out  # there is nothing to report

@@ -181,7 +181,7 @@ def test_another_extractor_is_refused(other: dict[str, Any]) -> None:
         {"text": 5},
         {"text": {"field": "text"}},
         {"text": {"field": "text", "embedder": "hashed-text-16-tf@1", "n_features": 16}},
-        {"text": {"field": "text", "embedder": "hashed-text-16-tf@2", "n_features": 17}},
+        {"text": {"field": "text", "embedder": "hashed-text-16-tf@3", "n_features": 17}},
     ],
 )
 def test_a_wrong_description_is_refused(description: dict[str, Any]) -> None:
@@ -216,7 +216,7 @@ def test_embedders_are_found_by_name() -> None:
         again = embedder_of_name(embedder.name)
         assert (type(again), again.name) == (type(embedder), embedder.name)
         assert (again.n_features, again.takes) == (embedder.n_features, embedder.takes)
-    for name in ("hashed-text-0x10-tf@2", "hashed-text-16-tf@2 ", "efficientnet-lite0@2", ""):
+    for name in ("hashed-text-0x10-tf@3", "hashed-text-16-tf@3 ", "efficientnet-lite0@2", ""):
         with pytest.raises(InputError, match="no embedder is called"):
             embedder_of_name(name)
 
@@ -326,17 +326,17 @@ def test_choices_by_name() -> None:
     def made(**choices: Any) -> str:
         return Extractor.of(**choices).name
 
-    both = "meaning<-text:wordllama-256@1 text<-text:hashed-text-2048-tf@2"
+    both = "meaning<-text:wordllama-256@1 text<-text:hashed-text-2048-tf@3"
     assert made() == f"image<-image:efficientnet-lite0@1 {both}" == Extractor.default().name
     assert made(image="none") == both
-    assert made(image="none", text="words") == "text<-text:hashed-text-2048-tf@2"
+    assert made(image="none", text="words") == "text<-text:hashed-text-2048-tf@3"
     assert made(image="gradients", text="meaning") == (
         "image<-image:glyph-gradients-48@1 meaning<-text:wordllama-256@1"
     )
-    assert made(image="none", text="hashed-text-64-tf@2") == "text<-text:hashed-text-64-tf@2"
+    assert made(image="none", text="hashed-text-64-tf@3") == "text<-text:hashed-text-64-tf@3"
     assert made(vectors={"image": 3, "sound": 2}) == "image<-image:given-3 sound<-sound:given-2"
     assert made(vectors={"image": 1280}, image="efficientnet", text="words") == (
-        "image<-image:efficientnet-lite0@1 text<-text:hashed-text-2048-tf@2"
+        "image<-image:efficientnet-lite0@1 text<-text:hashed-text-2048-tf@3"
     )
     with pytest.raises(InputError, match="have 3 values, 'efficientnet-lite0@1' makes 1280"):
         made(vectors={"image": 3}, image="efficientnet")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@2")
+TEXT_ONLY = ("--image-extractor", "none", "--text-extractor", "hashed-text-64-tf@3")
 WORDS = {"sea": "boat wave anchor", "sky": "cloud sun bird", "town": "street house car"}
 
 

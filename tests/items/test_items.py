@@ -333,7 +333,7 @@ def test_csv_that_is_empty_is_an_error(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.csv"])
 def test_a_field_with_a_misspelt_name_is_noted_once(folder: Path, name: str) -> None:
-    rows = ("id,text,Lables,year", "a,t,sky,1", "b,t,sea,2")
+    rows = ("id,text,Lables,payload", "a,t,sky,", "b,t,sea,")
     if name == "x.jsonl":
         rows = tuple(json.dumps({"id": each, "text": "t", "Lables": ["sky"]}) for each in "ab")
     path = write_lines(folder / name, *rows)
@@ -347,6 +347,23 @@ def test_a_field_with_a_misspelt_name_is_noted_once(folder: Path, name: str) -> 
 def test_a_field_near_one_that_is_there_is_not_noted(folder: Path) -> None:
     row = {"id": "a", "text": "t", "texts": "u", "labels": [], "label": "x", "test": 1}
     assert len(items_of(read_jsonl(write_lines(folder / "x.jsonl", row)))) == 1
+
+
+def test_columns_that_are_not_kept_are_noted(folder: Path) -> None:
+    path = write_lines(folder / "x.csv", "id,text,year,place", "a,t,1,Rome")
+    with pytest.warns(UnusedFieldWarning, match=r"not kept: year, place; .* add --keep year"):
+        assert items_of(read_items(path))[0].payload == {}
+    fields = Fields(payload=("year",))  # what is left out by choice is not noted
+    assert items_of(read_items(path, fields))[0].payload == {"year": 1}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "line"), [("csv", "id;text"), ("csv", "id\ttext"), ("tsv", "id,text")]
+)
+def test_a_header_with_another_delimiter_says_so(folder: Path, suffix: str, line: str) -> None:
+    path = write_lines(folder / f"x.{suffix}", line, line)
+    with pytest.raises(DataError, match=r"has (commas|semicolons|tabs) between its columns"):
+        list(read_items(path))
 
 
 def test_csv_separator_may_be_any_text_but_none(folder: Path) -> None:
@@ -447,7 +464,7 @@ def test_parquet_keeps_rows_in_order_across_batches(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"labels": ["sky"]}, "'labels' is the text 'sky'"),
+        ({"labels": [7]}, "'labels' is the number 7"),
         ({"payload": [{"x": float("nan")}]}, "cannot be written as JSON"),
         ({"payload": [{"x": decimal.Decimal("1.5")}]}, "of type Decimal"),
         ({"payload": ["{"]}, "'payload' is no JSON"),
@@ -463,6 +480,13 @@ def test_parquet_rejects_wrong_types(
     assert isinstance(reject, Reject)
     assert (reject.where, reject.id) == ("x.parquet:1", 1)
     assert reason in reject.reason
+
+
+def test_parquet_labels_may_be_one_text(folder: Path) -> None:
+    columns = {"id": [1, 2, 3], "text": ["t"] * 3, "labels": ["sky", "sea; sun", None]}
+    path = write_parquet(folder / "x.parquet", columns)
+    assert [item.labels for item in items_of(read_items(path))] == [("sky",), ("sea", "sun"), ()]
+    assert items_of(read_items(path, separator="|"))[1].labels == ("sea; sun",)
 
 
 def test_parquet_that_is_none_or_lacks_columns_is_an_error(folder: Path) -> None:

@@ -197,9 +197,10 @@ def test_a_token_is_asked_for_and_a_service_that_is_gone_is_told(visit, folder):
         allowed = ("401", "403", "Failed to load resource")
         page = visit(url=running.url, allowed=allowed)
         page.wait_for_selector("dialog[open]")
+        assert "Authorization" not in page.inner_text("#token-reason")  # that is for programs
         page.fill("#token", "a-wrong-token-here")
         page.click("text=Use it")
-        page.wait_for_selector("text=it is not a known one")
+        page.wait_for_selector("text=does not know the token")
         page.fill("#token", env["OASIS_READ_TOKEN"])
         page.click("text=Use it")
         ready(page)

@@ -364,7 +364,7 @@ def test_runbook_reads_a_file_and_names_a_bad_one(tmp_path: Path) -> None:
         ),
         (
             Runbook("b", rule="groups", n_rounds=7, query_share=0.1),
-            "cannot balance 6 classes or moments into 7 rounds",
+            "6 classes or moments cannot be divided among 7 rounds",
         ),
     ],
 )

@@ -7,6 +7,7 @@ where something is printed with it: importing it takes a third of ``oasis --help
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -77,6 +78,8 @@ def remark(text: str) -> None:
 Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
 """Name of a column and its alignment; "line" is left-aligned and cut where it does not fit."""
 
+# what moves the cursor, changes colours or the direction of writing; a new line would end the row
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _UNBOUNDED = 1 << 24
 _GAP = 2
 _NARROWEST = 8
@@ -92,6 +95,8 @@ def table(
 ) -> Table:
     """Return a table; cells are plain text, markup in them is not interpreted.
 
+    Control characters are shown as `visible` shows them: a terminal would obey them.
+
     Columns are as wide as their cells. Where that is more than ``width`` together (if not given,
     the width of the terminal), the longest of the "line" columns are cut.
     """
@@ -99,7 +104,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    columns, cells = list(columns), [list(row) for row in rows]
+    columns, cells = list(columns), [list(map(visible, row)) for row in rows]
     names = [name for name, _ in columns]
     widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
     lines = [each for each, (_, kind) in zip(widths, columns, strict=True) if kind == "line"]
@@ -125,6 +130,15 @@ def table(
     for row in cells:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters written as in Python.
+
+    >>> print(visible("a\\x1b[2Jb\\n"))
+    a\\x1b[2Jb\\n
+    """
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _longest(widths: list[int], room: int) -> int:

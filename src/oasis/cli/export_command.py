@@ -14,20 +14,27 @@ from oasis.cli.options import AsJson, Existing
 def export(
     collection: Existing,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; replaced.")],
-    form: Annotated[str, typer.Option("--format", help="faiss, npz or parquet.")] = "npz",
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="faiss, npz or parquet; if not given, what OUT ends in, or npz."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write all codes and ids for other tools.
 
     Bit i of a code is bit i % 8 of byte i // 8, the least significant first.
 
-    Example: oasis export photos.oasis codes.parquet --format parquet
+    Example: oasis export photos.oasis codes.parquet
     """
     from oasis.cli.opening import open_directory
     from oasis.collection.transfer import exporting
 
     with open_directory(collection) as opened:
-        written = exporting.export(opened, out, form)
+        ending = out.suffix.lower().removeprefix(".")
+        by_name = ending if ending in exporting.FORMATS else "npz"
+        written = exporting.export(opened, out, form or by_name)
     if as_json:
         print_json(written)
         return

@@ -64,7 +64,7 @@ def ingest(
         ),
     ] = None,
     labels_separator: Annotated[
-        str, typer.Option(help="What separates labels in a CSV cell.")
+        str, typer.Option(help="What separates labels in one text, as in a CSV cell.")
     ] = ";",
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
@@ -88,7 +88,7 @@ def ingest(
         str | None,
         typer.Option(
             help="For a new collection: words+meaning (if not given), words, meaning, none, a full "
-            "name such as hashed-text-512-binary@2, or package.module:factory."
+            "name such as hashed-text-512-binary@3, or package.module:factory."
         ),
     ] = None,
     thumbnails: Annotated[

@@ -114,7 +114,9 @@ def reproduce(
         print_json({"out": str(out), "runs": [_row(each) for each in finished]})
     else:
         _print_table(finished)
-        typer.echo(f"{_counts(finished)}; next: oasis report {out} --out {out / 'report'}")
+        is_any = any(each.status != "failed" for each in finished)
+        following = f"; next: oasis report {out} --out {out / 'report'}" if is_any else ""
+        typer.echo(f"{_counts(finished)}{following}")
     failed = [each for each in finished if each.status == "failed"]
     for each in failed:
         remark(f"error: {each.run.key}: {each.error}")

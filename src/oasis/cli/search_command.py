@@ -17,6 +17,9 @@ from oasis.errors import InputError, UnknownIdError
 if TYPE_CHECKING:
     from oasis.collection import Hit, Stats
 
+_LONGEST_TEXT = 1000
+"""Characters of a text that are shown of a hit."""
+
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
     ("score", "right"),
@@ -209,12 +212,17 @@ def _check_made(stats: Stats, field: str, is_needed: bool) -> None:
 
 
 def _told(opened: Any, hit: Hit, n_characters: int) -> str:
-    """Return the payload of a hit in one line, or its text if it has none; the rest is cut."""
+    """Return the payload of a hit in one line, or its text if it has none; the rest is cut.
+
+    A text may have a mebibyte: it is cut in pipes, too.
+    """
     line = _line(hit.payload)
     if not hit.payload:
+        n_characters = min(n_characters, _LONGEST_TEXT)
         with suppress(UnknownIdError):  # deleted since
             line = opened.get(hit.id).text or ""
-    return " ".join(line.split())[:n_characters]
+    line = " ".join(line.split())
+    return line if len(line) <= n_characters else f"{line[: n_characters - 1]}…"
 
 
 def _line(payload: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oasis.cli.console import people, print_json
+from oasis.cli.console import people, print_json, visible
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
 
 
@@ -56,7 +56,8 @@ def update(
     else:
         labels = ", ".join(stored.labels) or "no labels"
         facts_text = json.dumps(stored.payload, ensure_ascii=False)
-        people().print(f"{stored.id}: {labels}; {facts_text}", markup=False, soft_wrap=True)
+        line = visible(f"{stored.id}: {labels}; {facts_text}")
+        people().print(line, markup=False, soft_wrap=True)
 
 
 def _object(text: str) -> dict[str, Any]:

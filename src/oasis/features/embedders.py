@@ -6,7 +6,7 @@ collection can record the extractor it was filled with and refuse another one.
 ==============================  ==================================================================
 ``efficientnet-lite0@1``        `oasis.features.image.EfficientNetLite0`
 ``glyph-gradients-48@1``        `oasis.features.gradients.Gradients`
-``hashed-text-2048-tf@2``       `oasis.features.text.HashedText`, by its settings
+``hashed-text-2048-tf@3``       `oasis.features.text.HashedText`, by its settings
 ``wordllama-256@1``             `oasis.features.meaning.Meaning`
 ``package.module:factory``      `Named`: a callable of your own
 ``given-768``                   `Given`: vectors made elsewhere, 768 values each
@@ -314,7 +314,7 @@ def embedder_of_name(
 
     Examples
     --------
-    >>> embedder_of_name("hashed-text-512-tf@2").n_features
+    >>> embedder_of_name("hashed-text-512-tf@3").n_features
     512
     """
     for known in (EfficientNetLite0, Gradients, Meaning):

@@ -74,7 +74,7 @@ class Extractor:
     --------
     >>> extractor = Extractor({"text": ("caption", HashedText(n_features=16))})
     >>> extractor.name
-    'text<-caption:hashed-text-16-tf@2'
+    'text<-caption:hashed-text-16-tf@3'
     >>> X, failures = extractor.extract([{"caption": "a red boat"}, {}])
     >>> X["text"].shape, abs(X["text"]).sum(axis=1).tolist(), failures
     ((2, 16), [2.0, 0.0], [])
@@ -304,7 +304,7 @@ class Extractor:
         """Return what `from_description` needs, as plain JSON values.
 
         >>> Extractor({"text": ("text", HashedText())}).describe()
-        {'text': {'field': 'text', 'embedder': 'hashed-text-2048-tf@2', 'n_features': 2048}}
+        {'text': {'field': 'text', 'embedder': 'hashed-text-2048-tf@3', 'n_features': 2048}}
         """
         return {
             modality: {
@@ -363,7 +363,7 @@ class Extractor:
         >>> Extractor({"text": ("text", HashedText(weighting="binary"))}).check_same(recorded)
         Traceback (most recent call last):
             ...
-        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-binary@2' ...
+        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-binary@3' ...
         """
         own = self.describe()
         if set(own) != set(description):

@@ -24,7 +24,7 @@ from oasis.features.words import words_of
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-VERSION = 2
+VERSION = 3
 """Increased whenever the features of a text change; part of the embedder's name."""
 
 _NAME = re.compile(rf"hashed-text-(\d{{1,10}})-(tf|binary)(-all)?(-unstemmed)?@{VERSION}")
@@ -54,7 +54,7 @@ class HashedText:
     --------
     >>> embedder = HashedText()
     >>> embedder.name
-    'hashed-text-2048-tf@2'
+    'hashed-text-2048-tf@3'
     >>> X, failures = embedder.embed(["A boat, a BOAT!", "42 boats", None])
     >>> X.shape, abs(X).sum(axis=1).tolist()
     ((3, 2048), [2.0, 2.0, 0.0])
@@ -95,7 +95,7 @@ class HashedText:
     def from_name(cls, name: str) -> HashedText | None:
         """Return the embedder that has this name, or None when it is not one of these.
 
-        >>> HashedText.from_name("hashed-text-512-binary-all@2").n_features
+        >>> HashedText.from_name("hashed-text-512-binary-all@3").n_features
         512
         """
         match = _NAME.fullmatch(name)

@@ -18,9 +18,10 @@ import re
 import unicodedata
 from functools import lru_cache
 
-# Function words, accents folded. A function word of one language that is a content word in another
-# is not listed: the English hat, war, son, sin, van, door, fur, bin and pour are kept. The lists
-# are ours and not a library's, because the features of a stored collection depend on them.
+# Function words, accents folded. A function word of one language that is an everyday English word
+# with a content is not listed: hat, war, son, sin, van, door, fur, bin, pour, car, plus, par, sans,
+# sob, tot, uno, os and ai are kept (the German articles die and den are listed). The lists are our
+# own and not a library's, because the features of a stored collection depend on them.
 _STOP_WORDS = {
     "English": """
         an the this that these those
@@ -44,26 +45,26 @@ _STOP_WORDS = {
         wenn wie wir wird wurde zu zum zur zwischen
         """,
     "French": """
-        le la les un une des du de et ou mais donc ni car au aux avec ce ces cet cette chez comme
-        dans elle elles en entre est et il ils je leur leurs lui mes nos notre nous par pas plus que
-        quel quelle qui sa sans se ses sont sous sur ta tes tu vers vos votre vous
+        le la les un une des du de et ou mais donc ni au aux avec ce ces cet cette chez comme
+        dans elle elles en entre est et il ils je leur leurs lui mes nos notre nous pas que
+        quel quelle qui sa se ses sont sous sur ta tes tu vers vos votre vous
         """,
     "Spanish": """
         el la los las un una unos unas de del al y o u pero con en entre es esta este estos estas
         ha han lo le les mas mi mis muy ni nos para pero por que se sobre su sus tambien tu tus ya
         """,
     "Portuguese": """
-        os as um uma uns umas do da dos das no na nos nas ao aos com ou em entre esta este isso isto
-        mais mas nao nem para pela pelas pelo pelos por que se sem seu seus sua suas sob sobre
+        as um uma uns umas do da dos das no na nos nas ao aos com ou em entre esta este isso isto
+        mais mas nao nem para pela pelas pelo pelos por que se sem seu seus sua suas sobre
         tambem
         """,
     "Italian": """
-        il lo la gli le uno una di del della delle dei degli al alla alle ai agli dal dalla nel
+        il lo la gli le una di del della delle dei degli al alla alle agli dal dalla nel
         nella nelle nei sul sulla con ed che chi ma non per piu si sono su suo sua tra
         """,
     "Dutch": """
         de het een en of maar dat deze dit die aan als bij dan er hij hun ik is je met naar niet nog
-        om onder ook op te tot uit voor waar was wat wel zijn ze zij
+        om onder ook op te uit voor waar was wat wel zijn ze zij
         """,
     "Russian": """
         и в во не что он на я с со как а то все она так его но да ты к у же вы за бы по ее мне из
@@ -74,12 +75,16 @@ STOP_WORDS = frozenset(" ".join(_STOP_WORDS.values()).split())
 """Words that say nothing about a text, of English and seven other languages."""
 
 _IRREGULAR = {
+    "buses": "bus",
     "children": "child",
     "feet": "foot",
+    "gases": "gas",
     "geese": "goos",
+    "lens": "lens",
     "men": "man",
     "mice": "mous",
     "people": "person",
+    "skis": "ski",
     "teeth": "tooth",
     "women": "woman",
 }
@@ -103,6 +108,9 @@ _IS_SINGLE = re.compile(f"[{_SINGLE}]")
 _IS_PAIRED = re.compile(f"[{_PAIRED}]")
 _PARTS = re.compile(f"([{_SINGLE}{_PAIRED}]+)")
 _VOWELS = frozenset("aeiouy")
+# one syllable that ends in consonant, vowel, consonant (Porter's *o): car, pin, plan, rid
+_SHORT = re.compile("[^aeiouy]+[aeiouy][^aeiouwxy]")
+_FINAL_V = re.compile("v(?=e?$)")
 
 
 def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[str]:
@@ -173,12 +181,16 @@ def _needs_another(character: str) -> bool:
 def stem(word: str) -> str:
     """Return an English word without plural, -ing, -ed and a final e; others change little.
 
-    A light stemmer: ``dogs``, ``ponies``, ``boxes``, ``knives`` and ``riding`` get the stems of
-    ``dog``, ``pony``, ``box``, ``knife`` and ``ride``. Words of fewer than four letters, with
-    digits, or in another script are returned unchanged.
+    A light stemmer: ``dogs``, ``ponies``, ``boxes``, ``knives``, ``buildings`` and ``riding`` get
+    the stems of ``dog``, ``pony``, ``box``, ``knife``, ``building`` and ``ride``. A short word
+    keeps its final e, so that ``care``, ``pine`` and ``plane`` are not ``car``, ``pin`` and
+    ``plan``. Words of fewer than four letters, with digits, or in another script are returned
+    unchanged.
 
     >>> [stem(word) for word in ("dogs", "ponies", "boxes", "knives", "riding", "bus", "glass")]
-    ['dog', 'pony', 'box', 'knif', 'rid', 'bus', 'glass']
+    ['dog', 'pony', 'box', 'knife', 'ride', 'bus', 'glass']
+    >>> [stem(word) for word in ("houses", "care", "cars", "buildings", "bicycling", "bicycle")]
+    ['hous', 'care', 'car', 'build', 'bicycl', 'bicycl']
     """
     if word in _IRREGULAR:
         return _IRREGULAR[word]
@@ -186,13 +198,15 @@ def stem(word: str) -> str:
         return word
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    elif word.endswith("ing") and _can_lose(word[:-3]):
+    if word.endswith("ing") and _can_lose(word[:-3]):
         word = _base(word[:-3])
     elif word.endswith("ed") and not word.endswith("eed") and _can_lose(word[:-2]):
         word = _base(word[:-2])
-    if len(word) > 3 and word.endswith("e"):
-        word = f"{word[:-2]}y" if word.endswith("ie") else word[:-1]
-    return f"{word[:-1]}f" if word.endswith("v") else word
+    if len(word) > 3 and word.endswith("ie"):
+        word = f"{word[:-2]}y"
+    elif len(word) > 3 and word.endswith("e") and not _SHORT.fullmatch(word, endpos=len(word) - 1):
+        word = word[:-1]
+    return _FINAL_V.sub("f", word)
 
 
 def _can_lose(base: str) -> bool:
@@ -200,10 +214,12 @@ def _can_lose(base: str) -> bool:
 
 
 def _base(base: str) -> str:
-    """Return the base of a word after -ing or -ed is removed: sitt, carri become sit, carry."""
+    """Return the base of a word without -ing or -ed: sitt, carri, rid become sit, carry, ride."""
     if base[-1] == base[-2] and base[-1] in "bdgmnprt":
         return base[:-1]
-    return f"{base[:-1]}y" if base.endswith("i") and len(base) > 3 else base
+    if base.endswith("i") and len(base) > 3:
+        return f"{base[:-1]}y"
+    return f"{base}e" if _SHORT.fullmatch(base) else base
 
 
 def _folded(text: str) -> str:

@@ -115,6 +115,18 @@ class Fields:
                     stacklevel=2,
                 )
 
+    def note_unkept(self, path: Path | str, columns: list[str]) -> None:
+        """Give an `UnusedFieldWarning` if there is no payload, but columns that it could hold."""
+        unused = [name for name in columns if name and name not in self.names()]
+        if unused and isinstance(self.payload, str) and self.payload not in columns:
+            warnings.warn(
+                f"{path}: columns that are not kept: {', '.join(unused[:10])}"
+                f"{', ...' if len(unused) > 10 else ''}; to see them in hits and to filter by "
+                f"them, add --keep {unused[0]} and so on (in Python: payload=({unused[0]!r}, ...))",
+                UnusedFieldWarning,
+                stacklevel=2,
+            )
+
 
 class Refused(Exception):
     """Why a row cannot be used; readers turn it into a `Reject`."""

@@ -12,8 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
-from oasis.errors import DataError
-from oasis.items.item import Fields, Refused, Row, is_unicode, kind_of
+from oasis.errors import DataError, InputError
+from oasis.items.item import Fields, Refused, Row, field_of, is_unicode, kind_of
 
 MAX_LINE_BYTES = 1 << 24
 """A longer line is rejected without being held in memory."""
@@ -75,7 +75,9 @@ def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
             raise DataError(f"{path} has no header that can be read: {error}") from error
         if header is None:
             raise DataError(f"{path} is empty; expected a header with the names of its columns")
+        _check_delimiter(path, header, fields, delimiter)
         fields.check(path, header)
+        fields.note_unkept(path, header)
         while True:
             where = f"{path.name}:{lines.number + 1}"
             try:
@@ -88,6 +90,18 @@ def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
                 yield where, f"the row is not CSV: {error}"
             except Refused as refusal:
                 yield where, str(refusal)
+
+
+def _check_delimiter(path: Path, header: list[str], fields: Fields, delimiter: str) -> None:
+    """Raise `DataError` if another delimiter would have given a column of ids."""
+    for other in {",", ";", "\t"} - {delimiter} if len(header) == 1 else ():
+        if fields.id in [name.strip('"') for name in header[0].split(other)]:
+            name = {",": "commas", ";": "semicolons", "\t": "tabs"}
+            raise DataError(
+                f"{path} has {name[other]} between its columns, expected "
+                f"{name.get(delimiter, repr(delimiter))}; write it anew, with commas as .csv or "
+                "tabs as .tsv (in Python: read_csv(..., delimiter=...))"
+            )
 
 
 def _decode(line: bytes) -> str:
@@ -105,15 +119,31 @@ def _csv_values(header: list[str], cells: list[str]) -> dict[str, Any]:
 
 def refine_csv(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
     """Return the cells of a row with labels split and the payload parsed."""
-    if fields.labels in values:
-        names = (name.strip() for name in values[fields.labels].split(separator))
-        values[fields.labels] = [name for name in names if name]
+    values = split_labels(values, fields, separator)
     if isinstance(fields.payload, tuple):
         for name in fields.payload:
             if name in values and _NUMBER.fullmatch(values[name]):
                 values[name] = json.loads(values[name])
     elif fields.payload in values:
         values[fields.payload] = parse_object(values[fields.payload].encode(), fields.payload)
+    return values
+
+
+def check_separator(separator: str) -> None:
+    """Raise `InputError` unless labels can be split by it."""
+    if not separator:
+        raise InputError("the separator of labels is empty; expected something like ';'")
+
+
+def split_labels(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
+    """Return the values of a row; labels that are one text become a list.
+
+    >>> split_labels({"labels": "sky; sea"}, Fields(), ";")
+    {'labels': ['sky', 'sea']}
+    """
+    if isinstance(labels := field_of(values, fields.labels), str):
+        names = (name.strip() for name in labels.split(separator))
+        values[str(fields.labels)] = [name for name in names if name]
     return values
 
 

@@ -3,9 +3,9 @@
 An npz file has one array per column, all of the same length. Vectors are (n, d) arrays, in half,
 single or double precision. Ids are (n,) integers or texts; without them an item's id is its row,
 from 0. Labels are (n,) texts, with a separator between several labels, or an (n, c) matrix of 0 and
-1 with the names in the array ``classes``. Texts, paths of pictures and payload fields are (n,)
-arrays; a single payload field holds objects as JSON text. An npy file is one (n, d) array of
-vectors.
+1 with the names in the array ``label_names``, as for ``oasis reproduce``, or ``classes``. Texts,
+paths of pictures and payload fields are (n,) arrays; a single payload field holds objects as JSON
+text. An npy file is one (n, d) array of vectors.
 
 Nothing is unpickled, so arrays of Python objects are refused. An npz array is read whole; an npy
 file is mapped into memory.
@@ -26,10 +26,10 @@ import numpy.typing as npt
 from oasis.arrays import checked_vector
 from oasis.errors import DataError, InputError
 from oasis.items.item import Fields, Row, Vector
-from oasis.items.lines import open_file, parse_object
+from oasis.items.lines import open_file, parse_object, split_labels
 
-CLASSES = "classes"
-"""Array of an npz file that names the columns of a label matrix."""
+CLASSES = ("label_names", "classes")
+"""Arrays of an npz file that may name the columns of a label matrix."""
 
 
 def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
@@ -105,10 +105,7 @@ def _load(file: BufferedReader) -> Any:
 
 def refine_npz(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
     """Return the values of a row with labels split and the payload parsed."""
-    labels = values.get(fields.labels or "")
-    if isinstance(labels, str):
-        names = (name.strip() for name in labels.split(separator))
-        values[str(fields.labels)] = [name for name in names if name]
+    values = split_labels(values, fields, separator)
     if isinstance(fields.payload, str) and isinstance(values.get(fields.payload), str):
         values[fields.payload] = parse_object(values[fields.payload].encode(), fields.payload)
     return values
@@ -118,10 +115,10 @@ def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] 
     """Return the class names of a label matrix, or None if labels are texts."""
     if labels is None or labels.ndim != 2:
         return None
-    names = file[CLASSES] if CLASSES in file.files else None
+    names = next((file[name] for name in CLASSES if name in file.files), None)
     if names is None or names.dtype.kind != "U" or names.shape != labels.shape[1:]:
         raise DataError(
-            f"{path} has labels of shape {labels.shape}; expected an array {CLASSES!r} with the "
+            f"{path} has labels of shape {labels.shape}; expected an array {CLASSES[0]!r} with the "
             f"{labels.shape[1]} names of its columns"
         )
     if labels.dtype.kind not in "biu" or (

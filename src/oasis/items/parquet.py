@@ -13,7 +13,7 @@ import numpy as np
 
 from oasis.errors import DataError, MissingExtraError, UnusedFieldWarning
 from oasis.items.item import Fields, Refused, Row, Vector, field_of, kind_of
-from oasis.items.lines import parse_object
+from oasis.items.lines import parse_object, split_labels
 
 _BATCH = 256
 
@@ -32,6 +32,8 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
             columns = list(file.schema_arrow.names)
             _note_vectors(path, file.schema_arrow, fields)
             fields.check(path, columns)
+            lists = {each.name for each in file.schema_arrow if _is_list_of(each.type)}
+            fields.note_unkept(path, [name for name in columns if name not in lists])
             needed = [name for name in columns if name in fields.names()]
             for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
                 for values in batch_rows(str(path), batch, fields):
@@ -68,11 +70,11 @@ def _note_vectors(path: Path, schema: Any, fields: Fields) -> None:
 
 
 def _is_list_of(kind: Any, *tests: Callable[[Any], bool]) -> bool:
-    """Return whether a type is a list, and one of the tests holds for its elements."""
+    """Return whether a type is a list, and one of the tests, if any, holds for its elements."""
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return is_list and any(test(kind.value_type) for test in tests)
+    return is_list and (not tests or any(test(kind.value_type) for test in tests))
 
 
 def _check_vectors(name: str, column: str, kind: Any) -> None:
@@ -99,8 +101,9 @@ def _vectors(column: Any) -> list[Vector | None]:
     ]
 
 
-def refine_parquet(values: dict[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the values of a row with the picture unwrapped and the payload as JSON values."""
+def refine_parquet(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
+    """Return the values of a row: picture unwrapped, labels split, the payload as JSON values."""
+    values = split_labels(values, fields, separator)
     match field_of(values, fields.image):
         case {"bytes": bytes(content)}:
             values[str(fields.image)] = content

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from oasis.errors import DataError, InputError
 from oasis.items.folder import folder_rows
 from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject, Row
-from oasis.items.lines import csv_rows, jsonl_rows, open_file, refine_csv
+from oasis.items.lines import check_separator, csv_rows, jsonl_rows, open_file, refine_csv
 from oasis.items.numpy_files import npy_rows, npz_rows, refine_npz
 from oasis.items.parquet import parquet_rows, refine_parquet
 from oasis.items.table import table_rows
@@ -37,7 +37,7 @@ def read_items(
     fields : Fields, optional
         Names of the fields; not for folders.
     separator : str
-        Separator of labels within a CSV cell, or a text of an npz file.
+        Separator of labels within a CSV cell, or a text of an npz or Parquet file.
     labels_from_folders : bool
         Folders only: the names of the sub-folders that hold a picture are its labels.
     strict : bool
@@ -81,7 +81,9 @@ def read_items(
                 path, fields, separator=separator, strict=strict, allow_outside=allow_outside
             )
         case ".parquet":
-            return read_parquet(path, fields, strict=strict, allow_outside=allow_outside)
+            return read_parquet(
+                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
+            )
         case ".npz" | ".npy":
             return read_numpy(
                 path, fields, separator=separator, strict=strict, allow_outside=allow_outside
@@ -107,14 +109,18 @@ def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str,
     {'image': 512}
     """
     widths: dict[str, int] = {}
+    refused: Reject | None = None
     for result in results:
-        if isinstance(result, Item):
+        if isinstance(result, Reject):
+            refused = refused or result
+        else:
             for modality, vector in result.vectors.items():
                 widths.setdefault(modality, len(vector))
         if len(widths) == len(fields.vectors):
             return widths
     column = next(name for modality, name in fields.vectors.items() if modality not in widths)
-    raise DataError(f"no row that can be used has a vector in {column!r}")
+    why = "" if refused is None else f"; {refused.where} cannot be used: {refused.reason}"
+    raise DataError(f"no row that can be used has a vector in {column!r}{why}")
 
 
 def read_table(
@@ -186,8 +192,7 @@ def read_csv(
     128 KiB, the limit of the standard library's reader. See `read_items`.
     """
     path, fields = Path(path), fields or Fields()
-    if not separator:
-        raise InputError("the separator of labels is empty; expected something like ';'")
+    check_separator(separator)
     mark = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
     open_file(path).close()
     return _read(
@@ -202,22 +207,25 @@ def read_parquet(
     path: Path | str,
     fields: Fields | None = None,
     *,
+    separator: str = ";",
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
     """Read a Parquet file (extra ``parquet``), only the columns needed, in batches of 256 rows.
 
     A picture is a path, the bytes of a file, or a struct of ``bytes`` and ``path``; vectors are
-    lists of numbers, of fixed size or not; labels are a list of strings; the payload is a struct
-    or JSON text, and dates in it become ISO text. See `read_items`.
+    lists of numbers, of fixed size or not; labels are a list of strings, or one string with a
+    separator between several; the payload is a struct or JSON text, and dates in it become ISO
+    text. See `read_items`.
     """
     path, fields = Path(path), fields or Fields()
+    check_separator(separator)
     open_file(path).close()
     return _read(
         lambda: parquet_rows(path, fields),
         ItemBuilder(fields, path.parent, allow_outside),
         strict,
-        lambda values: refine_parquet(values, fields),
+        lambda values: refine_parquet(values, fields, separator),
     )
 
 
@@ -234,8 +242,7 @@ def read_numpy(
     ``fields.vectors`` names the arrays of vectors. `oasis.items.numpy_files` describes the layout.
     """
     path, fields = Path(path), fields or Fields()
-    if not separator:
-        raise InputError("the separator of labels is empty; expected something like ';'")
+    check_separator(separator)
     open_file(path).close()
     rows = npy_rows if path.suffix.lower() == ".npy" else npz_rows
     return _read(

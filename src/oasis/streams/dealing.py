@@ -193,11 +193,15 @@ def balanced(weight: npt.NDArray[np.int64], n_spans: int) -> list[tuple[int, int
     [(0, 1), (1, 4), (4, 5)]
     """
     n = len(weight)
-    if not n_spans <= n <= _MAX_BALANCED:
+    if n < n_spans:
         raise InputError(
-            f"cannot balance {n} classes or moments into {n_spans} rounds; expected at least as "
-            f"many as rounds and at most {_MAX_BALANCED} (beyond that use rule 'chunks' with "
-            "order 'arrival', or per_round)"
+            f"{n} classes or moments cannot be divided among {n_spans} rounds, each needs one; use "
+            f"fewer rounds (on the command line: --rounds {n} --new-classes-a-round 1)"
+        )
+    if n > _MAX_BALANCED:
+        raise InputError(
+            f"cannot balance {n} classes or moments, at most {_MAX_BALANCED}; use rule 'chunks' "
+            "with order 'arrival', or per_round (on the command line: --new-classes-a-round)"
         )
     total = np.concatenate([[0], np.cumsum(weight)]).astype(np.float64)
     cost = np.square(total[None, :] - total[:, None])  # cost[a, b] of the span from a to b

@@ -1,6 +1,6 @@
 """The tables, the head row, and how rows are written, checked and tallied.
 
-Format version 5. Every row has a ``crc`` of its other columns (but the counts of a class, which
+Format version 6. Every row has a ``crc`` of its other columns (but the counts of a class, which
 are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
 crcs: so a changed, lost or added row is found. ``items`` holds one row per item that is not
 deleted; its key only grows and is never used again. ``labels`` are numbers of classes, as text with
@@ -33,7 +33,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;

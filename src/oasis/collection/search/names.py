@@ -158,10 +158,11 @@ def with_words(
 ) -> Single:
     """Return the evidence of queries with that of their words.
 
-    It is at least `WEAK` where a word stands in a text or label. Where texts are kept and none
-    does, it is cubed: what a model makes of hashed words that nobody has is chance; and it is 0
-    where a query is nothing but such words, of which none has a meaning that is known. Otherwise
-    it is at least the nearness of the text to the name of a class, from `NEAR` on.
+    It is at least `WEAK` where a word stands in a text or label, or where a line has just the words
+    of the query, be they stop words. Where texts are kept and none does, it is cubed: what a model
+    makes of hashed words that nobody has is chance; and it is 0 where a query is nothing but such
+    words, of which none has a meaning that is known. Otherwise it is at least the nearness of the
+    text to the name of a class, from `NEAR` on.
 
     Parameters
     ----------
@@ -172,7 +173,7 @@ def with_words(
         for row, query in enumerate(asked):
             if not query.words:
                 continue
-            if any(word in classes or stands(connection, word) for word in query.words):
+            if any(word in classes or stands(connection, word) for word in query.postings):
                 evidence[row] = max(evidence[row], WEAK)
                 continue
             if keep_text:

@@ -3,10 +3,14 @@
 A query has distinct words ``q`` (`kept_words`), each with the weight ``idf = log(1 + N / (n +
 1/2))``, where n of the N items have it. An item has a word when its kept text does, or the name of
 one of its labels; a word that only a label has counts nine tenths. With m the weight of the words
-that an item has, Q the weight of all, and e the number of other words in its text::
+that an item has, Q the weight of all, e the number of other words in its text, and l the mean
+number of words of the texts that have a word of the query, at least 6::
 
-    share = (m / Q) ** 8 / (1 + e / (10 |q|))
+    share = (m / Q) ** 8 / (1 + 6 / l * e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS unlike
+
+So a text is compared with others of its kind: captions have about 6 words, and of articles with 100
+words, one that has the words of the query is found as a caption is.
 
 Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
 the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
@@ -39,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Single
-from oasis.collection.texts.phrases import kept_words
+from oasis.collection.texts.phrases import kept_words, line_key
 from oasis.features.words import tokens_of
 
 WORDS = 0.3
@@ -49,11 +53,13 @@ MAX_WORDS = 64
 """Distinct words of a query that are looked up: the first ones."""
 
 OTHER = 0.1
+CAPTION = 6
 POWER_OF_TWO = 3
 LABEL = 0.9
 INEXACT = 0.5
-"""Numbers of the formula: what another word counts, 8 as a power of two, what a word that only a
-label has counts, and the other words of a text that is not word for word the query."""
+"""Numbers of the formula: what another word counts, in texts of how many words, 8 as a power of
+two, what a word that only a label has counts, and the other words of a text that is not word for
+word the query."""
 
 
 class ClassWords:
@@ -101,6 +107,12 @@ class QueryWords(NamedTuple):
         if text is None:
             return cls([], [])
         return cls(kept_words(text)[:MAX_WORDS], tokens_of(text))
+
+    @property
+    def postings(self) -> list[str]:
+        """What is looked up: the words, and the line that has just them, if it may be kept."""
+        key = line_key(self.words)
+        return self.words if key is None else [*self.words, key]
 
     def is_exactly(self, text: str) -> bool:
         """Return whether a text, or a line of it, is the query word for word.

@@ -16,7 +16,14 @@ import numpy.typing as npt
 
 from oasis.arrays import Array
 from oasis.collection.catalog.commits import Head, Keys
-from oasis.collection.texts.fusion import INEXACT, LABEL, OTHER, POWER_OF_TWO, QueryWords
+from oasis.collection.texts.fusion import (
+    CAPTION,
+    INEXACT,
+    LABEL,
+    OTHER,
+    POWER_OF_TWO,
+    QueryWords,
+)
 from oasis.collection.texts.phrases import line_key
 from oasis.collection.texts.postings import texts_of
 from oasis.collection.texts.vocabulary import Vocabulary
@@ -52,6 +59,9 @@ class WordShares:
             self._total += word.idf
         after = np.cumsum([word.idf for word in reversed(words)])[::-1]
         self._left = after / self._total if words else after
+        n = sum(len(word.sizes) for word in words)
+        size = sum(int(word.sizes.sum(dtype=np.int64)) for word in words) / max(n, 1)
+        self._other = OTHER * min(1, CAPTION / max(size, 1)) / max(len(words), 1)
 
     @classmethod
     def read(
@@ -120,7 +130,7 @@ class WordShares:
             share[just], other[just] = 1.0, INEXACT
         for _ in range(POWER_OF_TWO):
             share *= share
-        share /= 1 + OTHER * other / max(len(self._words), 1)
+        share /= 1 + self._other * other
         if len(self.exact):
             share[among(keys, self.exact)] = 1.0
         return share

@@ -57,8 +57,17 @@ async function send(path, options = {}, patience = PATIENCE) {
   const mayAsk = response.status === 401 || (response.status === 403 && found.type?.endsWith(":scope"));
   // refused with a token that has been replaced since: the new one is tried before anybody is asked
   const replaced = token !== sessionStorage.getItem(KEY);
-  if (mayAsk && (replaced || (await askToken(found.detail)))) return send(path, options);
+  if (mayAsk && (replaced || (await askToken(reasonToAsk(response.status, token, found.detail))))) {
+    return send(path, options);
+  }
   throw new Problem(found, response.status);
+}
+
+// The detail of a 401 tells programs which header to send.
+function reasonToAsk(status, token, detail) {
+  if (status !== 401) return detail;
+  const found = token ? "The service does not know the token that was given. " : "";
+  return `${found}Whoever runs this service can tell it. It is kept until this tab is closed.`;
 }
 
 let asking = null;
