@@ -192,35 +192,6 @@ def test_lists_that_may_matter_and_all_small_groups_where_ranked_ones_are_not_en
     assert 0 < looked["lists"] < part.n_lists
 
 
-def test_small_groups_below_what_lists_reach_are_left_out(monkeypatch):
-    monkeypatch.setattr(label_groups, "LISTED", 64)
-    monkeypatch.setattr(group_search, "RANKED", 3000)
-    rng = np.random.default_rng(71)
-    codes, kinds = stream(rng, 20_000, 3000, skew=0.8)
-    index = HammingIndex(128, 64)
-    index.add(codes, np.arange(20_000))
-    left_out = []
-    above = group_search.Small.above
-
-    def noted(self, lowest):
-        small = above(self, lowest)
-        assert (self.most[len(small.most) :] < lowest).all()
-        left_out.append(len(self.numbers) - len(small.numbers))
-        return small
-
-    monkeypatch.setattr(group_search.Small, "above", noted)
-    # a low guess looks into many groups at first
-    good = group_search.GroupSearch._guess
-    monkeypatch.setattr(
-        group_search.GroupSearch,
-        "_guess",
-        lambda self, *groups: good(self, *groups) - 3 * self._deviation,
-    )
-    for weight in (0.1, 0.3):
-        assert_exact(index, codes, queries_near(rng, kinds[:20], 10, weight), 20)
-    assert max(left_out) > 0
-
-
 def test_queries_of_a_batch_search_lists_together_or_alone_alike(monkeypatch, looked):
     rng = np.random.default_rng(72)
     codes, kinds = stream(rng, 9000, 300, skew=0.5)

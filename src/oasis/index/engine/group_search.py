@@ -11,8 +11,9 @@ label score plus C is below the s-th best score of all codes cannot matter:
    repeat with the floor.
 
 Where the ranked groups are not enough, all lists that may reach the bar are looked into, and the
-codes of all small groups are scanned. Where content weighs so much that hardly any group could be
-ruled out, groups are not ranked, and all lists are looked into.
+codes of all small groups are scanned; both for the queries of a batch together. Where content weighs
+so much that hardly any group could be ruled out, groups are not ranked, and all lists are looked
+into.
 
 Whether rounded look-ups or groups left out leave a doubt is settled by
 `oasis.index.engine.best_codes`.
@@ -56,9 +57,6 @@ _FEW = 512
 _MEMBER = 20
 """What a code that is fetched costs, in codes that a scan would look at meanwhile."""
 
-_SAMPLE = np.unique(np.geomspace(1, 1 << 16, 96).astype(np.int64)) - 1
-"""Groups, by rank, that a guess considers."""
-
 _SHARE = 2
 """Scoring all codes of some groups may cost one scan of all codes divided by this."""
 
@@ -68,7 +66,8 @@ _LOOKS = 3
 Look = tuple[Array | Scores, Slots, float]
 """Sums and slots of codes, and a bound on the scores of all others; in units of ``scaled``."""
 
-_NOTHING: Look = (np.empty(0), np.empty(0, dtype=np.int64), -np.inf)
+_NO_GROUPS = np.empty(0, dtype=np.int64)
+_NOTHING: Look = (np.empty(0), _NO_GROUPS, -np.inf)
 
 
 class Ranked(NamedTuple):
@@ -88,28 +87,6 @@ class Ranked(NamedTuple):
     number: Slots
     error: float
     outside: float
-
-
-class Small(NamedTuple):
-    """Groups without lists.
-
-    Attributes
-    ----------
-    numbers, sizes : (g,): the numbers of the groups, and how many codes they have
-    most : (g,): what their label scores do not exceed, falling
-    """
-
-    numbers: Slots
-    sizes: Slots
-    most: Array | Scores
-
-    def above(self, lowest: float) -> Small:
-        """Return the groups whose label scores may reach ``lowest``."""
-        n = int((-self.most).searchsorted(-lowest, side="right"))
-        return Small(self.numbers[:n], self.sizes[:n], self.most[:n])
-
-
-_NO_GROUPS = Small(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
 
 
 def list_candidates(s: int, wider: int) -> int:
@@ -230,7 +207,7 @@ class GroupSearch:
         label = groups.list_scores(self._tables) * self._scale
         within = label >= self.bar_of_lists(label)
         outside = float(label[~within].max(initial=-np.inf))
-        look = self._look_into(np.flatnonzero(within), label[within], _NO_GROUPS)
+        look = self._look_into(np.flatnonzero(within), label[within], _NO_GROUPS, _NO_GROUPS)
         return self._with_outside(*look, outside)
 
     def _with_outside(
@@ -262,15 +239,14 @@ class GroupSearch:
             if near < len(ranked.label):
                 outside = float(ranked.label[near]) + ranked.error
             number, size = ranked.number[:near], sizes[:near]
-            most = ranked.label[:near] + ranked.error
             in_list = number < groups.n_lists
             listed = number[in_list]
             if len(listed):
-                number, size, most = number[~in_list], size[~in_list], most[~in_list]
+                number, size = number[~in_list], size[~in_list]
             if _MEMBER * int(size.sum()) > groups.n_members + _MEMBER * _FEW:
                 return None
             label = groups.list_scores(self._tables, listed) * self._scale
-            sums, slots, bound = self._look_into(listed, label, Small(number, size, most))
+            sums, slots, bound = self._look_into(listed, label, number, size)
             # codes below the floor cannot matter
             if outside + self._reach < self.floor:
                 return sums, slots, bound
@@ -301,54 +277,44 @@ class GroupSearch:
 
         If content scores are normal with standard deviation sd, the s-th best of m codes with a
         label score of at least l reaches ``l + z sd``, where a share s / m is above z. sd is about
-        the norm of the content values, or more. The largest of these is taken, over some of the
-        groups.
+        the norm of the content values, or more.
         """
-        at = _SAMPLE[: int(_SAMPLE.searchsorted(len(sizes)))]
-        reached = sizes.cumsum().take(at).tolist()
-        guess = max(
-            (
-                # a little below the quantiles of the normal distribution
-                best + 1.2 * self._deviation * math.sqrt(math.log(m / self._s))
-                for best, m in zip(label.take(at).tolist(), reached, strict=True)
-                if m >= self._s
-            ),
-            default=-np.inf,
-        )
-        return guess - 0.75 * self._deviation
+        reached = np.cumsum(sizes)
+        enough = int(np.searchsorted(reached, self._s))
+        if enough == len(reached):
+            return -np.inf
+        # a little below the quantiles of the normal distribution
+        z = np.sqrt(np.log(reached[enough:] / self._s))
+        z *= 1.2 * self._deviation
+        z += label[enough:]
+        return float(z.max()) - 0.75 * self._deviation
 
-    def _look_into(self, listed: Slots, label: Array, small: Small) -> Look:
+    def _look_into(self, listed: Slots, label: Array, small: Slots, sizes: Slots) -> Look:
         """Return the best codes of groups and a bound on their others, and raise the floor.
 
-        ``label`` are the label scores of the lists. Small groups that cannot reach the floor, once
-        the lists are searched, are left out.
+        ``label`` are the label scores of the lists, ``sizes`` the numbers of codes of the others.
         """
         groups = self._groups
         if self.in_full:
             # without content the members of a group tie, and the oldest are the first of a list
             most = groups.n_codes if self._total else self._s
-            n_codes = int(np.minimum(groups.sizes(listed), most).sum()) + int(small.sizes.sum())
+            n_codes = int(np.minimum(groups.sizes(listed), most).sum()) + int(sizes.sum())
             if _MEMBER * n_codes <= groups.n_codes / _SHARE:
-                look = self._score_in_full(listed, most, small)
+                look = self._score_in_full(listed, most, small, sizes)
                 self._raise_floor(look[0], 2 * self._slack)
                 return look
         looks: list[Look] = []
         if len(listed) and groups.lists is not None:
             looks.append(groups.lists.search_one(self._content, listed, label, self.n_listed))
-            sums = looks[0][0]
-            if len(sums) >= self._s:
-                # they fall
-                self.floor = max(self.floor, float(sums[self._s - 1]) - self._error)
-                small = small.above(self.floor - self._reach)
-        if len(small.numbers):
-            slots = groups.members(small.numbers, small.sizes)
+        if len(small):
+            slots = groups.members(small, sizes)
             codes = groups.codes.take(slots)
             if len(slots) <= max(_FEW, self.n_listed):
                 looks.append((sum_of_bytes(self._tables, codes) * self._scale, slots, -np.inf))
             else:
                 query = np.ascontiguousarray(self._queries.scaled[self._row : self._row + 1])
-                found, at = by_byte_tables(codes, query, self.n_listed)
-                looks.append((found[0], slots[at[0]], float(found[0, -1]) + self._slack))
+                sums, at = by_byte_tables(codes, query, self.n_listed)
+                looks.append((sums[0], slots[at[0]], float(sums[0, -1]) + self._slack))
         if len(looks) == 1:
             look = looks[0]
         elif looks:
@@ -362,10 +328,10 @@ class GroupSearch:
         self._raise_floor(look[0], self._error)
         return look
 
-    def _score_in_full(self, listed: Slots, most: int, small: Small) -> Look:
+    def _score_in_full(self, listed: Slots, most: int, small: Slots, sizes: Slots) -> Look:
         """Return the s best codes of groups by score and slot: no other of them can matter."""
         groups = self._groups
-        parts = [groups.members(small.numbers, small.sizes)]
+        parts = [groups.members(small, sizes)]
         if groups.lists is not None:
             parts += [groups.lists.slots(each, most) for each in listed.tolist()]
         slots = np.concatenate(parts)

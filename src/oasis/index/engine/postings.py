@@ -277,9 +277,9 @@ def ranges(start: Ints, lengths: Ints) -> Ints:
     >>> ranges(np.array([5, 9]), np.array([2, 3])).tolist()
     [5, 6, 9, 10, 11]
     """
-    numbers: Ints = np.repeat(start - (lengths.cumsum() - lengths), lengths)
-    np.add(numbers, np.arange(len(numbers)), out=numbers)
-    return numbers
+    total = int(lengths.sum())
+    offsets: Ints = start - (np.cumsum(lengths) - lengths)
+    return np.arange(total) + np.repeat(offsets, lengths)
 
 
 def _room(length: npt.NDArray[Any]) -> Ints:
