@@ -11,9 +11,9 @@ label score plus C is below the s-th best score of all codes cannot matter:
    repeat with the floor.
 
 Where the ranked groups are not enough, all lists that may reach the bar are looked into, and the
-codes of all small groups are scanned; both for the queries of a batch together. Where content weighs
-so much that hardly any group could be ruled out, groups are not ranked, and all lists are looked
-into.
+codes of all small groups are scanned; both for the queries of a batch together. Where content
+weighs so much that hardly any group could be ruled out, groups are not ranked, and all lists are
+looked into.
 
 Whether rounded look-ups or groups left out leave a doubt is settled by
 `oasis.index.engine.best_codes`.
