@@ -12,7 +12,7 @@ from oasis.errors import InputError
 from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, random_codes
-from oasis.index.engine import best_codes, group_search, label_groups, packed_codes
+from oasis.index.engine import best_codes, content_lists, group_search, label_groups, packed_codes
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.content_lists import ContentLists, ContentQueries
 from oasis.index.engine.keys import code_keys
@@ -451,7 +451,9 @@ def test_an_older_snapshot_ignores_groups_packed_for_a_later_one():
 @pytest.mark.parametrize("n_bits", [8, 56, 64, 512])
 @pytest.mark.parametrize("shape", ["normal", "heavy", "zeros", "tiny"])
 @pytest.mark.parametrize("span", [0.0, 1e-3, 0.5, 100.0])
-def test_bounds_hold_for_the_sums_of_lists(n_bits, shape, span):
+@pytest.mark.parametrize("shared", [0, 100])
+def test_bounds_hold_for_the_sums_of_lists(n_bits, shape, span, shared, monkeypatch):
+    monkeypatch.setattr(content_lists, "_SHARED", shared)
     rng = np.random.default_rng([n_bits, len(shape), int(1000 * span)])
     sizes = np.array([40, 1, 33, 200, 7])
     codes = random_codes(rng, int(sizes.sum()), n_bits)

@@ -39,6 +39,9 @@ _ONE_BY_ONE, _LIST_BY_LIST = 11, 13
 """Ways of faiss to search, both with a reservoir for each query: one query after the other, or one
 list after the other for several queries. Before 1.13 it got some sums wrong."""
 
+_SHARED = 8
+"""Lists are searched list by list where so many queries share one on average."""
+
 _STEPS = 60_000
 """Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
 
@@ -184,7 +187,11 @@ class ContentLists:
             lists = np.where(far, -1, lists)
             near[far] = 0.0
         lists = np.ascontiguousarray(lists)
-        sums, slots = self._search(self._together, queries.values, lists, near, n)
+        times = np.bincount(lists.ravel() + 1)[1:]
+        # list by list costs more where few queries share a list
+        shared = times.sum() >= _SHARED * np.count_nonzero(times)
+        index = self._together if shared else self._index
+        sums, slots = self._search(index, queries.values, lists, near, n)
         worst = sums[:, -1].astype(np.float64)
         for row in np.flatnonzero(slots[:, -1] < 0).tolist():
             probed = lists[row] >= 0
