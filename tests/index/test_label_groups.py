@@ -12,7 +12,7 @@ from oasis.errors import InputError
 from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, random_codes
-from oasis.index.engine import best_codes, group_search, label_groups, packed_codes
+from oasis.index.engine import best_codes, content_lists, group_search, label_groups, packed_codes
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.content_lists import ContentLists, ContentQueries
 from oasis.index.engine.keys import code_keys
@@ -94,11 +94,13 @@ def assert_exact(index, codes, queries, k):
 def looked(monkeypatch):
     """How often ranked groups were enough, how often all lists were considered, and how many.
 
-    And how often the small groups were scanned, and codes of groups scored in full.
+    And how often lists were searched for several queries together, the small groups scanned, and
+    codes of groups scored in full.
     """
-    counts = {"groups": 0, "all": 0, "lists": 0, "scans": 0, "in full": 0}
+    counts = {"groups": 0, "all": 0, "lists": 0, "together": 0, "scans": 0, "in full": 0}
     cls = group_search.GroupSearch
-    among_ranked, among_lists = cls._among_ranked, cls._among_lists
+    among_ranked, finish = cls._among_ranked, cls.finish
+    together = LabelGroups._look_into_lists
     in_full, look_into = cls._score_in_full, cls._look_into
     scan = LabelGroups._scan
 
@@ -107,10 +109,16 @@ def looked(monkeypatch):
         counts["groups"] += look is not None
         return look
 
-    def noted_lists(self):
-        counts["all"] += 1
-        counts["lists"] = 0
-        return among_lists(self)
+    def noted_finish(self):
+        look = finish(self)
+        if look is None:
+            counts["all"] += 1
+            counts["lists"] = 0
+        return look
+
+    def noted_together(self, *queries):
+        counts["together"] += len(queries[-1])
+        return together(self, *queries)
 
     def noted_look(self, listed, *rest):
         counts["lists"] += len(listed)
@@ -125,7 +133,8 @@ def looked(monkeypatch):
         return scan(self, *queries)
 
     monkeypatch.setattr(cls, "_among_ranked", noted_ranked)
-    monkeypatch.setattr(cls, "_among_lists", noted_lists)
+    monkeypatch.setattr(cls, "finish", noted_finish)
+    monkeypatch.setattr(LabelGroups, "_look_into_lists", noted_together)
     monkeypatch.setattr(cls, "_look_into", noted_look)
     monkeypatch.setattr(cls, "_score_in_full", noted_in_full)
     monkeypatch.setattr(LabelGroups, "_scan", noted_scan)
@@ -177,10 +186,28 @@ def test_lists_that_may_matter_and_all_small_groups_where_ranked_ones_are_not_en
         # a steep query: label values that all must agree with are cut
         queries[5:, :3] *= 100
         assert_exact(index, codes, queries, 30)
-    assert looked["all"] > 0
+    assert looked["all"] > looked["together"] > 0
     assert looked["scans"] > 0
     index.search_asymmetric(queries[:1], 30)
     assert 0 < looked["lists"] < part.n_lists
+
+
+def test_queries_of_a_batch_search_lists_together_or_alone_alike(monkeypatch, looked):
+    rng = np.random.default_rng(72)
+    codes, kinds = stream(rng, 9000, 300, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(9000))
+    queries = queries_near(rng, kinds, 9, 1.0)
+    # one that is scored in full, and one that ranks groups
+    queries[2, 64:] = 0
+    queries[3, 64:] *= 0.01
+    assert_exact(index, codes, queries, 25)
+    assert 0 < looked["together"] < looked["all"]
+    assert looked["groups"] > 0
+    both = index.search_asymmetric(queries, 25)
+    alone = [index.search_asymmetric(query[None], 25) for query in queries]
+    assert (both.ids == np.concatenate([each.ids for each in alone])).all()
+    assert (both.scores == np.concatenate([each.scores for each in alone])).all()
 
 
 def test_groups_are_not_ranked_where_content_outweighs_labels(monkeypatch, looked):
@@ -424,7 +451,9 @@ def test_an_older_snapshot_ignores_groups_packed_for_a_later_one():
 @pytest.mark.parametrize("n_bits", [8, 56, 64, 512])
 @pytest.mark.parametrize("shape", ["normal", "heavy", "zeros", "tiny"])
 @pytest.mark.parametrize("span", [0.0, 1e-3, 0.5, 100.0])
-def test_bounds_hold_for_the_sums_of_lists(n_bits, shape, span):
+@pytest.mark.parametrize("shared", [0, 100])
+def test_bounds_hold_for_the_sums_of_lists(n_bits, shape, span, shared, monkeypatch):
+    monkeypatch.setattr(content_lists, "_SHARED", shared)
     rng = np.random.default_rng([n_bits, len(shape), int(1000 * span)])
     sizes = np.array([40, 1, 33, 200, 7])
     codes = random_codes(rng, int(sizes.sum()), n_bits)

@@ -35,6 +35,13 @@ _LEAST = 2.0**-60
 
 _LITTLE = 2.0**-12
 
+_ONE_BY_ONE, _LIST_BY_LIST = 11, 13
+"""Ways of faiss to search, both with a reservoir for each query: one query after the other, or one
+list after the other for several queries. Before 1.13 it got some sums wrong."""
+
+_SHARED = 8
+"""Lists are searched list by list where so many queries share one on average."""
+
 _STEPS = 60_000
 """Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
 
@@ -148,18 +155,22 @@ class ContentLists:
             )
             start += size
         packed: Any = faiss.IndexIVFPQFastScan(plain)
-        # the packed lists are a copy of those of ``plain``; the quantizer must outlive the index
-        packed.orig_invlists = None
-        packed.referenced_objects = [quantizer]
-        # one query after the other, each with a reservoir; faiss before 1.13 gets its sums wrong
-        packed.implem = 11
-        self._index = packed
+        # an index over the same lists that searches each for several queries at once
+        plain.reset()
+        together: Any = faiss.IndexIVFPQFastScan(plain)
+        together.replace_invlists(packed.invlists, False)
+        for index, implem in ((packed, _ONE_BY_ONE), (together, _LIST_BY_LIST)):
+            # packed lists are a copy of those of ``plain``; the quantizer must outlive the index
+            index.orig_invlists = None
+            index.referenced_objects = [quantizer]
+            index.implem = implem
+        self._index, self._together = packed, together
 
     def search(self, queries: ContentQueries, lists: Slots, labels: Array, n: int) -> Found:
         """Return the n best codes of some lists; n is at least 2, for which faiss has no short cut.
 
         Lists whose label score lies further below the best one than there is room for are left
-        out; the bound is on their codes too.
+        out; the bound is on their codes too. It is fast where queries share many lists.
 
         Parameters
         ----------
@@ -175,7 +186,12 @@ class ContentLists:
             outside = np.where(far, labels, -np.inf).max(axis=1) + queries.total + queries.error
             lists = np.where(far, -1, lists)
             near[far] = 0.0
-        sums, slots = self._search(queries.values, np.ascontiguousarray(lists), near, n)
+        lists = np.ascontiguousarray(lists)
+        times = np.bincount(lists.ravel() + 1)[1:]
+        # list by list costs more where few queries share a list
+        shared = times.sum() >= _SHARED * np.count_nonzero(times)
+        index = self._together if shared else self._index
+        sums, slots = self._search(index, queries.values, lists, near, n)
         worst = sums[:, -1].astype(np.float64)
         for row in np.flatnonzero(slots[:, -1] < 0).tolist():
             probed = lists[row] >= 0
@@ -202,7 +218,7 @@ class ContentLists:
             bound = float(labels[~near].max()) + total + error
             lists, labels = lists[near], labels[near]
             last = float(labels.min())
-        found = self._search(query.values, lists[None], labels[None] - top, n)
+        found = self._search(self._index, query.values, lists[None], labels[None] - top, n)
         sums, slots = found[0][0], found[1][0]
         if slots[-1] < 0:
             there = slots >= 0
@@ -221,7 +237,9 @@ class ContentLists:
         found: Slots = faiss.rev_swig_ptr(self._index.invlists.get_ids(number), size).copy()
         return found
 
-    def _search(self, values: Scores, lists: Slots, labels: Array, n: int) -> tuple[Scores, Slots]:
+    def _search(
+        self, index: Any, values: Scores, lists: Slots, labels: Array, n: int
+    ) -> tuple[Scores, Slots]:
         import faiss
 
         q, p = lists.shape
@@ -231,7 +249,7 @@ class ContentLists:
         parameters.nprobe = p
         labels = labels.astype(np.float32, order="C")
         pointer = faiss.swig_ptr
-        self._index.search_preassigned_c(
+        index.search_preassigned_c(
             q,
             pointer(values),
             n,

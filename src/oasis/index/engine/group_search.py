@@ -11,8 +11,9 @@ label score plus C is below the s-th best score of all codes cannot matter:
    repeat with the floor.
 
 Where the ranked groups are not enough, all lists that may reach the bar are looked into, and the
-codes of all small groups are scanned. Where content weighs so much that hardly any group could be
-ruled out, groups are not ranked, and all lists are looked into.
+codes of all small groups are scanned; both for the queries of a batch together. Where content
+weighs so much that hardly any group could be ruled out, groups are not ranked, and all lists are
+looked into.
 
 Whether rounded look-ups or groups left out leave a doubt is settled by
 `oasis.index.engine.best_codes`.
@@ -62,10 +63,11 @@ _SHARE = 2
 _LOOKS = 3
 """How often a search looks into ranked groups at most; one that guessed well does so once."""
 
-Look = tuple[Array, Slots, float]
+Look = tuple[Array | Scores, Slots, float]
 """Sums and slots of codes, and a bound on the scores of all others; in units of ``scaled``."""
 
-_NOTHING: Look = (np.empty(0), np.empty(0, dtype=np.int64), -np.inf)
+_NO_GROUPS = np.empty(0, dtype=np.int64)
+_NOTHING: Look = (np.empty(0), _NO_GROUPS, -np.inf)
 
 
 class Ranked(NamedTuple):
@@ -113,6 +115,10 @@ class GroupSearch:
         As given, and raised by what was found.
     ranks : bool
         Whether groups are to be ranked.
+    n_listed : int
+        How many codes a look-up in lists returns.
+    in_full : bool
+        Whether codes are to be scored in full where they are few: look-ups round too much.
     scan : bool
         Whether the codes of small groups were left out, and have to be scanned.
     """
@@ -131,7 +137,7 @@ class GroupSearch:
         self._queries, self._row = projections, row
         self._content = content
         self.floor = floor
-        self._s, self._n = s, list_candidates(s, wider)
+        self._s, self.n_listed = s, list_candidates(s, wider)
         self._scale, self._slack = float(projections.scale[row]), float(projections.slack[row])
         half = projections.half_spans[row].tolist()
         self._label_half = half[: 2 * groups.n_label_bytes]
@@ -141,7 +147,7 @@ class GroupSearch:
         self._deviation = math.sqrt(float(values.dot(values))) if self._total else 0.0
         # codes whose content is rounded away are scored in full, and where searches were repeated
         self._error = float(content.error[0])
-        self._in_full = 2 * self._error > self._deviation or wider > 4
+        self.in_full = 2 * self._error > self._deviation or wider > 4
         self._reach = self._total + 2 * self._slack
         self.scan = False
         # where C exceeds all label values together, no group can be ruled out
@@ -164,13 +170,54 @@ class GroupSearch:
             outside = -np.inf
         self._ranked = Ranked(sums, found, error, outside)
 
-    def finish(self) -> Look:
-        """Return the best codes and a bound on all others, less those that are to be scanned."""
+    def finish(self) -> Look | None:
+        """Return the best codes and a bound on all others; None where all lists are to be searched.
+
+        These may be searched for several queries together: see `bar_of_lists` and `take`.
+        """
+        if self._ranked is not None:
+            self._tables = self._queries.byte_tables(self._row)
+            look = self._among_ranked(self._ranked)
+            if look is not None:
+                return self._near(*look)
+        self.scan = self._groups.n_members > 0
+        return None
+
+    def bar_of_lists(self, label: Array) -> float:
+        """Return what a label score must reach, given those of all lists, for a list to matter."""
+        bar = self.floor
+        if self._ranked is not None and bar == -np.inf:
+            bar = self._guess_by_lists(label)
+        return float(bar - self._reach)
+
+    def take(self, sums: Scores, slots: Slots, bound: float, outside: float) -> Look:
+        """Return the best codes of lists as faiss returned them.
+
+        ``outside`` is what the label scores of other lists do not exceed.
+        """
+        there = slots >= 0
+        sums, slots = sums[there], slots[there]
+        self._raise_floor(sums, self._error)
+        return self._with_outside(sums, slots, bound, outside)
+
+    def look_into_lists(self) -> Look:
+        """Look into the lists that may reach the bar, or into all where none is known."""
+        groups = self._groups
         self._tables = self._queries.byte_tables(self._row)
-        look = None if self._ranked is None else self._among_ranked(self._ranked)
-        if look is None:
-            look = self._among_lists()
-        sums, slots, bound = look
+        label = groups.list_scores(self._tables) * self._scale
+        within = label >= self.bar_of_lists(label)
+        outside = float(label[~within].max(initial=-np.inf))
+        look = self._look_into(np.flatnonzero(within), label[within], _NO_GROUPS, _NO_GROUPS)
+        return self._with_outside(*look, outside)
+
+    def _with_outside(
+        self, sums: Array | Scores, slots: Slots, bound: float, outside: float
+    ) -> Look:
+        outside += self._reach
+        return self._near(sums, slots, bound if outside < self.floor else max(bound, outside))
+
+    def _near(self, sums: Array | Scores, slots: Slots, bound: float) -> Look:
+        """Return a look without codes that cannot reach the floor."""
         if len(sums) > self._s and self.floor > -np.inf:
             near = sums >= self.floor - self._error
             sums, slots = sums[near], slots[near]
@@ -206,24 +253,7 @@ class GroupSearch:
             bar = self.floor
         return None
 
-    def _among_lists(self) -> Look:
-        """Look into the lists that may reach the bar, or into all where none is known."""
-        groups = self._groups
-        self.scan = groups.n_members > 0
-        nothing = np.empty(0, dtype=np.int64)
-        label = groups.list_scores(self._tables) * self._scale
-        bar = self.floor
-        if self._ranked is not None and bar == -np.inf:
-            bar = self._guess_by_lists(label)
-        within = label >= bar - self._reach
-        listed = np.flatnonzero(within)
-        if len(listed) == len(label):
-            return self._look_into(listed, label, nothing, nothing)
-        outside = float(np.where(within, -np.inf, label).max()) + self._reach
-        sums, slots, bound = self._look_into(listed, label[listed], nothing, nothing)
-        return sums, slots, bound if outside < self.floor else max(bound, outside)
-
-    def _raise_floor(self, sums: Array, error: float) -> None:
+    def _raise_floor(self, sums: Array | Scores, error: float) -> None:
         """Note what s codes reach."""
         if len(sums) >= self._s:
             last = np.partition(sums, len(sums) - self._s)[len(sums) - self._s]
@@ -265,7 +295,7 @@ class GroupSearch:
         ``label`` are the label scores of the lists, ``sizes`` the numbers of codes of the others.
         """
         groups = self._groups
-        if self._in_full:
+        if self.in_full:
             # without content the members of a group tie, and the oldest are the first of a list
             most = groups.n_codes if self._total else self._s
             n_codes = int(np.minimum(groups.sizes(listed), most).sum()) + int(sizes.sum())
@@ -275,15 +305,15 @@ class GroupSearch:
                 return look
         looks: list[Look] = []
         if len(listed) and groups.lists is not None:
-            looks.append(groups.lists.search_one(self._content, listed, label, self._n))
+            looks.append(groups.lists.search_one(self._content, listed, label, self.n_listed))
         if len(small):
             slots = groups.members(small, sizes)
             codes = groups.codes.take(slots)
-            if len(slots) <= max(_FEW, self._n):
+            if len(slots) <= max(_FEW, self.n_listed):
                 looks.append((sum_of_bytes(self._tables, codes) * self._scale, slots, -np.inf))
             else:
                 query = np.ascontiguousarray(self._queries.scaled[self._row : self._row + 1])
-                sums, at = by_byte_tables(codes, query, self._n)
+                sums, at = by_byte_tables(codes, query, self.n_listed)
                 looks.append((sums[0], slots[at[0]], float(sums[0, -1]) + self._slack))
         if len(looks) == 1:
             look = looks[0]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array
-from oasis.codes import Codes, words
+from oasis.codes import Codes, unpack, words
 from oasis.index.engine import content_lists, group_search
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.content_lists import ContentLists, ContentQueries, list_bytes
@@ -127,15 +127,8 @@ class LabelGroups:
             GroupSearch(self, projections, row, content[row : row + 1], each, s, wider)
             for row, each in enumerate(floor.tolist())
         ]
-        ranked = [row for row, search in enumerate(searches) if search.ranks]
-        if ranked:
-            label = projections.scaled[:, : 8 * self.n_label_bytes]
-            if len(ranked) < len(projections):
-                label = label[ranked]
-            sums, found = self._heads.search(label, min(group_search.RANKED, self.n_groups))
-            for at, row in enumerate(ranked):
-                searches[row].rank(sums[at], found[at])
-        looks = [search.finish() for search in searches]
+        self._rank(projections, searches)
+        looks = self._looks(projections, content, searches)
         floor = np.array([search.floor for search in searches])
         rest = [row for row, search in enumerate(searches) if search.scan]
         found = Found(*_stack(looks), content.error, floor)
@@ -145,6 +138,60 @@ class LabelGroups:
         part = projections if every else projections[np.array(rest)]
         whole = self._scan(part, floor[rest], s, wider)
         return join([found, whole if every else _spread(whole, rest, len(projections))])
+
+    def _rank(self, projections: Projections, searches: list[GroupSearch]) -> None:
+        """Rank groups for the queries that ask for it."""
+        rows = [row for row, search in enumerate(searches) if search.ranks]
+        if not rows:
+            return
+        label = projections.scaled[:, : 8 * self.n_label_bytes]
+        if len(rows) < len(projections):
+            label = label[rows]
+        sums, found = self._heads.search(label, min(group_search.RANKED, self.n_groups))
+        for at, row in enumerate(rows):
+            searches[row].rank(sums[at], found[at])
+
+    def _looks(
+        self, projections: Projections, content: ContentQueries, searches: list[GroupSearch]
+    ) -> list[Look]:
+        """Return what each query found in its groups, small ones that are scanned not included."""
+        looks = [search.finish() for search in searches]
+        rest = [row for row, look in enumerate(looks) if look is None and not searches[row].in_full]
+        by_lists: dict[int, Look] = {}
+        if len(rest) > 1:
+            by_lists = self._look_into_lists(projections, content, searches, rest)
+        return [
+            look or by_lists.get(row) or searches[row].look_into_lists()
+            for row, look in enumerate(looks)
+        ]
+
+    def _look_into_lists(
+        self,
+        projections: Projections,
+        content: ContentQueries,
+        searches: list[GroupSearch],
+        rows: list[int],
+    ) -> dict[int, Look]:
+        """Look into all lists that may matter for some rows of the queries, together."""
+        if self.lists is None:
+            return {}
+        label = projections.scaled[rows, : 8 * self.n_label_bytes] @ self._list_signs()
+        bar = [searches[row].bar_of_lists(each) for row, each in zip(rows, label, strict=True)]
+        # one list at least
+        within = label >= np.minimum(bar, label.max(axis=1))[:, None]
+        outside = label.max(axis=1, where=~within, initial=-np.inf)
+        lists = np.where(within, np.arange(self.n_lists), -1)
+        found = self.lists.search(content[np.array(rows)], lists, label, searches[rows[0]].n_listed)
+        return {
+            row: searches[row].take(found.sums[at], found.slots[at], *bounds)
+            for at, (row, *bounds) in enumerate(
+                zip(rows, found.bound.tolist(), outside.tolist(), strict=True)
+            )
+        }
+
+    def _list_signs(self) -> Array:
+        """(8 n_label_bytes, n_lists): the label signs of lists."""
+        return unpack((self._entries & 255).T.astype(np.uint8)).T.astype(np.float64)
 
     def _scan(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
         """Return the best codes of groups without lists, given what s codes reach."""
