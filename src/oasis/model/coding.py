@@ -73,14 +73,17 @@ class QueryParts(NamedTuple):
     labels : (n, c), predicted
     content : (n, r_c), content values
     strange : (n,), in standard deviations, at least 0; by the modality in which it is least
+    has : modality name -> which queries have it, (n,)
     """
 
     labels: Single
     content: Single
     strange: Single
+    has: Mapping[str, Mask]
 
     def rows(self, rows: slice) -> QueryParts:
-        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows])
+        has = {name: mask[rows] for name, mask in self.has.items()}
+        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows], has)
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,9 @@ class QueryMap:
         own = {k: values[k][:, n_classes : n_classes + n] for k, n in n_own.items() if k in X}
         content = self.content.completed(own, X, has)
         if not content.shape[1]:
-            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32))
+            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32), has)
         strange = _least({k: each[:, -1] for k, each in values.items()}, has)
-        return QueryParts(labels, content, strange)
+        return QueryParts(labels, content, strange, has)
 
     @cached_property
     def _all(self) -> dict[str, LinearMap]:
@@ -159,14 +162,19 @@ class QueryMap:
         return out
 
     def _rows_joined(self, parts: QueryParts, weight: float | None) -> Single:
-        q = self.labels.shares.astype(np.float32)
-        usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
         if parts.content.shape[1]:
             sure = confidence(self.labels.above_shares(parts.labels), self.usual)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
         else:  # all bits are those of labels
             sure = np.ones(len(parts.labels), dtype=np.float32)
-        return self._joined(parts.labels - usual, sure, parts.content, weight)
+        return self._joined(parts.labels - self._usual_labels, sure, parts.content, weight)
+
+    @cached_property
+    def _usual_labels(self) -> Single:
+        """What is subtracted from predicted labels, (c,)."""
+        q = self.labels.shares.astype(np.float32)
+        usual: Single = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
+        return usual
 
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
@@ -235,8 +243,9 @@ class LabelCoder:
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, r_l) float32 values whose signs are the label bits."""
-        predicted = self.labels.predict(X)
-        sure = self.sureness.of(self.labels.above_shares(predicted), X)
+        predictions, has = self.labels.parts(X)
+        predicted = self.labels.combined(predictions, has)
+        sure = self.sureness.of(self.labels.above_shares(predicted), has)
         return likely_codes(sharpened(predicted), sure, self.codewords, self.n_owned)
 
 
