@@ -232,6 +232,8 @@ def in_range(matrix: Matrix) -> tuple[Matrix, FloatArray]:
     """
     squares = _squares(matrix)
     low, high = _SQUARES[matrix.dtype.char]
+    if len(squares) == 1 and low <= squares[0] <= high:
+        return matrix, squares**-0.5  # most queries: short enough to notice the checks
     if len(squares) and not (squares.min() >= low and squares.max() <= high):
         exponents = _exponents(matrix, np.flatnonzero(~((squares >= low) & (squares <= high))))
         if exponents.any():

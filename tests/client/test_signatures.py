@@ -48,5 +48,6 @@ def test_methods_of_one_side_alone_are_known():
         "model",
         "open",
         "repair",
+        "search_items_with_evidence",
         "snippets",
     }

@@ -10,7 +10,7 @@ from oasis import OASIS
 from oasis.codes import unpack
 from oasis.model.calibration import PRIOR_HIT, PRIOR_SAMPLES, PRIOR_USUAL, Calibration
 from oasis.model.codewords import DOUBT
-from oasis.model.coding import DOUBT_WEIGHT
+from oasis.model.coding import DOUBT_WEIGHT, STRANGE, confidence
 
 N_CLASSES = 5
 
@@ -52,17 +52,21 @@ def test_unlabelled_items_are_doubted_if_no_label_is_sure(stream):
     assert doubted[100:].mean() > 0.3
 
 
-def test_a_query_subtracts_doubt_in_proportion_to_its_largest_owned_bit(stream):
+def test_the_doubt_bit_of_a_query_depends_on_how_sure_its_labels_are(stream):
     rng, centres, model = stream
-    X, _ = draw(rng, 50, centres, 1.0)
+    known, _ = draw(rng, 50, centres, 0.3)
+    noise = rng.standard_normal((50, 40)).astype(np.float32)
+    X = {"image": np.concatenate([known["image"], noise])}
     state, n_label = model.state_, model.n_label_bits
-    values = model.project(X)
-    owned = values[:, n_label - 1 - state.n_owned : n_label - 1]
-    np.testing.assert_allclose(
-        values[:, n_label - 1], -DOUBT_WEIGHT * np.maximum(owned.max(axis=1), 0), rtol=1e-5
-    )
-    assert (owned.max(axis=1) > 0).all()
-    assert not doubt(model, model.encode(X)).any()
+    query_map, values = state.query_map, model.project(X, content=0.0)
+    owned = values[:, n_label - 1 - state.n_owned : n_label - 1].max(axis=1)
+    parts = query_map.parts(X)
+    sure = confidence(query_map.labels.above_shares(parts.labels), query_map.low_hit)
+    sure /= 1 + (parts.strange / STRANGE) ** 2
+    expected = DOUBT_WEIGHT * (1 - 2 * sure) * np.maximum(owned, 0)
+    np.testing.assert_allclose(values[:, n_label - 1], expected, rtol=1e-4, atol=1e-7)
+    assert (values[:50, n_label - 1] < 0).mean() > 0.9
+    assert (values[50:, n_label - 1] > 0).any()
 
 
 def test_a_given_label_comes_before_the_same_one_in_doubt(stream):

@@ -204,6 +204,7 @@ def test_hits_carry_how_their_texts_begin(server):
 def test_evidence_is_told_where_it_is_asked_for(server):
     asked = {"items": [{"text": "paw whisker"}, {"text": "zzz"}], "k": 2, "evidence": True}
     found = server.json("POST", "/v1/search", asked)[1]
+    assert found["results"] == search(server, items=asked["items"], k=2)
     assert len(found["results"]) == 2 and len(found["evidence"]) == 2
     assert 0 <= found["evidence"][1] < found["evidence"][0] <= 1
     assert "evidence" not in server.json("POST", "/v1/search", {**asked, "evidence": False})[1]

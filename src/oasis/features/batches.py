@@ -20,7 +20,6 @@ from oasis.features.embedders import (
     Features,
     Given,
     PictureEmbedder,
-    SparseEmbedder,
     spread,
     stacked,
 )
@@ -121,10 +120,8 @@ def features_of(
         ]
         rows = [row for row, raw in enumerate(raws) if raw is not None]
         present = [raws[row] for row in rows]
-        if dense and isinstance(embedder, SparseEmbedder):
-            X, failed = embedder.embed_dense(present)
-        else:
-            X, failed = embedder.embed(present)
+        embed = getattr(embedder, "embed_dense", embedder.embed) if dense else embedder.embed
+        X, failed = embed(present)
     reasons |= {rows[row]: reason for row, reason in failed.items()}
     if not vectors:
         return spread(X, np.array(rows, dtype=np.intp), len(batch)), reasons

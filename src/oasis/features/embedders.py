@@ -48,6 +48,9 @@ class Embedder(Protocol):
     ``takes`` is the kind of a raw value: "text", "picture", "vector", or "value" for anything.
     ``embed`` returns one row per raw value, and for rows without features (which are zero) the
     reason, by row. An `Extractor` never passes None, but it may pass an empty list.
+
+    An embedder whose ``embed`` returns CSR may also have ``embed_dense``, which returns the same as
+    a dense array.
     """
 
     @property
@@ -73,13 +76,6 @@ class PictureEmbedder(Protocol):
     def prepare(self, picture: Picture) -> Any: ...
 
     def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
-
-
-@runtime_checkable
-class SparseEmbedder(Protocol):
-    """An embedder whose ``embed`` returns CSR, and that can return the same as a dense array."""
-
-    def embed_dense(self, raws: Sequence[Any]) -> tuple[Single, dict[int, str]]: ...
 
 
 class Function:

@@ -280,13 +280,14 @@ class LabelSpace:
             )
         names = check_names(names)
         others = [name for name in dict.fromkeys(names) if name not in self._index]
-        classes = self.represent([[name] if name in self._index else () for name in names])
+        sets = [[name] if name in self._index else () for name in names]
         if not others:
-            return classes
+            return self.represent(sets)
         looked_up = dict(zip(others, to_unit(self._source.vectors(others)), strict=True))
         width = len(looked_up[others[0]])
         vectors = np.zeros((len(names), width + self._n_axes))
-        vectors[:, : classes.shape[1]] = classes
+        if any(sets):
+            vectors[:, : self.n_features] = self.represent(sets)
         for row, name in enumerate(names):
             if name in looked_up:
                 vectors[row, :width] = looked_up[name]

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Single, has_row
+from oasis.arrays import Array, Single
+from oasis.model.hash_functions import Mask
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -135,15 +136,18 @@ class Sureness:
     together: Calibration
     alone: Mapping[str, Calibration]
 
-    def of(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
-        """Return how sure each of predictions (n, c), beyond the shares, of rows X is."""
+    def of(self, predictions: Single, has: Mapping[str, Mask]) -> Single:
+        """Return how sure each of predictions (n, c), beyond the shares, is.
+
+        ``has`` says which rows have a modality, (n,), of those that are there.
+        """
         sure = self.together.sure(predictions)
         if len(self.alone) > 1:
-            has = {name: has_row(matrix) for name, matrix in X.items()}
             single = np.sum(list(has.values()), axis=0) == 1
             for name, mask in has.items():
                 rows = np.flatnonzero(mask & single)
-                sure[rows] = self.alone[name].sure(predictions[rows])
+                if len(rows):
+                    sure[rows] = self.alone[name].sure(predictions[rows])
         return sure
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Single, has_row, unit_rows
+from oasis.arrays import Array, Single, unit_rows
 from oasis.model.base import ModelState, check_shape
 from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration, Sureness
 from oasis.model.codewords import grown_codewords
@@ -218,23 +218,24 @@ class CodewordState(ModelState):
             strange,
         )
 
-    def evidence(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
-        """Return how sure the strongest of predicted labels (n, c) of rows X is, (n,).
+    def evidence(self, predictions: Single, has: Mapping[str, Mask]) -> Single:
+        """Return how sure the strongest of predicted labels (n, c) of rows is, (n,).
 
-        Without classes it is 1 for rows that have a modality of which samples were learned.
+        ``has`` says which rows have a modality, (n,). Without classes it is 1 for rows that have
+        one of which samples were learned.
         """
         if not predictions.shape[1]:
-            known = [has_row(x) for name, x in X.items() if self.ridges[name].n_constant]
+            known = [rows for name, rows in has.items() if self.ridges[name].n_constant]
             none = np.zeros(len(predictions), dtype=np.bool_)
             any_known: Single = np.logical_or.reduce([none, *known]).astype(np.float32)
             return any_known
         # the calibration is monotone: the surest is the largest
-        strongest: Single = self.sure(predictions, X).max(axis=1)
+        strongest: Single = self.sure(predictions, has).max(axis=1)
         return strongest
 
-    def sure(self, predictions: Single, X: Mapping[str, Matrix]) -> Single:
-        """Return how sure each of predicted labels (n, c) of rows X is, from 0 to 1."""
-        return self._sureness.of(self.label_map.above_shares(predictions), X)
+    def sure(self, predictions: Single, has: Mapping[str, Mask]) -> Single:
+        """Return how sure each of predicted labels (n, c) is, from 0 to 1; ``has`` as above."""
+        return self._sureness.of(self.label_map.above_shares(predictions), has)
 
     @property
     def _sureness(self) -> Sureness:

@@ -30,7 +30,7 @@ bit counts the same.
 
 **The doubt bit** serves samples that are stored without labels. Their owned bits are those of
 predicted labels. If the surest of these is below `DOUBT`, the last label bit is set. No codeword
-has it, so no sample with given labels does, and a query subtracts it (`oasis.model.coding`).
+has it, so no sample with given labels does. What it counts is in `oasis.model.coding`.
 
 Codewords never change. Two samples with the same labels have the same code, in whichever rounds
 they arrived.

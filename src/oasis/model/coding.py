@@ -18,8 +18,10 @@ the largest over what is low, but not unusual, for the classes that a sample has
 
 Where nothing known fits a query, or it is unlike all samples, content decides.
 
-The doubt bit (`oasis.model.codewords`) has the value ``-0.3 max(0, l_1, l_2, ...)`` over the owned
-bits: an item of which no label is sure ranks behind those whose labels are given.
+The doubt bit (`oasis.model.codewords`) has the value ``0.1 (1 - 2 confidence) max(0, max l)``, with
+the largest over the owned bits. For a sure query an item of which no label is sure ranks behind
+those whose labels are given; for an unsure one, which may be of a class that nobody named, before
+them.
 
 Unless asked otherwise ``w = 0.0105 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
@@ -51,8 +53,8 @@ at 128 bits loses less than a point."""
 CAUTION = 2.0
 """Power of the largest predicted label, over a low hit, in the confidence."""
 
-DOUBT_WEIGHT = 0.3
-"""Weight of the doubt bit, over the largest of the owned bits."""
+DOUBT_WEIGHT = 0.1
+"""Most that the doubt bit weighs, over the largest of the owned bits."""
 
 STRANGE = 1.25
 """Standard deviations from what is usual at which the confidence is halved."""
@@ -79,14 +81,17 @@ class QueryParts(NamedTuple):
     labels : (n, c), predicted
     content : (n, r_c), content values
     strange : (n,), in standard deviations, at least 0; by the modality in which it is least
+    has : modality name -> which queries have it, (n,)
     """
 
     labels: Single
     content: Single
     strange: Single
+    has: Mapping[str, Mask]
 
     def rows(self, rows: slice) -> QueryParts:
-        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows])
+        has = {name: mask[rows] for name, mask in self.has.items()}
+        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows], has)
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,9 @@ class QueryMap:
         own = {k: values[k][:, n_classes : n_classes + n] for k, n in n_own.items() if k in X}
         content = self.content.completed(own, X, has)
         if not content.shape[1]:
-            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32))
+            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32), has)
         strange = _least({k: each[:, -1] for k, each in values.items()}, has)
-        return QueryParts(labels, content, strange)
+        return QueryParts(labels, content, strange, has)
 
     @cached_property
     def _all(self) -> dict[str, LinearMap]:
@@ -168,14 +173,19 @@ class QueryMap:
         return out
 
     def _rows_joined(self, parts: QueryParts, weight: float | None) -> Single:
-        q = self.labels.shares.astype(np.float32)
-        usual = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
         if parts.content.shape[1]:
             sure = confidence(self.labels.above_shares(parts.labels), self.low_hit)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
         else:  # all bits are those of labels
             sure = np.ones(len(parts.labels), dtype=np.float32)
-        return self._joined(parts.labels - usual, sure, parts.content, weight)
+        return self._joined(parts.labels - self._usual_labels, sure, parts.content, weight)
+
+    @cached_property
+    def _usual_labels(self) -> Single:
+        """What is subtracted from predicted labels, (c,)."""
+        q = self.labels.shares.astype(np.float32)
+        usual: Single = np.float32(PRIOR_SHARE) * q * (1 - q) ** 2
+        return usual
 
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
@@ -188,7 +198,7 @@ class QueryMap:
         kind = self.readout.project(sharpened(weights))  # (n, r_l)
         if self.n_doubt:
             owned = kind[:, -self.n_owned - 1 : -1]
-            kind[:, -1] = -DOUBT_WEIGHT * owned.max(axis=1, initial=0.0)
+            kind[:, -1] = DOUBT_WEIGHT * (1 - 2 * sure) * owned.max(axis=1, initial=0.0)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._weighed(kind, content, w, sure)
 
@@ -250,8 +260,9 @@ class LabelCoder:
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, r_l) float32 values whose signs are the label bits."""
-        predicted = self.labels.predict(X)
-        sure = self.sureness.of(self.labels.above_shares(predicted), X)
+        predictions, has = self.labels.parts(X)
+        predicted = self.labels.combined(predictions, has)
+        sure = self.sureness.of(self.labels.above_shares(predicted), has)
         w = sharpened(predicted)
         return likely_codes(w, sure, self.codewords, self.n_owned, self.n_doubt)
 

@@ -51,6 +51,10 @@ class LinearMap:
     def _single(self) -> dict[str, Single]:
         return {name: W.astype(np.float32) for name, W in self.weights.items()}
 
+    @cached_property
+    def _single_offsets(self) -> dict[str, Single]:
+        return {name: offset.astype(np.float32) for name, offset in self.offsets.items()}
+
     def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         """Yield everything that the projections depend on, by name."""
         yield f"normalize {self.normalize}", np.zeros(0)
@@ -81,7 +85,8 @@ class LinearMap:
                 part = np.asarray(matrix @ W.T)
             if name in self.offsets:
                 has = has_row(matrix) if has is None else has
-                offset = self.offsets[name].astype(part.dtype)
+                single = part.dtype == np.float32
+                offset = (self._single_offsets if single else self.offsets)[name]
                 part -= offset if has.all() else np.outer(has, offset)
         return part, has
 
@@ -173,16 +178,26 @@ class LabelMap:
     def combined(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
         """Return one prediction (n, c) from those of each modality; ``has`` is as in `has_row`."""
         parts = [(each, has[name], self.explained[name]) for name, each in predictions.items()]
-        return added_evidence(parts, self.shares.astype(np.float32))
+        return added_evidence(parts, self._single_shares)
 
     def above_shares(self, predictions: Single) -> Single:
         """Return ``(p - q) / (1 - q)``, at least 0: what predictions say beyond the shares.
 
         Of a sample that tells nothing every class is predicted by its share, which is 0 here.
         """
-        shares = np.minimum(self.shares, 0.99).astype(np.float32)
-        above: Single = np.maximum(predictions - shares, 0) / (1 - shares)
+        shares, rest = self._capped_shares
+        above: Single = np.maximum(predictions - shares, 0) / rest
         return above
+
+    @cached_property
+    def _single_shares(self) -> Single:
+        return self.shares.astype(np.float32)
+
+    @cached_property
+    def _capped_shares(self) -> tuple[Single, Single]:
+        """The shares, at most 0.99, and 1 less these."""
+        shares = np.minimum(self.shares, 0.99).astype(np.float32)
+        return shares, 1 - shares
 
 
 def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -> Single:

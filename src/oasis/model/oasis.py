@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Single, state_of, unit_rows
+from oasis.arrays import Array, Single, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
@@ -181,7 +181,7 @@ class OASIS(Model[CodewordState]):
         weight = _check_weight(content)
         checked = check_features(X, state.widths)
         parts = state.query_map.parts(checked)
-        return state.query_map.joined(parts, weight), state.evidence(parts.labels, checked)
+        return state.query_map.joined(parts, weight), state.evidence(parts.labels, parts.has)
 
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
         """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.
@@ -212,8 +212,8 @@ class OASIS(Model[CodewordState]):
         with one modality are compared with what is usual for that one alone.
         """
         state = self.learned
-        checked = check_features(X, state.widths)
-        return state.sure(state.label_map.predict(checked), checked)
+        predictions, has = state.label_map.parts(check_features(X, state.widths))
+        return state.sure(state.label_map.combined(predictions, has), has)
 
     def evidence(self, X: Mapping[str, Any]) -> Single:
         """Return how sure it is that queries are near to something learned, (n,), from 0 to 1.
@@ -223,8 +223,8 @@ class OASIS(Model[CodewordState]):
         knows no class cannot tell, and gives 1, or 0 for queries whose modalities no sample had.
         """
         state = self.learned
-        checked = check_features(X, state.widths)
-        return state.evidence(state.label_map.predict(checked), checked)
+        predictions, has = state.label_map.parts(check_features(X, state.widths))
+        return state.evidence(state.label_map.combined(predictions, has), has)
 
     def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Return the classes that each sample is predicted to have: those of at least 0.5."""
@@ -246,14 +246,25 @@ class OASIS(Model[CodewordState]):
         The latter is the largest cosine of its word vector with that of a class over
         ``2 * NEAR_COSINE``, at most 1, which the name of a class has. Below 0.5 no class is near.
         """
+        nearness, near = self.nearness_of_words(names)
+        return self.project_nearness(nearness), near
+
+    def project_nearness(self, nearness: Array) -> Single:
+        """Return the projections (n, n_bits) of names by `nearness_of_words`."""
+        return self.learned.query_map.project_labels(nearness.astype(np.float32))
+
+    def nearness_of_words(self, names: Iterable[str]) -> tuple[Array, Single]:
+        """Return the inner products (n, c) of names with classes, and how near each name is.
+
+        The latter as in `project_words_with_evidence`.
+        """
         state = self.learned
         vectors, words = state.labels.query_vectors(names), state.class_words
         nearness = vectors @ state.class_vectors.T  # (n, c)
-        projections = state.query_map.project_labels(nearness.astype(np.float32))
         # axes of classes, on which other names are zero, do not count; a class is near itself
         meant = unit_rows(vectors[:, : words.shape[1]]) @ words.T  # (n, c)
         near = np.maximum(np.asarray(meant), nearness).max(axis=1, initial=0.0)
-        return projections, np.clip(near / (2 * NEAR_COSINE), 0, 1).astype(np.float32)
+        return nearness, np.clip(near / (2 * NEAR_COSINE), 0, 1).astype(np.float32)
 
     def start(self, widths: Mapping[str, int]) -> CodewordState:
         delta, n_label = float(self.delta), self.n_label_bits

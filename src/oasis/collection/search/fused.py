@@ -186,7 +186,7 @@ class _Search:
         if len(again):
             found = found.plus(self._scored(again, self._shares.of(again)))
         if len(just := self._shares.just):
-            found = self._with(found, just, self._shares.of(just), n, limit)
+            found = self._with(found, just, self._shares.of_just(), n, limit)
         for at in range(len(self._shares)):
             least = least_share(found.worst(n), limit)
             if self._shares.n_needed(least) <= at:

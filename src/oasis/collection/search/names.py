@@ -138,12 +138,13 @@ def near_classes(model: AnyModel, asked: QueryWords) -> tuple[Single | None, flo
     """
     if not isinstance(model, OASIS) or not label_space(model).has_words or not model.classes_:
         return None, 0.0
+    names = [" ".join(asked.tokens)]
     try:
-        projections, nearness = model.project_words_with_evidence([" ".join(asked.tokens)])
+        nearness, evidence = model.nearness_of_words(names)
     except UnknownWordError:  # the words of the label space are a list without this one
         return None, 0.0
-    near = float(nearness[0])
-    return (projections[0], near) if near >= NEAR else (None, 0.0)
+    near = float(evidence[0])
+    return (model.project_nearness(nearness)[0], near) if near >= NEAR else (None, 0.0)
 
 
 def with_words(
@@ -168,21 +169,31 @@ def with_words(
     ----------
     text_only : (n,), which queries have nothing but a text
     """
-    evidence, classes = evidence.copy(), vocabulary.classes.having(snapshot.classes)
-    with catalog.reading() as connection:
-        for row, query in enumerate(asked):
-            if not query.words:
-                continue
-            if any(word in classes or stands(connection, word) for word in query.postings):
-                evidence[row] = max(evidence[row], WEAK)
-                continue
-            if keep_text:
-                evidence[row] **= 3
-            if evidence[row] < WEAK:
-                evidence[row] = max(evidence[row], near_classes(learned(snapshot), query)[1])
-            if keep_text and evidence[row] >= WEAK and text_only[row] and _is_noise(query):
-                evidence[row] = 0
+    evidence = evidence.copy()
+    for row, query in enumerate(asked):
+        if not query.words:
+            continue
+        if _are_here(snapshot, catalog, vocabulary, query.postings):
+            evidence[row] = max(evidence[row], WEAK)
+            continue
+        if keep_text:
+            evidence[row] **= 3
+        if evidence[row] < WEAK:
+            evidence[row] = max(evidence[row], near_classes(learned(snapshot), query)[1])
+        if keep_text and evidence[row] >= WEAK and text_only[row] and _is_noise(query):
+            evidence[row] = 0
     return evidence
+
+
+def _are_here(
+    snapshot: Committed, catalog: Catalog, vocabulary: Vocabulary, words: Sequence[str]
+) -> bool:
+    """Return whether a word stands in a text or label."""
+    classes, commits = vocabulary.classes.having(snapshot.classes), snapshot.head.commits
+    if any(word in classes or vocabulary.has_seen(commits, word) for word in words):
+        return True
+    with catalog.reading() as connection:
+        return any(stands(connection, word) for word in words)
 
 
 def _is_noise(query: QueryWords) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Single, has_row
+from oasis.arrays import Single
 from oasis.codes import unpack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.setup import Setup
@@ -23,15 +23,10 @@ from oasis.collection.search.names import (
     means_of_given,
     project_as_texts,
     project_names,
-    with_classes,
-    with_words,
 )
 from oasis.collection.search.question import Question, check_weighable, has_content
-from oasis.collection.texts.fusion import QueryWords
 from oasis.collection.texts.vocabulary import Vocabulary
-from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
 from oasis.errors import InputError, OasisError
-from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
 
@@ -168,79 +163,6 @@ class Queries(Lookups):
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
         return snapshot, question._replace(codes=codes, evidence=evidence)
 
-    def search_items(
-        self,
-        items: Sequence[Any],
-        k: int = 10,
-        mode: Mode = "asymmetric",
-        where: Mapping[str, Any] | None = None,
-        offset: int = 0,
-        *,
-        content: float | None = None,
-        fuse: bool = True,
-        payload: bool = True,
-        max_bytes: int | None = None,
-    ) -> list[list[Hit]]:
-        """Search with raw items, such as ``[{"text": "a red boat"}]``, by the extractor.
-
-        Parameters
-        ----------
-        items : sequence of mappings or objects with the fields of the extractor, and ``vectors``
-        fuse : bool
-            Whether the words of a text, found in kept texts and in the names of labels, and the
-            fingerprints of its features decide together with the codes, by the formula in
-            `oasis.collection.texts.fusion`. It holds for
-            ``mode="asymmetric"``, but not for ``content=0``, which asks for the kind alone.
-        k, mode, where, offset, content, payload, max_bytes : as in `search`
-        """
-        items = check_sequence(items, "queries")
-        texts = [item_text(self.extractor, item) for item in items]
-        fuses = fuse and mode == "asymmetric" and content != 0
-        words = [QueryWords.of(text if fuses else None) for text in texts]
-        X = extract_queries(self.extractor, items, [each.words for each in words])
-        snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
-        if fuses:
-            question = question._replace(words=words)
-            question = with_classes(snapshot, self._catalog, self._vocabulary, question)
-        if question.evidence is not None:
-            asked = words if fuses else [QueryWords.of(text) for text in texts]
-            evidence = self._with_words(snapshot, asked, question.evidence, X)
-            question = question._replace(evidence=evidence)
-        if fuse:
-            question = self._with_repeats(snapshot, question, self._compared(X), content)
-        return self._ask(snapshot, question)
-
-    def _compared(self, X: Mapping[str, Features]) -> Mapping[str, Features]:
-        """Return the modalities of raw queries whose fingerprints are compared.
-
-        Where texts are kept, these tell more exactly whether an item has the text of a query.
-        """
-        if not self.keep_text:
-            return X
-        return {name: matrix for name, matrix in X.items() if not self._is_of_text(name)}
-
-    def _is_of_text(self, modality: str) -> bool:
-        source = self.extractor.sources.get(modality)
-        return source is not None and source[1].takes == "text"
-
-    def _with_words(
-        self,
-        snapshot: Committed,
-        asked: Sequence[QueryWords],
-        evidence: Single,
-        X: Mapping[str, Features],
-    ) -> Single:
-        others = [has_row(matrix) for name, matrix in X.items() if not self._is_of_text(name)]
-        return with_words(
-            snapshot,
-            self._catalog,
-            self._vocabulary,
-            asked,
-            evidence,
-            keep_text=self.keep_text,
-            text_only=~np.any([np.zeros(len(asked), dtype=np.bool_), *others], axis=0),
-        )
-
     def search_words(
         self,
         names: Iterable[str],
@@ -339,25 +261,3 @@ class Queries(Lookups):
 
     def _field_names(self) -> list[str]:
         return [each.name for each in self.fields()]
-
-    def evidence_items(self, items: Sequence[Any]) -> list[float]:
-        """Return how sure it is that raw queries are near to something here, from 0 to 1.
-
-        See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
-        kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
-        words does, the evidence is cubed, and 0 if none of them has a known meaning. It is 1 where
-        an item has the features of the query. A model that cannot tell gives 1.
-        """
-        snapshot = self._current()
-        items = check_sequence(items, "queries")
-        asked = [QueryWords.of(item_text(self.extractor, item)) for item in items]
-        X = extract_queries(self.extractor, items, [each.words for each in asked])
-        model = learned(snapshot)
-        if not isinstance(model, OASIS):
-            return [1.0] * len(items)
-        evidence = self._with_words(snapshot, asked, model.evidence(X), X)
-        if compared := self._compared(X):
-            repeats = self._repeats.find(compared, model.state_.widths, snapshot.head.next_key)
-            evidence = at_repeats(evidence, repeats)
-        told: list[float] = evidence.tolist()
-        return told

@@ -30,6 +30,8 @@ from oasis.collection.texts.vocabulary import Vocabulary
 
 _EXACT = 1000
 _ROUNDING = 1e-9
+_AT_ONCE = 8192
+"""Items whose shares are computed together."""
 
 
 class _Word(NamedTuple):
@@ -77,25 +79,12 @@ class WordShares:
         ``names`` are those of all classes. Cost: about 0.1 ms a word at 100,000 items, less where
         another query of the same commit had it.
         """
-        classes, next_key, words = vocabulary.classes.having(names), head.next_key, []
-        for word in asked.words:
-            keys, sizes = vocabulary.having(connection, head.commits, word)
-            n = int(np.searchsorted(keys, next_key))
-            keys, sizes = keys[:n], sizes[:n]
-            labelled = np.empty(0, dtype=np.int64)
-            if numbers := classes.get(word):
-                labelled = merged(
-                    [vocabulary.labelled(connection, head.commits, number) for number in numbers]
-                )
-                labelled = labelled[: np.searchsorted(labelled, next_key)]
-                labelled = labelled[~among(labelled, keys)]
-                n += len(labelled)
-            words.append(_Word(keys, sizes, labelled, float(np.log1p(head.n_items / (n + 0.5)))))
+        words = [_word(connection, word, vocabulary, names, head) for word in asked.words]
         words.sort(key=lambda word: -word.idf)
         just = [_just(words)]
         if key := line_key(asked.words):
             lines = vocabulary.having(connection, head.commits, key).keys
-            just.append(lines[lines < next_key])
+            just.append(_below(lines, head.next_key))
         keys = merged(just)
         texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
         exact = [key for key, text in texts if asked.is_exactly(text)]
@@ -109,31 +98,48 @@ class WordShares:
 
         Cost: about 50 nanoseconds for each key and word.
         """
-        mass, size, matched = (np.zeros(len(keys)) for _ in range(3))
-        for word in self._words:
-            if len(word.labelled):
-                weight = LABEL * among(keys, word.labelled)
-            else:
-                weight = np.zeros(len(keys))
+        if len(keys) <= _AT_ONCE:
+            return self._of(keys)
+        starts = range(0, len(keys), _AT_ONCE)
+        return np.concatenate([self._of(keys[start : start + _AT_ONCE]) for start in starts])
+
+    def _of(self, keys: Keys) -> Array:
+        # few calls for each word: most queries ask for some dozens of keys, several times
+        shape = (len(self._words), len(keys))
+        found, sizes = np.full(shape, -1), np.zeros(shape, dtype=np.uint8)
+        for row, word in enumerate(self._words):
             if len(word.keys):
                 at = word.keys.searchsorted(keys)
-                at[at == len(word.keys)] = 0
-                here = np.flatnonzero(word.keys[at] == keys)
-                weight[here] = 1.0
-                size[here] = word.sizes[at[here]]
-                matched[here] += 1
-            mass += word.idf * weight
-        other = size - matched
+                word.keys.take(at, out=found[row], mode="clip")
+                word.sizes.take(at, out=sizes[row], mode="clip")
+        here = found == keys  # (w, n)
+        weight = here.astype(np.float64)
+        mass = np.zeros(len(keys))
+        for row, word in enumerate(self._words):
+            if len(word.labelled):
+                weight[row, among(keys, word.labelled)] = LABEL
+            mass += word.idf * weight[row]
+        sizes *= here
+        other = sizes.max(axis=0, initial=0) - here.sum(axis=0, dtype=np.float64)
         share = mass / self._total if self._words else mass
         if len(self.just):
             just = among(keys, self.just)
             share[just], other[just] = 1.0, INEXACT
+        return self._with_others(share, other, keys)
+
+    def _with_others(self, share: Array, other: Array, keys: Keys) -> Array:
+        """Return shares from those of the weights and the numbers of other words."""
         for _ in range(POWER_OF_TWO):
             share *= share
         share /= 1 + self._other * other
         if len(self.exact):
             share[among(keys, self.exact)] = 1.0
         return share
+
+    def of_just(self) -> Array:
+        """Return the shares of the items ``just``."""
+        n = len(self.just)
+        return self._with_others(np.ones(n), np.full(n, INEXACT), self.just)
 
     def n_needed(self, least: float) -> int:
         """Return how many of the words, the rarest first, items have one of if they have a share.
@@ -151,6 +157,40 @@ class WordShares:
         if not len(word.labelled):
             return word.keys
         return np.insert(word.keys, word.keys.searchsorted(word.labelled), word.labelled)
+
+
+def _word(
+    connection: sqlite3.Connection,
+    word: str,
+    vocabulary: Vocabulary,
+    names: Sequence[str],
+    head: Head,
+) -> _Word:
+    """Return the items of a commit that have a word; made once for each commit."""
+
+    def read() -> _Word:
+        commits, next_key = head.commits, head.next_key
+        keys, sizes = vocabulary.having(connection, commits, word)
+        keys = _below(keys, next_key)
+        labelled = np.empty(0, dtype=np.int64)
+        if numbers := vocabulary.classes.having(names).get(word):
+            labelled = merged(
+                [vocabulary.labelled(connection, commits, number) for number in numbers]
+            )
+            labelled = _below(labelled, next_key)
+            labelled = labelled[~among(labelled, keys)]
+        n = len(keys) + len(labelled)
+        idf = float(np.log1p(head.n_items / (n + 0.5)))
+        return _Word(keys, sizes[: len(keys)], labelled, idf)
+
+    return vocabulary.kept(head.commits, ("word", word), read, lambda each: len(each.labelled))
+
+
+def _below(keys: Keys, next_key: int) -> Keys:
+    """Return ascending keys without those that came after a commit."""
+    if not len(keys) or keys[-1] < next_key:
+        return keys
+    return keys[: keys.searchsorted(next_key)]
 
 
 def _just(words: Sequence[_Word]) -> Keys:

@@ -39,23 +39,30 @@ class Vocabulary:
 
         ``commits`` is the number of the commit that is searched; the connection may be newer.
         """
-        return self._list(commits, word, lambda: having(connection, word), lambda x: len(x.keys))
+        return self.kept(commits, word, lambda: having(connection, word), lambda x: len(x.keys))
+
+    def has_seen(self, commits: int, word: str) -> bool:
+        """Return whether a query of a commit had a word and found it in texts."""
+        kept = self._kept
+        found: Having | None = kept.lists.get(word) if kept.commits == commits else None
+        return found is not None and len(found.keys) > 0
 
     def labelled(self, connection: sqlite3.Connection, commits: int, number: int) -> Keys:
         """Return the items that have a class, as `class_postings` does."""
-        return self._list(commits, number, lambda: class_postings(connection, number), len)
+        return self.kept(commits, number, lambda: class_postings(connection, number), len)
 
     def projection(self, commits: int, name: str, project: Callable[[list[str]], Single]) -> Single:
         """Return the projection (n_bits,) of the name of a class, by ``project`` of names."""
-        return self._list(commits, ("projection", name), lambda: project([name])[0], len)
+        return self.kept(commits, ("projection", name), lambda: project([name])[0], len)
 
-    def _list(
+    def kept(
         self,
         commits: int,
         name: Hashable,
         read: Callable[[], _List],
         length: Callable[[_List], int],
     ) -> _List:
+        """Return what has a name in a commit; read where no query of that commit had it."""
         kept = self._kept
         if kept.commits != commits or kept.n_entries > MOST_ENTRIES:
             # replaced, not emptied: other threads may be reading it

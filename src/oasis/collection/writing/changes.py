@@ -10,7 +10,7 @@ from typing import Any
 from oasis.collection.catalog.catalog import fault_of_doubt
 from oasis.collection.catalog.setup import label_space, with_labels
 from oasis.collection.records import Id, check_id, listed_ids, utf8
-from oasis.collection.search.queries import Queries
+from oasis.collection.search.raw_queries import RawQueries
 from oasis.collection.writing.intake import check_payload
 from oasis.collection.writing.writer import Writer
 from oasis.errors import CollectionError, InputError, NotFittedError
@@ -18,7 +18,7 @@ from oasis.hashers.chunk import check_label_set, warn_of_similar_names
 from oasis.hashers.protocol import Labels
 
 
-class Changes(Queries):
+class Changes(RawQueries):
     """What can be done with a collection beyond reading it; one thread at a time does."""
 
     _writer: Writer | None = None

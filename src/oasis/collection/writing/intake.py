@@ -283,7 +283,7 @@ def extract_queries(
             f"{query_name(first.row, len(items))} cannot be used: {first.modality}: {first.reason}"
         )
     some = np.array([bool(each) for each in words], dtype=np.bool_)
-    for matrix in X.values():
+    for matrix in () if all(words) else X.values():
         some |= has_row(matrix)
     if not some.all():
         raise InputError(

@@ -111,20 +111,18 @@ def _compares_features(asked: wire.SearchRequest) -> bool:
 def _search(service: Service, body: Body[wire.SearchRequest], max_bytes: int) -> bytes:
     """Return the encoded answer; one whose payloads have more bytes together is refused."""
     fields = body.request.wanted()
-    lists = _hits(service, body, "payload" in fields, max_bytes)
+    lists, evidence = _hits(service, body, "payload" in fields, max_bytes)
     texts: dict[str | int, str] = {}
     if body.request.snippet:
         ids = list(dict.fromkeys(hit.id for hits in lists for hit in hits))
         texts = service.collection.snippets(ids, body.request.snippet)
-    evidence = None
-    if body.request.evidence:
-        evidence = service.collection.evidence_items(service.untrusted(raw_fields(body)))
     return wire.encoded_hits(lists, fields, texts, evidence)
 
 
 def _hits(
     service: Service, body: Body[wire.SearchRequest], payload: bool, max_bytes: int
-) -> list[list[Hit]]:
+) -> tuple[list[list[Hit]], list[float] | None]:
+    """Return the hits of each query, and the evidence where it is asked for."""
     collection, asked = service.collection, body.request
     how: dict[str, Any] = {
         "k": asked.k,
@@ -137,14 +135,16 @@ def _hits(
     }
     if asked.words is not None:
         check_batch(service, len(asked.words), asked)
-        return collection.search_words(asked.words, **how)
+        return collection.search_words(asked.words, **how), None
     if asked.like is not None:
-        return [collection.more_like(asked.like, **how)]
+        return [collection.more_like(asked.like, **how)], None
     if asked.items is not None:
         check_raw(service, len(asked.items))
         check_batch(service, len(asked.items), asked)
-        queries = raw_fields(body)
-        return collection.search_items(service.untrusted(queries), fuse=asked.fuse, **how)
+        queries = service.untrusted(raw_fields(body))
+        if asked.evidence:
+            return collection.search_items_with_evidence(queries, fuse=asked.fuse, **how)
+        return collection.search_items(queries, fuse=asked.fuse, **how), None
     X = matrices(body)
     check_batch(service, n_rows(X), asked)
-    return collection.search(X, fuse=asked.fuse, **how)
+    return collection.search(X, fuse=asked.fuse, **how), None
