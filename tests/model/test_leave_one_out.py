@@ -1,5 +1,7 @@
 """The strength of a ridge, chosen on the first chunk, against regressions without each row."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,8 +9,9 @@ import scipy.sparse as sp
 from oasis.arrays import unit_rows
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
-from oasis.model.leave_one_out import WEAKER, HeldOut, chosen_ridge
-from oasis.model.ridge import with_constant
+from oasis.model.leave_one_out import MARGIN, WEAKER, HeldOut, chosen_ridge, ridge_by_sums
+from oasis.model.ridge import Ridge, with_constant
+from oasis.model.ridge_round import start_round
 
 
 def measurements(n, seed=0):
@@ -99,3 +102,49 @@ def test_predictions_of_centred_features_have_the_mean_of_the_labels():
     predicted = model.predict_labels(X)[:, model.classes_.index("usual")]
     assert predicted.mean() == pytest.approx(share, abs=0.02)
     assert np.mean((predicted > 0.5) == (total > -1.2)) > 0.85
+
+
+def test_the_ridge_from_sums_is_that_of_generalised_cross_validation():
+    rng = np.random.default_rng(5)
+    label = rng.integers(0, 3, 240)
+    small = 0.02 * (np.eye(3)[label] + 0.3 * rng.standard_normal((240, 3)))
+    X = with_constant(np.column_stack([np.ones(240), small]))
+    L = np.eye(3)[label]
+    others = rng.standard_normal((240, 2))  # targets that are no labels
+    ridge = start_round(Ridge.zero(5, 5, 1.0), X).finish(np.hstack([others, L]))
+    errors = []
+    for delta in WEAKER:
+        H = X @ np.linalg.solve(X.T @ X + delta * np.eye(5), X.T)
+        errors.append(np.square(L - H @ L).sum() / (240 - np.trace(H)) ** 2)
+    expected = WEAKER[np.flatnonzero(np.array(errors) <= MARGIN * min(errors))[0]]
+    assert ridge_by_sums(ridge, 2) == pytest.approx(expected)
+    assert expected < 0.1
+    again = ridge.with_delta(expected)
+    W = np.linalg.solve(X.T @ X + expected * np.eye(5), X.T @ np.hstack([others, L])).T
+    np.testing.assert_allclose(again.W, W, rtol=1e-8)
+    np.testing.assert_allclose(again.gram(), X.T @ X, rtol=1e-12)
+
+
+def test_with_few_rows_a_feature_the_ridge_stays():
+    X = with_constant(np.random.default_rng(6).random((30, 20)))
+    ridge = start_round(Ridge.zero(1, 21, 0.5), X).finish(np.ones((30, 1)))
+    assert ridge_by_sums(ridge, 0) == 0.5
+
+
+@pytest.mark.parametrize("content", [0, 8])
+def test_classes_that_come_one_by_one_in_different_units_are_told_apart(content, tmp_path):
+    X, classes = measurements(600)
+    model = OASIS(16, content=content, labels="orthogonal", random_state=0)
+    for number in range(3):
+        rows = X[:400][classes[:400] == number]
+        model.partial_fit({"f": rows}, [[f"class {number}"]] * len(rows))
+        model.save(tmp_path / "model.safetensors")
+        model = OASIS.load(tmp_path / "model.safetensors")
+    predicted = model.predict_labels({"f": X[400:]}).argmax(axis=1)
+    strong = replace(model.state_.ridges["f"], delta=1.0).with_delta(1.0)
+    by_strong = (
+        with_constant(unit_rows(X[400:])) @ strong.W[model.state_.n_content_targets("f") :].T
+    ).argmax(axis=1)
+    for number in range(3):
+        assert (predicted == number)[classes[400:] == number].mean() > 0.9
+    assert (by_strong == classes[400:]).mean() < 0.7  # the test can tell

@@ -18,7 +18,7 @@ from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
-from oasis.model.leave_one_out import HeldOut
+from oasis.model.leave_one_out import HeldOut, ridge_by_sums
 from oasis.model.readout import BitSums, ClassPairs, Codebook
 from oasis.model.round import ChunkRows, evenly_spaced
 from oasis.model.strangeness import strangeness
@@ -100,6 +100,15 @@ class CodewordState(ModelState):
     def with_deltas(self, deltas: Mapping[str, float]) -> CodewordState:
         """Return the state with ridges of these strengths, before anything is regressed."""
         ridges = {name: replace(ridge, delta=deltas[name]) for name, ridge in self.ridges.items()}
+        return replace(self, ridges=ridges)
+
+    def with_deltas_by_sums(self, names: Iterable[str]) -> CodewordState:
+        """Return the state in which the ridges of some modalities are chosen from their sums."""
+        ridges = dict(self.ridges)
+        for name in names:
+            delta = ridge_by_sums(ridges[name], self.n_content_targets(name))
+            if delta != ridges[name].delta:
+                ridges[name] = ridges[name].with_delta(delta)
         return replace(self, ridges=ridges)
 
     def with_held_out(self, held: HeldOut) -> CodewordState:

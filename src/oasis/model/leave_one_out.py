@@ -1,5 +1,8 @@
 """How strong the ridge of a modality is: chosen once, by leave-one-out errors on the first chunk.
 
+If all labels of the first chunk are alike there is nothing to predict. The ridge is then chosen
+from the sums (`ridge_by_sums`) in the round in which other labels arrive.
+
 A ridge of 1 on rows of unit length suits embeddings and words, of which there are many. It is far
 too strong where a few columns carry all of the length, as with measurements in different units:
 what tells classes apart is then small beside 1. So for dense features weaker ridges are tried on a
@@ -22,7 +25,7 @@ import numpy as np
 from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
 from oasis.model.content import has_few_features
 from oasis.model.hash_functions import Mask
-from oasis.model.ridge import with_constant
+from oasis.model.ridge import Ridge, with_constant
 from oasis.model.round import evenly_spaced
 from oasis.model.threads import one_thread
 
@@ -37,6 +40,9 @@ FEWEST_ROWS = 20
 
 WEAKER = 10.0 ** (-np.arange(9) / 2)
 """Factors of the ridge that are tried: 1 to 0.0001."""
+
+SUM_FEATURES = 1024
+"""Most features of a modality whose ridge is chosen from its sums, which are decomposed once."""
 
 MARGIN = 1.01
 """The strongest ridge is taken whose error is at most so many times the least."""
@@ -110,6 +116,38 @@ def chosen_ridge(X: Matrix, L: Array, delta: float) -> tuple[float, Single]:
     chosen = float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
     predictions[np.ix_(rows, there)] = sample.predicted(chosen)
     return chosen, predictions
+
+
+def ridge_by_sums(ridge: Ridge, n_others: int) -> float:
+    """Return the ridge for a modality, at most its present one, by generalised cross-validation.
+
+    With ``sum X'X = U diag(s) U'`` and ``Z = (sum L'X) U`` the squared error of a regression with
+    ridge delta and its degrees of freedom f are, over n rows,
+
+        ``|L|^2 - sum Z^2 (s + 2 delta) / (s + delta)^2``  and  ``sum s / (s + delta)``
+
+    and the least error over ``(n - f)^2`` is sought. With fewer than two rows a feature, or more
+    than `SUM_FEATURES` features, the ridge stays as it is.
+
+    Parameters
+    ----------
+    ridge : its last feature is the constant; the first ``n_others`` targets are no labels
+    """
+    n, d = ridge.n_constant, ridge.n_features
+    if n < 2 * d or d > SUM_FEATURES:
+        return ridge.delta
+    labels = ridge.BX[n_others:]
+    values, U = np.linalg.eigh(ridge.gram())
+    s, Z = np.maximum(values, 0), np.square(labels @ U).sum(axis=0)
+    tried = ridge.delta * WEAKER
+    errors = np.array(
+        [
+            (labels[:, -1].sum() - (Z * (s + 2 * each) / np.square(s + each)).sum())
+            / (n - (s / (s + each)).sum()) ** 2
+            for each in tried
+        ]
+    )
+    return float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
 
 
 class _Sample(NamedTuple):

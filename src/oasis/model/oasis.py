@@ -19,7 +19,7 @@ from oasis.model.calibration import Calibration
 from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import sample_codes, usual_owned
 from oasis.model.coding import QueryMap
-from oasis.model.content import SAMPLE_ROWS, make_content
+from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
 from oasis.model.leave_one_out import HELD_ROWS, HeldOut
@@ -318,6 +318,7 @@ class OASIS(Model[CodewordState]):
             if not state.n_regressed and len(set(chosen)) > 1:
                 held = HeldOut.of(rows.sample(HELD_ROWS, learns), L, float(self.delta))
                 state = state.with_deltas(held.deltas)
+            begins, alike = not state.n_regressed, state.codebook.is_uniform
             others = state.content_targets
             state = replace(
                 state,
@@ -328,6 +329,10 @@ class OASIS(Model[CodewordState]):
                 B = sample_codes(L, state.codewords)  # (n, r_l)
                 state = replace(state, codebook=state.codebook.plus(B, L))
                 codes[learns, : n_label // 8] = pack(B)
+                if alike and not begins and not state.codebook.is_uniform:
+                    sample = rows.sample(HELD_ROWS, learns)
+                    dense = [name for name, x in sample.items() if not has_few_features(x)]
+                    state = state.with_deltas_by_sums(dense)
             if held is not None:
                 state = state.with_held_out(held)
         state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))

@@ -199,6 +199,11 @@ class Codebook:
         """Return the codebook of no samples and no classes."""
         return cls(BitSums.zero(n_bits), np.zeros((0, n_bits)), np.zeros(0), ClassPairs.none())
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all codes so far have the same label bits."""
+        return not self.bits.covariance.any()
+
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
         counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()

@@ -165,6 +165,21 @@ class Ridge:
         more = ((0, n_targets - len(self.BX)), (0, 0))
         return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
 
+    def with_delta(self, delta: float) -> Ridge:
+        """Return the regression of the same sums with another ridge, solved anew in float64."""
+        empty = np.zeros((0, self.n_features))
+        new = replace(
+            self,
+            delta=delta,
+            base=np.asfortranarray(np.tril(self.gram())),
+            tail=empty,
+            half=empty.T.copy(),
+            single=False,
+            _known_factor=None,
+        )
+        Wt = new.factor.upper(new.factor.lower(self.BX.T))  # (d, r)
+        return replace(new, W=np.ascontiguousarray(Wt.T), _known_factor=new.factor)
+
     def product(self, C: Array) -> Array:
         """Return ``(sum X'X + delta I) C`` for C (d, m)."""
         out = self.delta * C
