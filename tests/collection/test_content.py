@@ -59,7 +59,8 @@ def test_more_like_weighs_the_two_parts_of_the_stored_code(several, content):
     each, code, _, _ = truth.items[17]
     signs = unpack(np.frombuffer(code, np.uint8)[None])[0].astype(np.float64)
     map_ = truth.model.state_.query_map
-    kind, thing = signs[:N_LABEL], signs[N_LABEL:]
+    kind, thing = signs[:N_LABEL].copy(), signs[N_LABEL:]
+    kind[-1] = 0  # doubt about an item is nothing that others should share
     sizes = [np.sqrt(kind @ map_.covariance @ kind)]
     sizes.append(np.sqrt(thing @ map_.content_covariance @ thing))
     w = 0.5 if content is None else content

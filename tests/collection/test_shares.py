@@ -55,7 +55,9 @@ def literal(asked, texts, row):
         part, other = 1.0, 0.5
     if asked.is_exactly(texts[row]):
         return 1.0
-    return part**8 / (1 + 0.1 * other / len(asked.words))
+    sizes = [len(kept_words(text)) for text in texts for w in asked.words if w in kept_words(text)]
+    length = max(6, sum(sizes) / max(1, len(sizes)))
+    return part**8 / (1 + 6 / length * other / (10 * len(asked.words)))
 
 
 @pytest.mark.parametrize("query", [["w1x"], WORDS[:3], WORDS[:12], [*WORDS[2:11], "nowhere"], None])
