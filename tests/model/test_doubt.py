@@ -10,7 +10,7 @@ from oasis import OASIS
 from oasis.codes import unpack
 from oasis.model.calibration import PRIOR_HIT, PRIOR_SAMPLES, PRIOR_USUAL, Calibration
 from oasis.model.codewords import DOUBT
-from oasis.model.coding import DOUBT_WEIGHT, STRANGE, confidence
+from oasis.model.coding import DOUBT_WEIGHT, NOVEL, STRANGE, confidence
 
 N_CLASSES = 5
 
@@ -63,6 +63,7 @@ def test_the_doubt_bit_of_a_query_depends_on_how_sure_its_labels_are(stream):
     parts = query_map.parts(X)
     sure = confidence(query_map.labels.above_shares(parts.labels), query_map.low_hit)
     sure /= 1 + (parts.strange / STRANGE) ** 2
+    sure /= 1 + (np.maximum(query_map.novelty.of(parts.content), 0) / NOVEL) ** 2
     expected = DOUBT_WEIGHT * (1 - 2 * sure) * np.maximum(owned, 0)
     np.testing.assert_allclose(values[:, n_label - 1], expected, rtol=1e-4, atol=1e-7)
     assert (values[:50, n_label - 1] < 0).mean() > 0.9

@@ -405,8 +405,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="13"))
-    with pytest.raises(NewerVersionError, match="format version 13, this oasis reads up to 12"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="14"))
+    with pytest.raises(NewerVersionError, match="format version 14, this oasis reads up to 13"):
         OASIS.load(saved)
 
 

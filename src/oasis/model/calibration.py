@@ -80,7 +80,7 @@ class Calibration:
         rows = has.any(axis=1)
         there = np.where(has, predictions, -np.inf)[rows].max(axis=1, initial=-np.inf)
         absent = np.where(has, -np.inf, predictions)[rows].max(axis=1, initial=-np.inf)
-        return Calibration(_added(self.hits, there, most), _added(self.misses, absent, most))
+        return Calibration(added(self.hits, there, most), added(self.misses, absent, most))
 
     @property
     def usual_hit(self) -> float:
@@ -155,7 +155,11 @@ def _prior(mean: float, deviation: float) -> Array:
     return PRIOR_SAMPLES * np.array([1.0, mean, mean * mean + deviation * deviation])
 
 
-def _added(sums: Array, values: Single, most: float) -> Array:
+def added(sums: Array, values: Single, most: float = np.inf) -> Array:
+    """Return number, sum and sum of squares (3,) with values added; old ones fade.
+
+    The values count as ``most`` together, if they are more; those that are not finite are left out.
+    """
     values = values[np.isfinite(values)].astype(np.float64)
     new = np.array([len(values), values.sum(), np.square(values).sum()])
     grown = sums + new * min(1.0, most / max(len(values), 1))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oasis.arrays import Array, Single, unit_rows
+from oasis.arrays import Array, Matrix, Single, unit_rows
 from oasis.model.base import ModelState, check_shape
 from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration, Sureness
 from oasis.model.codewords import grown_codewords
@@ -19,6 +19,7 @@ from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.leave_one_out import HeldOut, ridge_by_sums
+from oasis.model.novelty import ContentSums
 from oasis.model.readout import BitSums, ClassPairs, Codebook
 from oasis.model.round import ChunkRows, evenly_spaced
 from oasis.model.strangeness import strangeness
@@ -38,7 +39,7 @@ class CodewordState(ModelState):
     n_doubt : 1 if the last label bit is the doubt bit (`oasis.model.codewords`), else 0
     codebook : sums of label bits and labels
     content : the functions of the content bits; None before the first chunk, and without any
-    content_bits : sums over the content bits of the samples that were learned
+    content_sums : sums over the content bits of the samples that were learned
     n_regressed : samples in the sums of features
     calibration : how well samples were predicted before they were learned
     alone : modality name -> the same by that modality alone, for queries that have no other
@@ -49,7 +50,7 @@ class CodewordState(ModelState):
     n_doubt: int
     codebook: Codebook
     content: Content | None
-    content_bits: BitSums
+    content_sums: ContentSums
     n_regressed: int
     calibration: Calibration
     alone: Mapping[str, Calibration]
@@ -143,6 +144,26 @@ class CodewordState(ModelState):
         )
         return replace(self, codewords=grown)
 
+    def with_content_bits(
+        self, B: Array, label_sets: Sequence[tuple[str, ...]], sampled: Mapping[str, Matrix]
+    ) -> CodewordState:
+        """Return the state that knows the content bits of the samples of a chunk that it learned.
+
+        Parameters
+        ----------
+        B : (n, r_c) as +1 and -1
+        label_sets : of these n samples
+        sampled : features of `SAMPLES` of those with labels, evenly spaced
+        """
+        L = self.labels.indicator(label_sets)[:, : len(self.codebook.counts)]
+        sums = self.content_sums.plus(B, L)
+        labelled = L[np.flatnonzero(np.diff(L.indptr))]
+        if labelled.shape[0]:
+            has = labelled[evenly_spaced(np.arange(labelled.shape[0]), SAMPLES)]
+            values = self.content_map.project(sampled)
+            sums = sums.measured(self.codebook.counts, values, has.toarray())
+        return replace(self, content_sums=sums)
+
     def with_content(self, content: Content) -> CodewordState:
         """Return the state with these content bits, before anything is learned."""
         made = replace(self, content=content)
@@ -213,18 +234,21 @@ class CodewordState(ModelState):
         learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, others)))
         readout = self.codebook.readout(learned)
         strange: dict[str, LinearMap] = {}
+        novelty = None
         if self.content is not None:
             strange = {name: strangeness(name, ridge) for name, ridge in self.ridges.items()}
+            novelty = self.content_sums.novelty(self.codebook.counts)
         return QueryMap(
             self.label_map,
             readout,
             self.codebook.bits.covariance,
             self.content_map,
-            self.content_bits.shrunk_covariance(PRIOR_ROWS),
+            self.content_sums.bits.shrunk_covariance(PRIOR_ROWS),
             self.calibration.low_hit,
             self.n_owned,
             self.n_doubt,
             strange,
+            novelty,
         )
 
     def evidence(self, predictions: Single, has: Mapping[str, Mask]) -> Single:
@@ -269,8 +293,10 @@ class CodewordState(ModelState):
             "pairs/columns": book.pairs.columns,
             "pairs/ends": book.pairs.ends,
             "codewords": self.codewords,
-            "content/BB": self.content_bits.BB,
-            "content/B1": self.content_bits.B1,
+            "content/BB": self.content_sums.bits.BB,
+            "content/B1": self.content_sums.bits.B1,
+            "content/LB": self.content_sums.LB,
+            "content/distances": self.content_sums.distances,
             "calibration": np.stack(
                 [[each.hits, each.misses] for each in (self.calibration, *self.alone.values())]
             ),
@@ -281,7 +307,7 @@ class CodewordState(ModelState):
             arrays[f"content/{name}/o"] = map_.offsets[name]
         meta = {
             "n_coded": book.bits.n,
-            "n_content_coded": self.content_bits.n,
+            "n_content_coded": self.content_sums.bits.n,
             "n_owned": self.n_owned,
             "n_doubt": self.n_doubt,
             "n_regressed": self.n_regressed,
@@ -305,11 +331,14 @@ class CodewordState(ModelState):
         content_bits = BitSums(
             arrays["content/BB"], arrays["content/B1"], int(header["n_content_coded"])
         )
+        sums = ContentSums(content_bits, arrays["content/LB"], arrays["content/distances"])
         for name, array, shape in (
             ("BB", bits.BB, (r, r)),
             ("B1", bits.B1, (r,)),
             ("content/BB", content_bits.BB, (n_content_bits, n_content_bits)),
             ("content/B1", content_bits.B1, (n_content_bits,)),
+            ("content/LB", sums.LB, (c if n_content_bits else 0, n_content_bits)),
+            ("content/distances", sums.distances, (3,)),
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
             ("codewords", arrays["codewords"], (c, r)),
@@ -337,7 +366,7 @@ class CodewordState(ModelState):
             n_doubt,
             book,
             content,
-            content_bits,
+            sums,
             int(header["n_regressed"]),
             Calibration(*arrays["calibration"][0]),
             {
@@ -345,7 +374,7 @@ class CodewordState(ModelState):
                 for name, each in zip(common.ridges, arrays["calibration"][1:], strict=True)
             },
         )
-        if not (arrays["calibration"][:, :, 0] >= 0).all():
+        if not (arrays["calibration"][:, :, 0] >= 0).all() or not sums.distances[0] >= 0:
             raise ValueError("a calibration of a negative number of samples")
         for name, ridge in common.ridges.items():
             shape = (state.n_content_targets(name) + c, ridge.n_features)

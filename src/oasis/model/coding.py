@@ -12,18 +12,20 @@ have the same ones, the part is divided by its largest value.
 
 The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): with s
 the largest over what is low, but not unusual, for the classes that a sample has
-(`Calibration.low_hit`), at most 1, and t how strange the query is (`oasis.model.strangeness`),
+(`Calibration.low_hit`), at most 1, t how strange the query is (`oasis.model.strangeness`) and u how
+novel (`oasis.model.novelty`), both at least 0,
 
-    ``confidence = s² / (1 + (t / 1.25)²)``
+    ``confidence = s² / ((1 + (t / 1.25)²) (1 + (u / 1.5)²))``
 
-Where nothing known fits a query, or it is unlike all samples, content decides.
+Where nothing known fits a query, or it is unlike all samples, or its content is unlike that of
+every class, content decides.
 
 The doubt bit (`oasis.model.codewords`) has the value ``0.1 (1 - 2 confidence) max(0, max l)``, with
 the largest over the owned bits. For a sure query an item of which no label is sure ranks behind
 those whose labels are given; for an unsure one, which may be of a class that nobody named, before
 them.
 
-Unless asked otherwise ``w = 0.0105 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
+Unless asked otherwise ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
 """
 
@@ -43,10 +45,11 @@ from oasis.model.calibration import Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
+from oasis.model.novelty import Novelty
 from oasis.model.readout import Readout
 from oasis.model.threads import in_threads
 
-BIT_WEIGHT = 0.0105
+BIT_WEIGHT = 0.009
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
 at 128 bits loses less than a point."""
 
@@ -58,6 +61,9 @@ DOUBT_WEIGHT = 0.1
 
 STRANGE = 1.25
 """Standard deviations from what is usual at which the confidence is halved."""
+
+NOVEL = 1.5
+"""The same of the distance from every known class (`oasis.model.novelty`)."""
 
 PRIOR_SHARE = 0.5
 """Part of the share of a class in all samples that is subtracted from its prediction: of a query
@@ -108,6 +114,8 @@ class QueryMap:
     low_hit : what is predicted of a class that a sample has, if it is low but not unusual
     n_owned, n_doubt : the last label bits are owned ones, and the doubt bit if there is one
     strange : how strange a query is (n, 1) by each modality, see `oasis.model.strangeness`
+    novelty : how far its content is from that of every class, see `oasis.model.novelty`; None
+        without content bits
     """
 
     labels: LabelMap
@@ -119,6 +127,7 @@ class QueryMap:
     n_owned: int
     n_doubt: int
     strange: Mapping[str, LinearMap]
+    novelty: Novelty | None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -173,9 +182,11 @@ class QueryMap:
         return out
 
     def _rows_joined(self, parts: QueryParts, weight: float | None) -> Single:
-        if parts.content.shape[1]:
+        if self.novelty is not None:
             sure = confidence(self.labels.above_shares(parts.labels), self.low_hit)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
+            novel = np.maximum(self.novelty.of(parts.content), 0)
+            sure /= 1 + np.square(novel / np.float32(NOVEL))
         else:  # all bits are those of labels
             sure = np.ones(len(parts.labels), dtype=np.float32)
         return self._joined(parts.labels - self._usual_labels, sure, parts.content, weight)
@@ -234,6 +245,10 @@ class QueryMap:
         yield "covariance", self.covariance
         yield "content covariance", self.content_covariance
         yield "scalars", np.array([self.low_hit, self.n_owned, self.n_doubt])
+        if self.novelty is not None:
+            yield "usual novelty", np.array(self.novelty.usual)
+            yield "whitening of content", self.novelty.classes.whitening
+            yield "content of classes", self.novelty.classes.centres
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count
-from oasis.model.calibration import Calibration
+from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import sample_codes, usual_owned
 from oasis.model.coding import QueryMap
@@ -23,8 +23,9 @@ from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
 from oasis.model.leave_one_out import HELD_ROWS, HeldOut
+from oasis.model.novelty import ContentSums
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import BitSums, Codebook
+from oasis.model.readout import Codebook
 from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows
 
@@ -281,7 +282,7 @@ class OASIS(Model[CodewordState]):
             self._n_doubt,
             Codebook.zero(n_label),
             None,
-            BitSums.zero(self.n_content_bits),
+            ContentSums.zero(self.n_content_bits),
             0,
             Calibration.none(),
             {name: Calibration.none() for name in widths},
@@ -342,8 +343,11 @@ class OASIS(Model[CodewordState]):
             everything = np.ones(n, dtype=np.bool_)
             content = rows.codes(state.content_map, self.n_content_bits, everything)
             codes[:, n_label // 8 :] = content
-            learned = BitSums.of(unpack(content[learns]).astype(np.float64))
-            state = replace(state, content_bits=state.content_bits.joined(learned))
+            state = state.with_content_bits(
+                unpack(content[learns]).astype(np.float64),
+                [label_sets[row] for row in np.flatnonzero(learns)],
+                rows.sample(SAMPLES, labelled),
+            )
         return state, codes
 
     @property
