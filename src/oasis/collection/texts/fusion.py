@@ -1,16 +1,20 @@
 """Words of a query beside its codes: which share of them an item has, and one score of both.
 
 A query has distinct words ``q`` (`kept_words`), each with the weight ``idf = log(1 + N / (n +
-1/2))``, where n of the N items have it. An item has a word when its kept text does, or the name of
-one of its labels; a word that only a label has counts nine tenths. With m the weight of the words
-that an item has, Q the weight of all, e the number of other words in its text, and l the mean
-number of words of the texts that have a word of the query, at least 6::
+1/2))``, where n of the N items have it; a single letter has a tenth of that. An item has a word
+when its kept text does, or the name of one of its labels; a word that only a label has counts nine
+tenths. With m the weight of the words that an item has, Q the weight of all, e the number of other
+words in its text, and l the mean number of words of the texts that have a word of the query, at
+least 6::
 
     share = (m / Q) ** 8 / (1 + 6 / l * e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS unlike
 
 So a text is compared with others of its kind: captions have about 6 words, and of articles with 100
-words, one that has the words of the query is found as a caption is.
+words, one that has the words of the query is found as a caption is. If c texts have all words of
+the query, and f other words at least, e is reduced by ``f min(1, 10 / c)``, but not below 1/2: a
+long text is found by a rare word if no shorter text has it. This does not hold for a query that
+names a class, of which the code knows more than single texts.
 
 Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
 the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
@@ -43,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Single
-from oasis.collection.texts.phrases import kept_words, line_key
+from oasis.collection.texts.phrases import kept_words
 from oasis.features.words import tokens_of
 
 WORDS = 0.3
@@ -56,10 +60,12 @@ OTHER = 0.1
 CAPTION = 6
 POWER_OF_TWO = 3
 LABEL = 0.9
+LETTER = 0.1
 INEXACT = 0.5
+FEW = 10
 """Numbers of the formula: what another word counts, in texts of how many words, 8 as a power of
-two, what a word that only a label has counts, and the other words of a text that is not word for
-word the query."""
+two, what a word that only a label has and what a single letter counts, the other words of a text
+that is not word for word the query, and how many texts with all words are few."""
 
 
 class ClassWords:
@@ -107,12 +113,6 @@ class QueryWords(NamedTuple):
         if text is None:
             return cls([], [])
         return cls(kept_words(text)[:MAX_WORDS], tokens_of(text))
-
-    @property
-    def postings(self) -> list[str]:
-        """What is looked up: the words, and the line that has just them, if it may be kept."""
-        key = line_key(self.words)
-        return self.words if key is None else [*self.words, key]
 
     def is_exactly(self, text: str) -> bool:
         """Return whether a text, or a line of it, is the query word for word.
