@@ -247,6 +247,21 @@ def test_what_is_not_here_is_said_above_the_hits(visit):
     page.wait_for_selector("#weak:not([hidden])")
 
 
+def test_a_misspelt_word_is_suggested_and_can_be_followed(visit):
+    page = ready(visit())
+    search(page, "zzzyx")
+    assert page.locator("#meant").is_hidden()
+    search(page, "anchr")
+    link = page.locator("#meant a")
+    link.wait_for()
+    assert page.inner_text("#meant") == "Did you mean “anchor”?"
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=best hits for “anchor”")
+    assert page.input_value("#query") == "anchor" and "q=anchor" in page.url
+    assert page.locator("#weak").is_hidden() and titles(page)[0].startswith("sea")
+
+
 def test_more_like_this_and_more_hits(visit):
     page = ready(visit())
     search(page, "cloud")

@@ -97,7 +97,8 @@ def search(
 
     A class name need not have been seen: it is compared with the classes by its word vector. Labels
     with a question mark are predicted. Hits without a payload are shown with their text. A running
-    service is asked by its address, and pictures are sent to it.
+    service is asked by its address, and pictures are sent to it. If nothing is like the query, a
+    known word for each misspelt one is suggested.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -150,6 +151,9 @@ def search(
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:
             _save_hits(opened, queries, lists, save)
+        meant = None
+        if text is not None and any(hit.weak for hits in lists for hit in hits):
+            meant = opened.suggest(text)
         width = people().width
         told = (
             {} if as_json else {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
@@ -159,6 +163,8 @@ def search(
             {"query": query, "hits": [asdict(hit) for hit in hits]}
             for query, hits in zip(queries, lists, strict=True)
         ]
+        if meant is not None:
+            results[0]["suggestion"] = meant
         how = {"mode": mode.value, "content": content, "k": k, "where": condition}
         print_json({**how, "results": results})
         return
@@ -176,6 +182,8 @@ def search(
         )
         if any(hit.weak and hit.score for hit in hits):
             people().print("nothing like this here; the nearest are:")
+        if meant is not None:
+            people().print(f"did you mean: {meant}", markup=False, soft_wrap=True)
         people().print(_title(query), style="bold", markup=False)
         people().print(table(_HIT_COLUMNS, rows))
         if not hits:

@@ -15,7 +15,10 @@ from oasis.collection.search.lookups import learned
 from oasis.collection.search.names import with_classes, with_words
 from oasis.collection.search.queries import Queries
 from oasis.collection.texts.fusion import QueryWords
+from oasis.collection.texts.phrases import check_text
+from oasis.collection.texts.spelling import suggested
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
+from oasis.errors import InputError
 from oasis.features.embedders import Features
 from oasis.model import OASIS
 
@@ -164,6 +167,20 @@ class RawQueries(Queries):
         """
         raw = self._extracted(items, words_count=True)
         return self._evidence_of(self._current(), raw)
+
+    def suggest(self, text: str) -> str | None:
+        """Return what a text query may have meant, or None.
+
+        Each word that stands in no kept text and in no name of a label is replaced by one that
+        does and is one edit away: a letter added, removed or replaced, or two neighbours swapped.
+        Of several such words the one that most items have is taken. Words of 4 to 32 letters in
+        Latin, Greek or Cyrillic script are replaced, the first eight unknown ones; None if none is.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"suggest takes a text, got {type(text).__name__}")
+        snapshot, text = self._current(), check_text(text, "the text") or ""
+        with self._catalog.reading() as connection:
+            return suggested(connection, text, self._vocabulary, snapshot.classes, snapshot.head)
 
     def _evidence_of(self, snapshot: Committed, raw: _Raw) -> list[float]:
         asked, X = raw

@@ -218,17 +218,29 @@ def unknown_words(
     missing: list[str] = []
     classes = vocabulary.classes.having(names)
     for word in asked.words:
-        found = _word(connection, word, vocabulary, names, head)
-        n = len(found.keys) + len(found.labelled)
+        n = items_with(connection, word, vocabulary, names, head)
         if n or word in classes:
-            known += found.idf
+            known += _idf(word, n, head.n_items)
         else:
             unknown += _idf(word, 1, head.n_items)
             missing.append(word)
     key = line_key(asked.words) if missing else None
     if key and len(vocabulary.having(connection, head.commits, key).keys):
         return missing, 0.0
-    return missing, unknown / (known + unknown) if missing else 0.0
+    total = known + unknown  # 0 while there are no items
+    return missing, (unknown / total if total else 1.0) if missing else 0.0
+
+
+def items_with(
+    connection: sqlite3.Connection,
+    word: str,
+    vocabulary: Vocabulary,
+    names: Sequence[str],
+    head: Head,
+) -> int:
+    """Return how many items have a word in their text or in the name of a label."""
+    found = _word(connection, word, vocabulary, names, head)
+    return len(found.keys) + len(found.labelled)
 
 
 def _below(keys: Keys, next_key: int) -> Keys:

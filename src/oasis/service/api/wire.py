@@ -164,6 +164,12 @@ class SearchRequest(_Request):
         return self
 
 
+class SuggestRequest(_Request):
+    """A text query whose spelling may be wrong."""
+
+    text: StrictStr = Field(description="At most 1 MiB.")
+
+
 class IngestRequest(_Request):
     """Ready vectors with labels, ids, payload and thumbnails by row; or raw items."""
 

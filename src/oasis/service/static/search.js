@@ -254,6 +254,7 @@ async function load(k) {
     beyond = found.length < wanted ? { n: 0, more: false } : await countBeyond(question);
     if (mine !== turn) return;
     draw(found.length === wanted);
+    showMeant(question);
     if (before) address.note({ ...address.read(), n: Math.min(MOST, hits.length) });
     $("#search-status").textContent = hits.length
       ? `The ${plural(hits.length, "best hit", "best hits")} for ${describe(question)}, in ${spent} ms`
@@ -269,6 +270,19 @@ async function load(k) {
   } finally {
     if (mine === turn) $("#results").removeAttribute("aria-busy");
   }
+}
+
+// What a weak query may have meant, as a link; a question without words has no other spelling.
+async function showMeant(question) {
+  $("#meant").hidden = true;
+  if ($("#weak").hidden || !question.q) return;
+  const mine = turn;
+  const text = await api.suggest(question.q).catch(() => null); // the hits are there without it
+  if (mine !== turn || !text) return;
+  const next = { ...question, q: text, item: undefined, n: 0 };
+  const link = el("a", { href: address.write(next), onclick: (event) => address.follow(event, next) }, text);
+  replace($("#meant"), "Did you mean “", link, "”?");
+  $("#meant").hidden = false;
 }
 
 // How many hits that were not loaded are tied with the last one that was.
