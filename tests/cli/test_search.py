@@ -243,6 +243,15 @@ def test_search_suggests_a_word_for_one_that_nothing_is_like(filled, oasis):
     assert "suggestion" not in found
 
 
+def test_the_text_may_stand_without_its_option(filled, oasis):
+    named = oasis("search", filled, "--text", "boat wave", "--json")
+    assert oasis("search", filled, "boat wave", "--json") == named
+    code, _, err = oasis("search", filled, "boat", "--text", "wave")
+    assert code == 2 and "given twice" in err
+    code, _, err = oasis("search", filled, "boat", "--like", "item-1")
+    assert code == 2 and "only one kind at a time" in err
+
+
 def test_search_marks_ties(filled, oasis):
     asked = ("search", filled, "--word", "sea", "-k", 2)
     hits = json.loads(oasis(*asked, "--json")[1])["results"][0]["hits"]

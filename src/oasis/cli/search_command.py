@@ -39,6 +39,9 @@ class Mode(StrEnum):
 
 def search(
     collection: ExistingOrServed,
+    words: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The same as --text.")
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
     image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
     vector: Annotated[
@@ -107,6 +110,9 @@ def search(
     from oasis.collection.filters.conditions import parse_where
     from oasis.items import read_vector
 
+    if words is not None and text is not None:
+        raise typer.BadParameter("the text is given twice: once without --text")
+    text = words if text is None else text
     raw = text is not None or image is not None
     kinds = [raw or bool(vector), like is not None, bool(word)]
     if sum(kinds) != 1:

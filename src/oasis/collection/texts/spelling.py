@@ -106,16 +106,13 @@ def _meant(
     }
     stems |= near.keys() & vocabulary.classes.having(names).keys()
     ranked = [(-items_with(connection, each, vocabulary, names, head), each) for each in stems]
-    other = None
     for _, best in sorted(ranked):
+        # a stem may be near and no form of it: "gear" by "gearing" for "glaring"
         counts = Counter(_forms(connection, best, vocabulary, names, head))
-        forms = sorted(counts, key=lambda form: (-counts[form], form))
-        for form in forms:
-            if tokens_of(form)[0] in near[best]:
-                return form
-        # the stem alone is near: of a form that no text has, such as "rides" for "riding"
-        other = other or next(iter(forms), None)
-    return other
+        forms = [form for form in counts if tokens_of(form)[0] in near[best]]
+        if forms:
+            return min(forms, key=lambda form: (-counts[form], form))
+    return None
 
 
 def _forms(
