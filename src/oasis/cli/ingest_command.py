@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import count, people, print_json, remark
+from oasis.cli.console import count, people, print_json, remark, visible
 from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
 from oasis.errors import DataError, InputError, UnreachableError
 
@@ -169,11 +169,13 @@ def ingest(
     try:
         if is_address(collection):
             listed = rejects or Path(f"{source.resolve().name}.rejects.jsonl")
-            _ingest_there(collection, token_file, read, RejectsFile(listed), begun, strict, how)
+            listing = RejectsFile(listed)
+            _ingest_there(collection, token_file, read, listing, begun, strict, how)
         else:
             path = Path(collection)
             listed = rejects or path.with_name(f"{path.name}.rejects.jsonl")
-            _ingest_here(path, read, RejectsFile(listed), begun, widths, strict, how)
+            listing = RejectsFile(listed)
+            _ingest_here(path, read, listing, begun, widths, strict, how)
     except KeyboardInterrupt:
         remark(
             f"interrupted: {summary.ingested:,} items are stored; give the same command again "
@@ -203,7 +205,8 @@ def ingest(
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:
-        people().print(f"{summary.rejected:,} left out: {listed} says why", soft_wrap=True)
+        line = visible(f"{summary.rejected:,} left out: {listing.told()}")
+        people().print(line, soft_wrap=True, markup=False)
 
 
 def _checked_widths(

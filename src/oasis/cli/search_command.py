@@ -39,9 +39,7 @@ class Mode(StrEnum):
 
 def search(
     collection: ExistingOrServed,
-    words: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="The same as --text.")
-    ] = None,
+    words: Annotated[str | None, typer.Argument(metavar="TEXT", help="The same as --text.")] = None,
     text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
     image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
     vector: Annotated[

@@ -243,6 +243,7 @@ def _check_one(request: BaseModel, *names: str) -> None:
 
 REQUESTS: tuple[type[BaseModel], ...] = (
     SearchRequest,
+    SuggestRequest,
     IngestRequest,
     UpdateRequest,
     IdsRequest,

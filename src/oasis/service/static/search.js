@@ -72,6 +72,7 @@ export function start() {
 function describeCollection({ stats, classes }) {
   $("#search-picture").hidden = !asks("image");
   $("#exactness").hidden = !stats.n_content_bits;
+  $("#results").classList.toggle("texts", asks("text") && !asks("image"));
   $("#query").placeholder = asks("text") || isEmpty() ? "Search for anything" : "A label, or a word near to one";
   const frequent = classes.filter((each) => each.n).sort((a, b) => b.n - a.n).slice(0, SUGGESTED);
   replace(
