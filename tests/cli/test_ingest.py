@@ -180,6 +180,10 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
     assert (code, json.loads(out)["ingested"], json.loads(out)["skipped"]) == (0, 1, 12)
     with Collection.open(target, readonly=True) as opened:
         assert opened.get("sun/new.png").labels == ("sun",)
+    named = ("ingest", tmp_path / "named.oasis", folder, "--text-from-names", "--json")
+    assert oasis(*named)[0] == 0
+    hits = json.loads(oasis("search", tmp_path / "named.oasis", "new", "--json")[1])["results"][0]
+    assert hits["hits"][0]["id"] == "sun/new.png" and not hits["hits"][0]["weak"]
 
 
 def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):

@@ -69,6 +69,14 @@ def ingest(
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
     ] = False,
+    text_from_names: Annotated[
+        bool,
+        typer.Option(
+            "--text-from-names",
+            help="Of a folder: a picture without a caption gets the words of its file name as its "
+            "text, so that red-boat.jpg is found by them.",
+        ),
+    ] = False,
     feature: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,6 +161,7 @@ def ingest(
             fields,
             separator=labels_separator,
             labels_from_folders=labels_from_folders,
+            text_from_names=text_from_names,
             allow_outside=allow_outside,
         )
 

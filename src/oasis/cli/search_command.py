@@ -176,7 +176,7 @@ def search(
         rows = (
             (
                 str(place),
-                f"{hit.score:+.3f}{'=' if hit.tied else ' '}",
+                f"{_score(hit.score)}{'=' if hit.tied else ' '}",
                 str(hit.distance),
                 str(hit.id),
                 labels_line(hit),
@@ -199,6 +199,15 @@ def search(
         people().print()
     if save is not None:
         people().print(f"contact sheet: {save}", soft_wrap=True)
+
+
+def _score(value: float) -> str:
+    """Return a score for people; one that is rounded to 0 has no minus.
+
+    >>> _score(-0.25), _score(-0.0001)
+    ('-0.250', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def _title(query: dict[str, Any]) -> str:
@@ -255,7 +264,7 @@ def _save_hits(
             [
                 Picture(
                     opened.thumbnail(hit.id),
-                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {labels_line(hit)}"),
+                    (f"{place}. {hit.id}", f"{_score(hit.score)}  {labels_line(hit)}"),
                 )
                 for place, hit in enumerate(hits, 1)
             ],
