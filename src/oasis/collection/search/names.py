@@ -57,8 +57,8 @@ def project_as_texts(model: OASIS, extractor: Extractor, names: Sequence[str]) -
     }
     if not fields:
         raise InputError(
-            "content weighs what a name says as a text, but this collection makes no features of "
-            "texts; leave it out"
+            "content weighs a name as a text, but this collection makes no features of texts; "
+            "leave it out"
         )
     if not names:
         return np.empty((0, model.n_bits), dtype=np.float32)

@@ -13,17 +13,17 @@ least 6::
 So a text is compared with others of its kind: captions have about 6 words, and of articles with 100
 words, one that has the words of the query is found as a caption is. If c texts have all words of
 the query, and f other words at least, e is reduced by ``f min(1, 10 / c)``, but not below 1/2: a
-long text is found by a rare word if no shorter text has it. This does not hold for a query that
-names a class, of which the code knows more than single texts.
+long text is found by a rare word if no shorter text has it. A query that names a class is excepted,
+because codes find classes better than single texts do.
 
-Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
-the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
-text that has nothing else. The power makes an item with all words strong evidence, and one with
-half of them hardly any.
+If the text, or a line of it, has exactly the words of the query, m is Q, and e is 1/2; if it is
+the query word for word, stop words included, e is 0. So a title on a line of its own is found like
+a text without other words. Because of the power, an item with all words gains much, and one with
+half of them almost nothing.
 
-Trust is ``min(1, (4 evidence)^3)``, by `OASIS.evidence` of the query: where a query is near to
-nothing that was learned, its code says little, and its words decide. It is 1 where the query names
-a class.
+Trust is ``min(1, (4 evidence)^3)``, with `OASIS.evidence` of the query: if a query resembles
+nothing that was learned, its code carries little information, and its words decide. It is 1 if the
+query names a class.
 
 An item repeats a query if their fingerprints differ in b <= 11 of 64 bits, in every modality that
 the query has (`oasis.collection.repeats`); then unlike is ``(b / 12)^2``, and 1 for all others. So
@@ -127,7 +127,7 @@ class QueryWords(NamedTuple):
 def trust_in(evidence: Single) -> Single:
     """Return how much the code of a query counts beside its words.
 
-    Words that nobody has seen have an evidence of about 0.1, and classes that fit 0.5 and more.
+    Unknown words have an evidence of about 0.1, queries of known classes 0.5 and more.
 
     >>> trust_in(np.array([0.125, 0.5], dtype=np.float32)).tolist()
     [0.125, 1.0]
