@@ -155,15 +155,20 @@ def ingest(
         "index": index,
     }
 
+    has_text = False
+
     def read() -> Iterator[Item | Reject]:
-        return read_items(
+        nonlocal has_text
+        for each in read_items(
             source,
             fields,
             separator=labels_separator,
             labels_from_folders=labels_from_folders,
             text_from_names=text_from_names,
             allow_outside=allow_outside,
-        )
+        ):
+            has_text = has_text or getattr(each, "text", None) is not None
+            yield each
 
     # a source that is missing or empty is refused before anything else is checked
     widths = _checked_widths(source, read(), fields)
@@ -211,6 +216,11 @@ def ingest(
         f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
+    if source.is_dir() and summary.ingested and not has_text:
+        remark(
+            "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
+            "the words of file names are taken instead"
+        )
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:

@@ -173,8 +173,9 @@ class RawQueries(Queries):
 
         Each word that stands in no kept text and in no name of a label is replaced by one that
         does and is one edit away: a letter added, removed or replaced, or two neighbours swapped.
-        Of several such words the one that most items have is taken. Words of 4 to 32 letters in
-        Latin, Greek or Cyrillic script are replaced, the first eight unknown ones; None if none is.
+        Of several such words, one with two letters swapped or a letter doubled is preferred, then
+        the one that most items have. Words of 4 to 32 letters in Latin, Greek or Cyrillic script
+        are replaced, the first eight unknown ones; None if none is.
         """
         if not isinstance(text, str):
             raise InputError(f"suggest takes a text, got {type(text).__name__}")

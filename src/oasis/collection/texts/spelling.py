@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -57,6 +58,17 @@ def one_edit(word: str) -> set[str]:
     return found - {word}
 
 
+def is_slip(word: str, meant: str) -> bool:
+    """Return whether two words differ only in the order of letters or in doubled ones.
+
+    >>> is_slip("compres", "compress"), is_slip("filse", "files"), is_slip("compres", "compares")
+    (True, True, False)
+    """
+    if sorted(word) == sorted(meant):
+        return True
+    return [letter for letter, _ in groupby(word)] == [letter for letter, _ in groupby(meant)]
+
+
 def suggested(
     connection: sqlite3.Connection,
     text: str,
@@ -66,7 +78,8 @@ def suggested(
 ) -> str | None:
     """Return a text with each unknown word replaced by a known one, None if no word has one.
 
-    Of several known words, the one that most items have is taken, then the first by its letters.
+    Of several known words, those that differ by a slip (`is_slip`) come first, then those that most
+    items have, then those that more of the texts looked at have in this form.
     """
     asked = QueryWords.of(text)
     unknown, _ = unknown_words(connection, asked, vocabulary, names, head)
@@ -105,14 +118,15 @@ def _meant(
         )
     }
     stems |= near.keys() & vocabulary.classes.having(names).keys()
-    ranked = [(-items_with(connection, each, vocabulary, names, head), each) for each in stems]
-    for _, best in sorted(ranked):
-        # a stem may be near and no form of it: "gear" by "gearing" for "glaring"
-        counts = Counter(_forms(connection, best, vocabulary, names, head))
-        forms = [form for form in counts if tokens_of(form)[0] in near[best]]
-        if forms:
-            return min(forms, key=lambda form: (-counts[form], form))
-    return None
+    found = []
+    for each in stems:
+        n = items_with(connection, each, vocabulary, names, head)
+        for form, count in Counter(_forms(connection, each, vocabulary, names, head)).items():
+            (folded,) = tokens_of(form)
+            # a stem may be near and no form of it: "gear" by "gearing" for "glaring"
+            if folded in near[each]:
+                found.append((not is_slip(token, folded), -n, -count, form))
+    return min(found)[-1] if found else None
 
 
 def _forms(

@@ -67,7 +67,9 @@ class _Request(BaseModel):
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields:
                 raise PydanticCustomError(
-                    "unknown_key", "the key {name} is not known", {"name": repr(name[:100])}
+                    "unknown_key",
+                    "the key {name} is not known; known are {known}",
+                    {"name": repr(name[:100]), "known": ", ".join(cls.model_fields)},
                 )
         return value
 
