@@ -29,6 +29,16 @@ def test_info_tells_the_sums_of_the_published_method(tmp_path, oasis):
     assert min(norms.values()) > 0
 
 
+def test_info_is_narrow_in_a_pipe_where_a_round_brings_many_classes(tmp_path, oasis):
+    names = [f"class number {n}" for n in range(60)]
+    with Collection.open(tmp_path / "c", 16) as c:
+        c.ingest({"x": np.eye(60)}, [[name] for name in names])
+    code, out, _ = oasis("info", tmp_path / "c")
+    assert code == 0 and max(map(len, out.splitlines())) < 150
+    assert "class number 4 and 55 more" in out
+    assert all(name in out for name in names)  # among the classes
+
+
 def test_info_tells_classes_rounds_and_sizes(filled, oasis):
     code, out, _ = oasis("info", filled, "--json")
     found = json.loads(out)

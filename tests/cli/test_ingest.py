@@ -180,6 +180,12 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
     assert (code, json.loads(out)["ingested"], json.loads(out)["skipped"]) == (0, 1, 12)
     with Collection.open(target, readonly=True) as opened:
         assert opened.get("sun/new.png").labels == ("sun",)
+    _, _, err = oasis("ingest", tmp_path / "plain.oasis", folder)
+    assert "note: no picture has a caption" in err and "--text-from-names" in err
+    named = ("ingest", tmp_path / "named.oasis", folder, "--text-from-names")
+    assert oasis(*named)[::2] == (0, "")
+    hits = json.loads(oasis("search", tmp_path / "named.oasis", "new", "--json")[1])["results"][0]
+    assert hits["hits"][0]["id"] == "sun/new.png" and not hits["hits"][0]["weak"]
 
 
 def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
@@ -200,13 +206,15 @@ def test_ingest_of_rejects_alone_is_an_error_that_leaves_their_list(filled, tmp_
     for target in (filled, tmp_path / "new.oasis"):
         code, out, err = oasis("ingest", target, source, "--json")
         listed = Path(f"{target}.rejects.jsonl")
-        said = f"error: none of 2 items could be ingested; {listed} says why\n"
-        assert (code, out, err) == (1, "", said)
+        said = f"error: none of 2 items could be ingested; {listed} says why; the first: "
+        assert (code, out) == (1, "") and err.count("\n") == 1
+        assert err.startswith(f"{said}bad.jsonl:1: the line is no JSON: ")
         assert len(listed.read_text().splitlines()) == 2
     assert filled.exists() and not (tmp_path / "new.oasis").exists()
     # what is there already is no reject
     write_jsonl(source, ["no json\n", row(0)])
-    assert oasis("ingest", filled, source)[0] == 0
+    code, out, _ = oasis("ingest", filled, source)
+    assert code == 0 and "1 left out: " in out and "; the first: bad.jsonl:1: the line " in out
 
 
 def test_embedder_that_returns_nan_is_an_error(tmp_path, oasis, monkeypatch):

@@ -233,6 +233,25 @@ def test_search_says_where_nothing_is_like_the_query(filled, oasis):
     assert "nothing like this here" not in oasis("search", filled, "--word", "sea")[1]
 
 
+def test_search_suggests_a_word_for_one_that_nothing_is_like(filled, oasis):
+    assert "did you mean" not in oasis("search", filled, "--text", "xylophone")[1]
+    out = oasis("search", filled, "--text", "strete")[1]
+    assert "did you mean: street\n" in out
+    (found,) = json.loads(oasis("search", filled, "--text", "strete", "--json")[1])["results"]
+    assert found["suggestion"] == "street"
+    (found,) = json.loads(oasis("search", filled, "--text", "boats", "--json")[1])["results"]
+    assert "suggestion" not in found
+
+
+def test_the_text_may_stand_without_its_option(filled, oasis):
+    named = oasis("search", filled, "--text", "boat wave", "--json")
+    assert oasis("search", filled, "boat wave", "--json") == named
+    code, _, err = oasis("search", filled, "boat", "--text", "wave")
+    assert code == 2 and "given twice" in err
+    code, _, err = oasis("search", filled, "boat", "--like", "item-1")
+    assert code == 2 and "only one kind at a time" in err
+
+
 def test_search_marks_ties(filled, oasis):
     asked = ("search", filled, "--word", "sea", "-k", 2)
     hits = json.loads(oasis(*asked, "--json")[1])["results"][0]["hits"]

@@ -56,6 +56,7 @@ def test_searches_print_the_same_as_in_a_directory(both, tmp_path):
     np.save(tmp_path / "v.npy", np.linspace(0, 1, 900))
     for arguments in (
         ("--text", "boat anchor"),
+        ("--text", "anchr"),
         ("--image", tmp_path / "q.png", "-k", 3),
         ("--text", "paw", "--image", tmp_path / "q.png", "--mode", "hamming"),
         ("--vector", f"image={tmp_path / 'v.npy'}"),

@@ -38,6 +38,13 @@ def test_help_loads_neither_numpy_nor_rich():
     assert not imported(run) & {*HEAVY, "numpy", "scipy", "faiss", "rich"}
 
 
+def test_the_names_of_a_grid_are_checked_before_scikit_learn_is_loaded():
+    run = "import sys; from oasis.cli.app import application; from oasis.errors import InputError\n"
+    run += "sys.argv = ['oasis', 'reproduce', '--dataset', 'synthetic@300', '--method', 'oassis']\n"
+    run += "try:\n    application()()\nexcept InputError as error:\n    pass\n"
+    assert not imported(run) & {"sklearn", "pandas", "pyarrow"}
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("startup") / "small.oasis"

@@ -171,6 +171,12 @@ def test_looks_are_the_collections(pair):
     assert both[0][0].score > codes[0][0].score
     sure, unsure = same(pair, lambda c: c.evidence_items([{"text": "paw"}, {"text": "zzz"}]))
     assert unsure < sure
+    assert same(pair, lambda c: [c.suggest("anchr bota"), c.suggest("zzz")]) == [
+        "anchor boat",
+        None,
+    ]
+    assert same(pair, lambda c: c.suggest(7))[0] is InputError
+    assert same(pair, lambda c: c.suggest("x" * (1 << 21)))[0] is InputError
     assert [each.id for each in same(pair, lambda c: c.latest(3))] == [
         "item/47",
         "item/46",

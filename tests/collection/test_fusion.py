@@ -350,3 +350,104 @@ def test_kept_postings_are_those_of_the_commit_and_have_a_bound(tmp_path, monkey
         c.delete([item.id for item in c.items() if "red" in (item.text or "") and item.id != "new"])
         ids = [hit.id for hit in c.search_items([{"text": "red"}], 3)[0]]
         assert ids[0] == "new" and not set(ids) - {item.id for item in c.items()}
+
+
+def opened(path):
+    extractor = Extractor.of(image="none", text="words")
+    return Collection.open(path, model=OASIS(64, random_state=0), extractor=extractor)
+
+
+LANGUAGES = ["C", "R", "Python", "Java", "Ada", "Perl"]
+
+
+def test_single_letters_are_words_and_clipped_ones_are_not(tmp_path):
+    with opened(tmp_path / "c") as c:
+        made = [
+            {"id": f"{kind} {name}", "text": f"A {kind} for {name}, the author's own", "labels": []}
+            for name in LANGUAGES
+            for kind in ("compiler", "tutorial", "linter")
+        ]
+        c.ingest_items([{**item, "labels": [item["id"].split()[0]]} for item in made])
+        for name in LANGUAGES:
+            for query in (
+                f"compilers for {name}",
+                f"{name} compiler",
+                f"a {name.lower()} compiler",
+            ):
+                assert c.search_items([{"text": query}], 1)[0][0].id == f"compiler {name}", query
+            (hits,) = c.search_items([{"text": name}], 3)
+            assert {hit.id.split()[1] for hit in hits} == {name}
+        for query in ("C compiler", "s", "i", "a compiler", "7 R"):
+            found = [hit.id for hit in c.search_items([{"text": query}], 18)[0]]
+            assert found == [each for each, _ in truth(c, query, 18)]
+        c.ingest_items([{"id": "Bach", "text": "Johann Sebastian Bach", "labels": ["composer"]}])
+        assert c.search_items([{"text": "Bach, J. S."}], 1)[0][0].id == "Bach"
+
+
+def test_a_long_text_is_first_by_a_word_that_only_few_have(tmp_path):
+    rng = np.random.default_rng(0)
+    syllables = [consonant + vowel for consonant in "bdkl" for vowel in "aeiou"]
+    words = ["".join(rng.choice(syllables, 4)) for _ in range(3000)]
+    usual = np.reshape(words[:320], (4, 80))  # of each of four kinds
+    texts = [
+        " ".join([*rng.choice(usual[n % 4], 40), *rng.choice(words[320:], 20)]) for n in range(120)
+    ]
+    with opened(tmp_path / "c") as c:
+        c.ingest_items(
+            [{"id": n, "text": each, "labels": [f"kind {n % 4}"]} for n, each in enumerate(texts)]
+        )
+        having = {
+            word: {n for n, each in enumerate(texts) if word in each.split()} for word in words
+        }
+        asked = [word for word in words if 1 <= len(having[word]) <= 3][:40]
+        assert len(asked) == 40
+        for word in asked:
+            hits = c.search_items([{"text": word}], 4)[0]
+            assert hits[0].id in having[word]
+            assert [hit.id for hit in hits] == [each for each, _ in truth(c, word, 4)]
+
+
+def test_a_query_is_weak_if_few_of_its_words_are_known_by_weight(filled):
+    texts = ["xqzvk blorpw the red", "xqzvk blorpw zzgrf street", "red xqzvk old street", "red"]
+    told = filled.evidence_items([{"text": text} for text in texts])
+    assert [value < 0.5 for value in told] == [True, True, False, False]
+    for text, evidence in zip(texts, told, strict=True):
+        hits = filled.search_items([{"text": text}], 3)[0]
+        assert {hit.weak for hit in hits} == {evidence < 0.5}
+
+
+@pytest.mark.parametrize(
+    ("n", "unknown", "is_weak"), [(1, 1, False), (1, 2, False), (1, 3, True), (20, 1, True)]
+)
+def test_the_weight_of_unknown_words_is_that_of_a_word_of_one_item(tmp_path, n, unknown, is_weak):
+    with opened(tmp_path / "c") as c:
+        texts = [("plover " if row < n else "") + f"filler{row}" for row in range(30)]
+        c.ingest_items(
+            [{"id": row, "text": each, "labels": ["alpha"]} for row, each in enumerate(texts)]
+        )
+        query = " ".join(["plover", *["xkqzjwvbp", "qzxjkwvbg", "zvwqkxjbf"][:unknown]])
+        known, missing = np.log1p(30 / (n + 0.5)), unknown * np.log1p(30 / 1.5)
+        assert (missing / (known + missing) > 0.7) == is_weak
+        assert c.search_items([{"text": query}], 1)[0][0].weak == is_weak
+
+
+def test_hits_and_their_evidence_are_of_one_commit(tmp_path, monkeypatch):
+    """A commit between both is seen by neither."""
+    with opened(tmp_path / "c") as c:
+        c.ingest_items(
+            [{"id": n, "text": f"grey {n + 100}", "labels": ["animal"]} for n in range(20)]
+        )
+        query = [{"text": "xkqzjwvbp"}]
+        before = c.search_items(query, 3), c.evidence_items(query)
+        search = type(c)._ask
+
+        def commits_after(self, snapshot, question):
+            hits = search(self, snapshot, question)
+            monkeypatch.undo()
+            c.ingest_items([{"id": "new", "text": "xkqzjwvbp", "labels": ["animal"]}])
+            return hits
+
+        monkeypatch.setattr(type(c), "_ask", commits_after)
+        assert c.search_items_with_evidence(query, 3) == before
+        hits, evidence = c.search_items_with_evidence(query, 3)
+        assert hits[0][0].id == "new" and evidence[0] >= 0.5

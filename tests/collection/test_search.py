@@ -482,7 +482,7 @@ def test_threads_search_while_others_write(folder):
 @pytest.mark.parametrize(
     ("queries", "said"),
     [
-        ([{"text": " "}], "^the query has nothing to search with"),
+        ([{"text": " "}], "^the query has nothing to search with; give it image or text$"),
         ([{"text": "boat"}, {"text": " "}], "^query 1 has nothing to search with"),
         ([{"image": b"none"}], "^the query cannot be used: image: "),
         ([{"text": "boat"}, {"image": b"none"}], "^query 1 cannot be used: image: "),

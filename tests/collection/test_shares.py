@@ -51,6 +51,11 @@ def literal(asked, texts, row):
     )
     matched = len(set(own) & set(asked.words))
     part, other = mass / sum(idf.values()), (len(own) if matched else 0) - matched
+    whole = [len(kept_words(text)) for text in texts if set(asked.words) <= set(kept_words(text))]
+    names_class = "w3x" in asked.words or {"w5x", "w7x"} <= set(asked.words)
+    if whole and not names_class:
+        fewer = (min(whole) - len(asked.words)) * min(1, 10 / len(whole))
+        other = max(other - fewer, min(other, 0.5))
     if set(own) == set(asked.words):
         part, other = 1.0, 0.5
     if asked.is_exactly(texts[row]):
@@ -60,7 +65,10 @@ def literal(asked, texts, row):
     return part**8 / (1 + 6 / length * other / (10 * len(asked.words)))
 
 
-@pytest.mark.parametrize("query", [["w1x"], WORDS[:3], WORDS[:12], [*WORDS[2:11], "nowhere"], None])
+@pytest.mark.parametrize(
+    "query",
+    [["w1x"], WORDS[:3], ["w9x", "w6x", "w1x", "w2x"], WORDS[:12], [*WORDS[2:11], "nowhere"], None],
+)
 @pytest.mark.parametrize("at_once", [7, 8192])
 def test_shares_are_those_of_the_formula(filled, texts, query, at_once, monkeypatch):
     monkeypatch.setattr(shares, "_AT_ONCE", at_once)
@@ -90,9 +98,6 @@ def test_lists_of_a_commit_leave_out_later_items(filled, texts):
             labelled = [key for key in range(1, N + 1) if (key - 1) % 4 == 0]
             expected = sorted({*having, *labelled})
             assert made.having(0).tolist() == [key for key in expected if key < at.next_key]
-    assert vocabulary.has_seen(head.commits, "w3x")
-    assert not vocabulary.has_seen(head.commits, "w4x")
-    assert not vocabulary.has_seen(older.commits, "w3x")
 
 
 @pytest.mark.parametrize("options", [{}, {"fuse": False}, {"mode": "hamming"}, {"content": None}])

@@ -20,7 +20,10 @@ def truth(c, text, k, allowed=lambda item: True):
         item.id: {word for label in item.labels for word in kept_words(label)} for item in stored
     }
     n_having = {w: sum(w in own[i.id] or w in named[i.id] for i in stored) for w in words}
-    idf = {word: math.log(1 + len(stored) / (n + 0.5)) for word, n in n_having.items()}
+    idf = {
+        word: math.log(1 + len(stored) / (n + 0.5)) / (10 if len(word) == 1 else 1)
+        for word, n in n_having.items()
+    }
     sizes = [len(own[i.id]) for i in stored for word in words if word in own[i.id]]
     length_of_texts = max(6, sum(sizes) / max(1, len(sizes)))
     X, _ = c.extractor.extract([{"text": text}], dense=True)  # as a few queries are
@@ -36,6 +39,8 @@ def truth(c, text, k, allowed=lambda item: True):
         both = unit_rows(np.stack([projection, names]))
         projection = trust * both[0] + np.float32(near) * both[1]
         trust = max(float(trust), near)
+    all_words = [len(own[i.id]) - len(words) for i in stored if set(words) <= own[i.id]]
+    fewer = min(all_words) * min(1, 10 / len(all_words)) if all_words and not classes else 0
     projection = projection.astype(np.float64)
     length = np.linalg.norm(projection) * math.sqrt(model.n_bits) or 1
     rows = []
@@ -49,6 +54,7 @@ def truth(c, text, k, allowed=lambda item: True):
         found = own[item.id] & set(words)
         # the text of an item counts only where it has a word of the query
         other = len(own[item.id] - found) if found else 0
+        other = max(other - fewer, min(other, 0.5))
         part = weight / sum(idf.values())
         whole = [item.text or "", *(item.text or "").splitlines()]
         if any(set(kept_words(each)) == set(words) for each in whole):
@@ -58,5 +64,5 @@ def truth(c, text, k, allowed=lambda item: True):
         share = part**8 / (1 + 6 / length_of_texts * other / (10 * len(words)))
         score = 1 - (1 - cosine) * (1 - min(share, 1)) ** fusion.WORDS
         if allowed(item):
-            rows.append((-round(score, 9), -round(cosine, 9), age, item.id))
+            rows.append((-round(score, 12), -round(cosine, 12), age, item.id))
     return [(row[-1], -row[0]) for row in sorted(rows)[:k]]

@@ -533,6 +533,21 @@ def test_folder_gives_pictures_by_name_with_captions(album: Path) -> None:
     ]
 
 
+def test_file_names_can_be_texts_where_there_is_no_caption(album: Path) -> None:
+    (album / "sea" / "red-boat_2.jpg").write_bytes(b"picture")
+    (album / "--.png").write_bytes(b"picture")
+    texts = {item.id: item.text for item in items_of(read_items(album, text_from_names=True))}
+    assert texts == {
+        "--.png": None,
+        "a-b/d.gif": "d",
+        "a.jpg": "a caption",
+        "b.PNG": "b",
+        "sea/a.jpg": "a",
+        "sea/boats/c.jpeg": "c",
+        "sea/red-boat_2.jpg": "red boat 2",
+    }
+
+
 def test_folder_names_can_be_labels(album: Path) -> None:
     labels = {
         item.id: item.labels for item in items_of(read_folder(album, labels_from_folders=True))

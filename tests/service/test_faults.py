@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # every test asks a service in another process
 
 TENSORS = "application/x-safetensors"
 JSON = "application/json"
-POSTS = ("search", "ingest", "delete", "known", "words")
+POSTS = ("search", "suggest", "ingest", "delete", "known", "words")
 ITEM = "item?id=item/1"
 """What is patched."""
 FUZZING = settings(

@@ -11,6 +11,7 @@ from service_data import extractor, fill_alike, picture
 from serving import serving
 
 from oasis.collection import Collection
+from oasis.features.extractor import Extractor
 
 browser = page_browser.browser
 server = page_browser.server
@@ -48,6 +49,23 @@ def test_a_text_that_repeats_the_title_is_shown_once(visit, tmp_path):
         page.wait_for_selector("#detail-title >> text=a red boat")
         assert page.locator("#detail .whole").count() == 0
         page.close()
+
+
+def test_texts_without_pictures_have_room_for_the_text(visit, tmp_path):
+    words = "a long description of something that needs more than two lines to be read by people"
+    rows = [{"id": n, "text": f"{n + 7} {words}", "labels": ["kind"]} for n in range(3)]
+    of_texts = Extractor.of(image="none", text="words")
+    with Collection.open(tmp_path / "c", n_bits=16, extractor=of_texts) as c:
+        assert not c.ingest_items(rows)
+    with serving(tmp_path / "c") as running:
+        page = drawn(ready(visit(url=running.url)))
+        frame, snippet = (page.locator(f".card .{name}").first for name in ("frame", "snippet"))
+        frame.locator(".letters").wait_for()
+        assert frame.bounding_box()["height"] < 55 < snippet.bounding_box()["height"]
+        assert snippet.evaluate("each => each.scrollHeight <= each.clientHeight + 1")
+        page.close()
+    page = drawn(ready(visit()))  # a collection with pictures
+    assert page.locator(".card .frame").first.bounding_box()["height"] > 100
 
 
 def test_search_by_words(visit):
@@ -245,6 +263,21 @@ def test_what_is_not_here_is_said_above_the_hits(visit):
     page.go_back()
     page.wait_for_selector("text=“zzzyx”")
     page.wait_for_selector("#weak:not([hidden])")
+
+
+def test_a_misspelt_word_is_suggested_and_can_be_followed(visit):
+    page = ready(visit())
+    search(page, "zzzyx")
+    assert page.locator("#meant").is_hidden()
+    search(page, "anchr")
+    link = page.locator("#meant a")
+    link.wait_for()
+    assert page.inner_text("#meant") == "Did you mean “anchor”?"
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=best hits for “anchor”")
+    assert page.input_value("#query") == "anchor" and "q=anchor" in page.url
+    assert page.locator("#weak").is_hidden() and titles(page)[0].startswith("sea")
 
 
 def test_more_like_this_and_more_hits(visit):

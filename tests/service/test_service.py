@@ -228,6 +228,19 @@ def test_the_api_describes_itself(server):
     assert server.ask("GET", "/docs")[0] == 200
 
 
+def test_an_unknown_key_is_told_with_the_known_ones(server):
+    status, problem = server.json("POST", "/v1/search", {"text": "boat"})
+    assert status == 422
+    assert "the key 'text' is not known; known are vectors, items, words" in problem["detail"]
+
+
+def test_a_query_may_be_misspelt(server):
+    assert server.json("POST", "/v1/suggest", {"text": "Anchr!"}) == (200, {"text": "anchor!"})
+    assert server.json("POST", "/v1/suggest", {"text": "zzz"}) == (200, {"text": None})
+    for wrong in ({}, {"text": None}, {"text": 7}, {"text": "boat", "k": 1}):
+        assert server.json("POST", "/v1/suggest", wrong)[0] == 422
+
+
 def test_an_item_is_found_at_once_and_can_be_deleted(server):
     new = {"id": "fresh", "text": "paw whisker", "labels": ["cat"], "payload": {"title": "new"}}
     body, kind = form({"items": [new]}, {"image.0": picture("cat", 80, form="JPEG")})

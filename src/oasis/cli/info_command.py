@@ -19,8 +19,10 @@ _ROUND_COLUMNS: tuple[Column, ...] = (
     ("precision@10", "right"),
     ("chance", "right"),
     ("seconds", "right"),
-    ("new classes", "left"),
+    ("new classes", "line"),
 )
+_NAMES = 5
+"""Names of new classes that are shown of a round."""
 
 
 def info(
@@ -84,13 +86,24 @@ def info(
                     _share(each.precision),
                     _share(each.chance),
                     f"{each.seconds:.2f}",
-                    ", ".join(each.new_classes),
+                    _first_names(each.new_classes),
                 )
                 for each in rounds
             ),
             "rounds",
         )
     )
+
+
+def _first_names(names: tuple[str, ...]) -> str:
+    """Return the first names; the classes, with their rounds, are listed above.
+
+    >>> _first_names(("cat", "dog")), _first_names(tuple("abcdefgh"))
+    ('cat, dog', 'a, b, c, d, e and 3 more')
+    """
+    if len(names) <= _NAMES + 1:  # one name is as short as "and 1 more"
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more"
 
 
 def _share(value: float | None) -> str:

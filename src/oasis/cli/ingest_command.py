@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import count, people, print_json, remark
+from oasis.cli.console import count, people, print_json, remark, visible
 from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
 from oasis.errors import DataError, InputError, UnreachableError
 
@@ -68,6 +68,14 @@ def ingest(
     ] = ";",
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="Names of sub-folders are labels.")
+    ] = False,
+    text_from_names: Annotated[
+        bool,
+        typer.Option(
+            "--text-from-names",
+            help="Of a folder: a picture without a caption gets the words of its file name as its "
+            "text, so that red-boat.jpg is found by them.",
+        ),
     ] = False,
     feature: Annotated[
         list[str] | None,
@@ -147,14 +155,20 @@ def ingest(
         "index": index,
     }
 
+    has_text = False
+
     def read() -> Iterator[Item | Reject]:
-        return read_items(
+        nonlocal has_text
+        for each in read_items(
             source,
             fields,
             separator=labels_separator,
             labels_from_folders=labels_from_folders,
+            text_from_names=text_from_names,
             allow_outside=allow_outside,
-        )
+        ):
+            has_text = has_text or getattr(each, "text", None) is not None
+            yield each
 
     # a source that is missing or empty is refused before anything else is checked
     widths = _checked_widths(source, read(), fields)
@@ -169,11 +183,13 @@ def ingest(
     try:
         if is_address(collection):
             listed = rejects or Path(f"{source.resolve().name}.rejects.jsonl")
-            _ingest_there(collection, token_file, read, RejectsFile(listed), begun, strict, how)
+            listing = RejectsFile(listed)
+            _ingest_there(collection, token_file, read, listing, begun, strict, how)
         else:
             path = Path(collection)
             listed = rejects or path.with_name(f"{path.name}.rejects.jsonl")
-            _ingest_here(path, read, RejectsFile(listed), begun, widths, strict, how)
+            listing = RejectsFile(listed)
+            _ingest_here(path, read, listing, begun, widths, strict, how)
     except KeyboardInterrupt:
         remark(
             f"interrupted: {summary.ingested:,} items are stored; give the same command again "
@@ -200,10 +216,16 @@ def ingest(
         f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
+    if source.is_dir() and summary.ingested and not has_text:
+        remark(
+            "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
+            "the words of file names are taken instead"
+        )
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already")
     if summary.rejected:
-        people().print(f"{summary.rejected:,} left out: {listed} says why", soft_wrap=True)
+        line = visible(f"{summary.rejected:,} left out: {listing.told()}")
+        people().print(line, soft_wrap=True, markup=False)
 
 
 def _checked_widths(

@@ -49,7 +49,7 @@ def _table(params: list[Any]) -> str:
         if "--help" in param.opts:
             continue
         if param.param_type_name == "argument":
-            spelled, default = f"`{param.metavar}`", "needed"
+            spelled, default = f"`{param.metavar}`", "needed" if param.required else ""
         else:
             spelled = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
             spelled += f" {param.metavar}" if param.metavar else ""

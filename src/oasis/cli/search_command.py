@@ -39,6 +39,7 @@ class Mode(StrEnum):
 
 def search(
     collection: ExistingOrServed,
+    words: Annotated[str | None, typer.Argument(metavar="TEXT", help="The same as --text.")] = None,
     text: Annotated[str | None, typer.Option(help="Words to search with.")] = None,
     image: Annotated[Path | None, typer.Option(help="A picture to search with.")] = None,
     vector: Annotated[
@@ -97,7 +98,8 @@ def search(
 
     A class name need not have been seen: it is compared with the classes by its word vector. Labels
     with a question mark are predicted. Hits without a payload are shown with their text. A running
-    service is asked by its address, and pictures are sent to it.
+    service is asked by its address, and pictures are sent to it. If nothing is like the query, a
+    known word for each misspelt one is suggested.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -106,6 +108,9 @@ def search(
     from oasis.collection.filters.conditions import parse_where
     from oasis.items import read_vector
 
+    if words is not None and text is not None:
+        raise typer.BadParameter("the text is given twice: once without --text")
+    text = words if text is None else text
     raw = text is not None or image is not None
     kinds = [raw or bool(vector), like is not None, bool(word)]
     if sum(kinds) != 1:
@@ -150,6 +155,9 @@ def search(
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:
             _save_hits(opened, queries, lists, save)
+        meant = None
+        if text is not None and any(hit.weak for hits in lists for hit in hits):
+            meant = opened.suggest(text)
         width = people().width
         told = (
             {} if as_json else {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
@@ -159,6 +167,8 @@ def search(
             {"query": query, "hits": [asdict(hit) for hit in hits]}
             for query, hits in zip(queries, lists, strict=True)
         ]
+        if meant is not None:
+            results[0]["suggestion"] = meant
         how = {"mode": mode.value, "content": content, "k": k, "where": condition}
         print_json({**how, "results": results})
         return
@@ -166,7 +176,7 @@ def search(
         rows = (
             (
                 str(place),
-                f"{hit.score:+.3f}{'=' if hit.tied else ' '}",
+                f"{_score(hit.score)}{'=' if hit.tied else ' '}",
                 str(hit.distance),
                 str(hit.id),
                 labels_line(hit),
@@ -176,6 +186,8 @@ def search(
         )
         if any(hit.weak and hit.score for hit in hits):
             people().print("nothing like this here; the nearest are:")
+        if meant is not None:
+            people().print(f"did you mean: {meant}", markup=False, soft_wrap=True)
         people().print(_title(query), style="bold", markup=False)
         people().print(table(_HIT_COLUMNS, rows))
         if not hits:
@@ -187,6 +199,15 @@ def search(
         people().print()
     if save is not None:
         people().print(f"contact sheet: {save}", soft_wrap=True)
+
+
+def _score(value: float) -> str:
+    """Return a score for people; one that is rounded to 0 has no minus.
+
+    >>> _score(-0.25), _score(-0.0001)
+    ('-0.250', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def _title(query: dict[str, Any]) -> str:
@@ -243,7 +264,7 @@ def _save_hits(
             [
                 Picture(
                     opened.thumbnail(hit.id),
-                    (f"{place}. {hit.id}", f"{hit.score:+.3f}  {labels_line(hit)}"),
+                    (f"{place}. {hit.id}", f"{_score(hit.score)}  {labels_line(hit)}"),
                 )
                 for place, hit in enumerate(hits, 1)
             ],

@@ -121,6 +121,13 @@ class Client(ClientChanges):
             "search", *queries_request(items, asked), read=answers.list_in("evidence")
         )
 
+    def suggest(self, text: str) -> str | None:
+        """Return what a text query may have meant, or None; see `Collection.suggest`."""
+        if not isinstance(text, str):
+            raise InputError(f"suggest takes a text, got {type(text).__name__}")
+        found = self._service.ask("suggest", *plain({"text": text}), read=answers.value_in("text"))
+        return None if found is None else str(found)
+
     def search_words(
         self,
         names: Iterable[str],

@@ -38,8 +38,8 @@ class Hit:
         Whether the item before or after it in the ranking has exactly the same score, also where
         that one is beyond the hits that were asked for.
     weak : bool
-        Whether the query resembles nothing that was learned: its evidence is below 0.5, and no word
-        of its text occurs in a kept text or a label.
+        Whether the query resembles nothing that was learned: its evidence is below 0.5, see
+        `evidence_items`.
     predicted : tuple of class names that the model predicted for an item without labels
     """
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from oasis.datasets.dataset import (
     Dataset,
@@ -165,6 +164,8 @@ def hashed_words(texts: Sequence[str], n_features: int = 2048) -> sp.csr_array:
     >>> hashed_words(["sun weather", ""], 64).shape
     (2, 64)
     """
+    from sklearn.feature_extraction.text import HashingVectorizer  # takes seconds to import
+
     vectorizer = HashingVectorizer(
         n_features=n_features, token_pattern=_WORD, norm="l2", dtype=np.float32
     )

@@ -2,7 +2,7 @@
 
 A text is normalised (NFKD), case-folded, and loses its accents, Hebrew points and Arabic vowel
 signs. A word is a run of letters, digits and the marks that belong to them; anything else separates
-words. Words of one letter are removed, digits and emoji are kept.
+words. Words of one letter are removed unless asked for, digits and emoji are kept.
 
 Scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), and Korean,
 whose particles are attached to nouns, are not segmented. Instead every two neighbouring characters
@@ -24,7 +24,7 @@ from functools import lru_cache
 # own and not a library's, because the features of a stored collection depend on them.
 _STOP_WORDS = {
     "English": """
-        an the this that these those
+        a an the this that these those i
         he him his himself she her hers herself it its itself me my mine myself we us our ours
         ourselves you your yours yourself yourselves they them their theirs themselves who whom
         whose which what
@@ -90,6 +90,8 @@ _IRREGULAR = {
 }
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
+# one letter beside an apostrophe is no word: man's, don't, l'eau, o'clock
+_CLIPPED = re.compile(r"(?<=\w)['’]\w\b|\b\w['’](?=\w\w)")
 # combining accents, Hebrew points, Arabic vowel signs and stretching, variation selectors
 _DROPPED = re.compile("[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
 # letters with a stroke, which have no decomposition
@@ -113,7 +115,9 @@ _SHORT = re.compile("[^aeiouy]+[aeiouy][^aeiouwxy]")
 _FINAL_V = re.compile("v(?=e?$)")
 
 
-def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[str]:
+def words_of(
+    text: str, *, stop_words: bool = True, stems: bool = True, letters: bool = False
+) -> list[str]:
     """Return the words of a text in order, repeats included.
 
     Parameters
@@ -123,6 +127,8 @@ def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[
         Leave out `STOP_WORDS`.
     stems : bool
         Reduce words to their `stem`.
+    letters : bool
+        Keep words of one letter, except those beside an apostrophe.
 
     Examples
     --------
@@ -130,12 +136,17 @@ def words_of(text: str, *, stop_words: bool = True, stems: bool = True) -> list[
     ['dog', 'lodz', '7']
     >>> words_of("黒い猫")
     ['黒', '黒い', 'い猫', '猫']
+    >>> words_of("A beginner's guide to C"), words_of("A beginner's guide to C", letters=True)
+    (['beginner', 'guid'], ['beginner', 'guid', 'c'])
     """
+    if letters:
+        text = _CLIPPED.sub(" ", text)
     found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _folded_words(text)
     words = [
         word
         for word in found
-        if (len(word) > 1 or not ("a" <= word <= "z")) and not (stop_words and word in STOP_WORDS)
+        if (letters or len(word) > 1 or not is_letter(word))
+        and not (stop_words and word in STOP_WORDS)
     ]
     return [stem(word) for word in words] if stems else words
 
@@ -175,6 +186,15 @@ def always_words(tokens: list[str]) -> list[str]:
 def _needs_another(character: str) -> bool:
     """Return whether a character alone is a word only in some texts: a letter, a Thai mark."""
     return character.isalpha() or _IS_PAIRED.match(character) is not None
+
+
+def is_letter(word: str) -> bool:
+    """Return whether a word is a single letter of a script with spaces between words.
+
+    >>> [is_letter(word) for word in ("c", "β", "7", "猫", "cc")]
+    [True, True, False, False, False]
+    """
+    return len(word) == 1 and word.isalpha() and not _PARTS.match(word)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -235,7 +255,7 @@ def _folded_words(text: str) -> list[str]:
         for place, part in enumerate(_PARTS.split(run)):
             if place % 2:
                 found += _pairs(part)
-            elif len(part) > 1 or part.isdigit() or (part and not part.isalpha()):
+            elif part:
                 found.append(part)
     return found
 

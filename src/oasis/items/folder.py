@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from oasis.items.item import ItemBuilder, Refused, Row, is_unicode
 
 MAX_CAPTION_BYTES = 1 << 20
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -18,7 +20,9 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 
-def folder_rows(builder: ItemBuilder, labels_from_folders: bool) -> Iterator[Row]:
+def folder_rows(
+    builder: ItemBuilder, labels_from_folders: bool, text_from_names: bool
+) -> Iterator[Row]:
     """Yield the pictures below the builder's folder, with captions and, if wanted, labels."""
     for path, refusal in _walk(builder.folder):
         name = path.relative_to(builder.folder).as_posix()
@@ -30,11 +34,22 @@ def folder_rows(builder: ItemBuilder, labels_from_folders: bool) -> Iterator[Row
                 raise Refused("the name is not UTF-8")
             values: dict[str, Any] = {"id": name, "image": name}
             values["text"] = _caption(builder, Path(name).with_suffix(".txt"))
+            if text_from_names and not values["text"]:
+                values["text"] = name_words(Path(name).stem)
             if labels_from_folders:
                 values["labels"] = list(Path(name).parts[:-1])
             yield where, values
         except Refused as error:
             yield where, str(error)
+
+
+def name_words(stem: str) -> str:
+    """Return the name of a file as a text: words separated by spaces.
+
+    >>> name_words("audio-headphones_v2"), name_words("redDoubleDecker"), name_words("日本")
+    ('audio headphones v2', 'red Double Decker', '日本')
+    """
+    return " ".join(_CAMEL.sub(" ", re.sub(r"[\W_]+", " ", stem)).split())
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:

@@ -39,9 +39,10 @@ def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
         with open_file(path) as opened, _load(opened) as file:
             columns = list(file.files)
             if not fields.vectors:
+                others = [name for name in columns if name not in (fields.id, fields.labels)]
                 raise DataError(
                     f"{path}: which array holds the vectors of which modality? Its arrays are "
-                    f"{columns}; add --feature image={columns[0] if columns else 'ARRAY'}"
+                    f"{columns}; add --feature image={others[0] if others else 'ARRAY'}"
                 )
             fields.check(path, columns if fields.id in columns else [fields.id, *columns])
             arrays = {name: file[name] for name in fields.names() if name in columns}

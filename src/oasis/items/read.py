@@ -26,6 +26,7 @@ def read_items(
     *,
     separator: str = ";",
     labels_from_folders: bool = False,
+    text_from_names: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
@@ -40,6 +41,8 @@ def read_items(
         Separator of labels within a CSV cell, or a text of an npz or Parquet file.
     labels_from_folders : bool
         Folders only: the names of the sub-folders that hold a picture are its labels.
+    text_from_names : bool
+        Folders only: a picture without a caption gets the words of its file name as its text.
     strict : bool
         Check everything first, and raise `InputError` at the first reject. Reads the data twice.
     allow_outside : bool
@@ -70,6 +73,7 @@ def read_items(
         return read_folder(
             path,
             labels_from_folders=labels_from_folders,
+            text_from_names=text_from_names,
             strict=strict,
             allow_outside=allow_outside,
         )
@@ -257,6 +261,7 @@ def read_folder(
     path: Path | str,
     *,
     labels_from_folders: bool = False,
+    text_from_names: bool = False,
     strict: bool = False,
     allow_outside: bool = False,
 ) -> Iterator[Item | Reject]:
@@ -270,7 +275,9 @@ def read_folder(
     if not path.is_dir():
         raise DataError(f"{path} is no folder")
     builder = ItemBuilder(Fields(), path, allow_outside)
-    return _read(lambda: folder_rows(builder, labels_from_folders), builder, strict)
+    return _read(
+        lambda: folder_rows(builder, labels_from_folders, text_from_names), builder, strict
+    )
 
 
 def _read(

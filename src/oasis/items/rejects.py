@@ -27,6 +27,7 @@ class RejectsFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.count = 0
+        self.first: Reject | None = None
         self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -51,6 +52,13 @@ class RejectsFile:
                 f"cannot write the rejects file {self.path}: {error.strerror}"
             ) from error
         self.count += 1
+        self.first = self.first or reject
+
+    def told(self) -> str:
+        """Return where the reasons are, with the first of them, for a message."""
+        if self.first is None:
+            return f"{self.path} says why"
+        return f"{self.path} says why; the first: {self.first.where}: {self.first.reason}"
 
     def __exit__(
         self,

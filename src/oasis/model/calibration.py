@@ -1,4 +1,4 @@
-"""How sure predicted labels are, told by how well samples were predicted before they were learned.
+"""How sure predicted labels are, calibrated on samples predicted before they were learned.
 
 Predictions of a regression, beyond the shares of classes (`LabelMap.above_shares`), are near 1 for
 the classes of a sample and near 0 for others, but how near differs with the data. So before a chunk
@@ -9,10 +9,10 @@ prediction s is then as sure as
 
     ``p = 1 / (1 + exp(-(z_h + z_m)))``  with  ``z_h = (s - mean_h) / sd_h``, ``z_m`` the same
 
-which is 0.5 where s lies as many standard deviations below the usual hit as above the usual miss.
-Queries that have a single modality are less sure than those that have all, so there are such sums
-for each modality alone too. A query of which no class is sure is near to nothing that was learned:
-noise, a word that nobody has seen, a picture of something else.
+which is 0.5 where s lies as many standard deviations below the mean hit as above the mean miss.
+Queries with a single modality are predicted less well than those with all, so the same sums are
+kept for each modality alone. If no class of a query is sure, the query resembles nothing that was
+learned: noise, an unknown word, a picture of something else.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Calibration:
 
     @property
     def usual_hit(self) -> float:
-        """What is usually predicted of the likeliest class that a sample has, at least 0.05."""
+        """Mean of the hits, at least 0.05."""
         n, total, _ = self.hits
         return max(float((total + PRIOR_SAMPLES * PRIOR_USUAL) / (n + PRIOR_SAMPLES)), 0.05)
 
     @property
     def low_hit(self) -> float:
-        """Half a standard deviation below the usual hit, at least a quarter of it."""
+        """Mean of the hits minus half a standard deviation, at least a quarter of the mean."""
         n, total, squares = (self.hits + _prior(*PRIOR_HIT)).tolist()
         deviation = math.sqrt(max(squares / n - (total / n) ** 2, 0.0))
         return max(self.usual_hit - deviation / 2, self.usual_hit / 4)

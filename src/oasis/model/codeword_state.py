@@ -67,7 +67,7 @@ class CodewordState(ModelState):
     def grown(self, label_sets: Iterable[Iterable[str]]) -> CodewordState:
         """Return the state that also knows the classes of these label sets; sums grow by zeros.
 
-        What was predicted among fewer classes fades: it was easier.
+        Calibration sums from fewer classes lose weight: those predictions were easier.
         """
         labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
         n = len(labels.names)
@@ -197,8 +197,8 @@ class CodewordState(ModelState):
     def label_map(self) -> LabelMap:
         """What predicts labels.
 
-        How much of a class a modality explains is how far its mean prediction over the samples of
-        that class, which the sums tell, lies between that over all samples and 1.
+        The part of a class that a modality explains is where its mean prediction over the samples
+        of that class, computed from the sums, lies between the mean over all samples (0) and 1.
         """
         counts = np.maximum(self.codebook.counts, 1.0)
         shares = self.codebook.counts / max(self.codebook.bits.n, 1)

@@ -10,20 +10,19 @@ where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of st
 ``sd(c)`` the same with the content bits. Where a deviation is 0, as that of labels is if all items
 have the same ones, the part is divided by its largest value.
 
-The confidence is that in the predicted labels beyond their shares (`LabelMap.above_shares`): with s
-the largest over what is low, but not unusual, for the classes that a sample has
-(`Calibration.low_hit`), at most 1, t how strange the query is (`oasis.model.strangeness`) and u how
-novel (`oasis.model.novelty`), both at least 0,
+The confidence depends on the largest predicted label beyond its share (`LabelMap.above_shares`),
+divided by a low value for classes that samples have (`Calibration.low_hit`) and capped at 1, which
+is s, on the strangeness t of the query (`oasis.model.strangeness`) and on its novelty u
+(`oasis.model.novelty`), both at least 0:
 
     ``confidence = s² / ((1 + (t / 1.25)²) (1 + (u / 1.5)²))``
 
-Where nothing known fits a query, or it is unlike all samples, or its content is unlike that of
-every class, content decides.
+If no known class fits a query, or it is unlike all samples, or its content is unlike that of every
+class, the content bits decide.
 
 The doubt bit (`oasis.model.codewords`) has the value ``0.1 (1 - 2 confidence) max(0, max l)``, with
-the largest over the owned bits. For a sure query an item of which no label is sure ranks behind
-those whose labels are given; for an unsure one, which may be of a class that nobody named, before
-them.
+the largest over the owned bits. An item without a sure label ranks behind items with given labels
+for a confident query, and before them for an unsure one, which may be of a class without labels.
 
 Unless asked otherwise ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
@@ -66,8 +65,8 @@ NOVEL = 1.5
 """The same of the distance from every known class (`oasis.model.novelty`)."""
 
 PRIOR_SHARE = 0.5
-"""Part of the share of a class in all samples that is subtracted from its prediction: of a query
-that tells nothing, every class is predicted by its share."""
+"""Part of the share of a class in all samples that is subtracted from its prediction, because a
+query without information is predicted to have every class by its share."""
 
 LIKE_WEIGHT = 0.5
 """Weight of content where the query is a stored code: that of labels is the same."""

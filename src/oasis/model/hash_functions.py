@@ -183,7 +183,7 @@ class LabelMap:
     def above_shares(self, predictions: Single) -> Single:
         """Return ``(p - q) / (1 - q)``, at least 0: what predictions say beyond the shares.
 
-        Of a sample that tells nothing every class is predicted by its share, which is 0 here.
+        A sample without information is predicted to have each class by its share, and gets 0.
         """
         shares, rest = self._capped_shares
         above: Single = np.maximum(predictions - shares, 0) / rest

@@ -3,11 +3,11 @@
 If all labels of the first chunk are alike there is nothing to predict. The ridge is then chosen
 from the sums (`ridge_by_sums`) in the round in which other labels arrive.
 
-A ridge of 1 on rows of unit length suits embeddings and words, of which there are many. It is far
-too strong where a few columns carry all of the length, as with measurements in different units:
-what tells classes apart is then small beside 1. So for dense features weaker ridges are tried on a
-sample of the first chunk that has labels. Words have one unit, and a small first chunk with few
-classes would choose too weak a ridge for them.
+A ridge of 1 on rows of unit length suits embeddings and words, which have many features. It is far
+too strong where a few columns carry nearly all of the length, as with measurements in different
+units: the variance that separates the classes is then small compared with 1. So for dense features
+weaker ridges are tried on a sample of the first chunk that has labels. Words all have the same
+unit, and a small first chunk with few classes would choose too weak a ridge for them.
 
 With ``K = X X'`` and ``H = K (K + delta I)^-1`` the prediction of row i by a regression on all
 other rows is, for every delta from one eigendecomposition of K,

@@ -47,7 +47,7 @@ def usual_content(n_bits: int) -> int:
 
 
 class OASIS(Model[CodewordState]):
-    """Learn binary codes from a stream of multi-modal chunks whose classes nobody announced.
+    """Learn binary codes from a stream of multi-modal chunks; classes may arrive in any chunk.
 
     Stored codes never change, an update needs the features of the new chunk only, and classes may
     arrive in any round. ``OASIS()`` is the best configuration known; `OASIS.paper` is the method
@@ -208,9 +208,9 @@ class OASIS(Model[CodewordState]):
     def predict_proba(self, X: Mapping[str, Any]) -> Single:
         """Return how sure each predicted label is, (n, c) float32 from 0 to 1.
 
-        0.5 lies halfway, in standard deviations, between what is usual for a class that a sample
-        has and for the likeliest class that it lacks (`oasis.model.calibration`), where queries
-        with one modality are compared with what is usual for that one alone.
+        At 0.5 a prediction lies as many standard deviations below the mean for classes that samples
+        have as above the mean for the likeliest class that they lack (`oasis.model.calibration`).
+        Queries with one modality are compared with predictions by that modality alone.
         """
         state = self.learned
         predictions, has = state.label_map.parts(check_features(X, state.widths))
@@ -220,8 +220,8 @@ class OASIS(Model[CodewordState]):
         """Return how sure it is that queries are near to something learned, (n,), from 0 to 1.
 
         The largest of `predict_proba`, on the same scale for every data set. Below 0.5 no known
-        class fits: noise, a word that nobody has seen, a thing of another kind. A model that
-        knows no class cannot tell, and gives 1, or 0 for queries whose modalities no sample had.
+        class fits: noise, an unknown word, a thing of another kind. A model without classes
+        returns 1, or 0 for queries whose modalities no sample had.
         """
         state = self.learned
         predictions, has = state.label_map.parts(check_features(X, state.widths))
@@ -236,8 +236,8 @@ class OASIS(Model[CodewordState]):
     def project_words(self, names: Iterable[str]) -> Single:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32.
 
-        A name goes where the codes of the classes are that are near it in the label space, which
-        must have words. Names say nothing on content bits.
+        The projection is the sum of those of the classes, weighted by their nearness to the name in
+        the label space, which must have words. Content bits are 0.
         """
         return self.project_words_with_evidence(names)[0]
 

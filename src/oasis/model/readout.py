@@ -1,19 +1,18 @@
-"""The codebook: what the stored codes say about labels, kept as sums.
+"""The codebook: a linear map from stored codes to labels, kept as sums.
 
-Stored codes are in effect a function of the label set. Read the other way round, a linear readout
-of a code tells which labels its sample has: with centred codes B and labels L,
+The label bits of a code are a function of its label set. The inverse is approximated by a ridge
+regression of the labels L on the centred codes B,
 
     ``D = (B'B + ridge n I)^-1 B'L``  (r, c)
 
-so that ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query whose
-predicted labels weigh ``w`` (c,) is projected to ``D w``: its inner product with a stored code is
-then the code's labels, weighed by ``w``, which is what a search wants to rank by.
+so that ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query with
+predicted label weights ``w`` (c,) is projected to ``D w``. Its inner product with a stored code is
+then the sum of the weights of that code's labels, by which a search ranks.
 
-With a small ridge the readout is exact, and says most of what it knows in few bits; with a larger
-one it is spread over the bits, which counts where only their signs are used. So there are two: the
-signs of a projection come from the second, and its values from the first. A larger ridge also makes
-rare classes weak, so in the second one every class has a direction of unit length, and a share of
-the class's codeword, which says where its codes are meant to be, whatever came with it so far.
+There are two readouts. ``values`` uses the ridge `VALUE_RIDGE`: it is nearly exact, but depends on
+few bits. ``signs`` uses the larger `SIGN_RIDGE`, which spreads a class over all bits, for searches
+that use only the signs of a projection. A larger ridge shrinks rare classes, so the directions in
+``signs`` have unit length, plus `CODEWORD_SHARE` times the class's codeword.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CODEWORD_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Readout:
-    """Where stored codes with given labels are.
+    """Directions of the classes in the space of codes.
 
     Attributes
     ----------
@@ -56,7 +55,7 @@ class Readout:
     def project(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return the (n, r) float32 projections of queries with these weights of labels (n, c).
 
-        Where the two readouts disagree about a bit, its value is next to nothing.
+        A bit whose signs differ in the two readouts gets the sign of ``signs`` and a value near 0.
 
         >>> each = Readout(values=np.array([[0.5, -2.0]]), signs=np.array([[1.0, 1.0]]))
         >>> x = each.project(np.ones((1, 1)))

@@ -1,14 +1,14 @@
-"""How strange a query is: how much less it is like the mean sample than samples are.
+"""Strangeness of a query: how far its cosine with the mean sample is below the usual one.
 
-Labels are predicted by regressions on samples. Of a query that is unlike all samples, as one word
-is where samples are captions, they may be predicted with confidence all the same. So it is compared
-with the mean sample: with rows x of unit length, m the direction of their mean and c = x'm,
+Labels are predicted by regressions on samples. A query unlike all samples, such as one word where
+samples are captions, may still get confident predictions. It is therefore compared with the mean
+sample. With rows x of unit length, m the direction of their mean and c = x'm,
 
     ``t = (mean(c) - c) / sqrt(var(c) + 1 / n)``
 
-is its distance from what is usual, in standard deviations, where ``1 / n`` is for what n samples
-leave open. The sums of a regression with a constant, X'X with the sum of x in its last row, have
-all of this: ``mean(c) = |mean(x)|`` and ``mean(c²) = m' X'X m / n``.
+is the difference in standard deviations; ``1 / n`` accounts for the uncertainty of n samples. The
+sums of a regression with a constant, X'X with the sum of x in its last row, are enough to compute
+it: ``mean(c) = |mean(x)|`` and ``mean(c²) = m' X'X m / n``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oasis.model.ridge import Ridge
 
 
 def strangeness(name: str, ridge: Ridge) -> LinearMap:
-    """Return the map of a modality to t (n, 1), which is negative where a row is more than usual.
+    """Return the map of a modality to t (n, 1), negative for rows with a larger cosine than usual.
 
     Parameters
     ----------

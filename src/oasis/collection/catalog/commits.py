@@ -33,7 +33,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;

@@ -2,10 +2,10 @@
 
 Every file is written under a number never used before and made durable before a commit names it.
 
-The journal holds small chunks that the model file does not know yet. Per chunk: the features and
-class names of its labelled samples, as they were learned, and the vectors of the classes that came
-with it. Nothing of unlabelled samples. The file goes with the next checkpoint, so features do not
-outlive it. It is a sequence of entries, each ::
+The journal holds small chunks that were learned after the model file was written. For each chunk
+it has the features and class names of the labelled samples, as they were learned, and the vectors
+of the new classes; nothing of unlabelled samples. The next checkpoint removes the file, and with it
+the features. It is a sequence of entries, each ::
 
     8s magic "OASISJNL", Q length of the body, I crc32 of the body, then the body
 

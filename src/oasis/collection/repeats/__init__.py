@@ -1,5 +1,4 @@
-"""The same thing again: fingerprints of features, by which an exact repeat is found whatever its
-code.
+"""Fingerprints of features, which find an item that is asked with its own features.
 
 ============  ===================================================================================
 fingerprints  what the fingerprint of an item's features is

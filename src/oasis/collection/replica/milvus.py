@@ -240,7 +240,7 @@ class MilvusReplica:
         """Connect, and check the owner: two collections would remove each other's items."""
         ours = f"{_OWNER} {self._owner}" if self._owner else ""
         index = MilvusIndex(self.address, self.n_bits, description=ours)
-        # one that was made by hand, or before there were owners, says nothing
+        # a Milvus collection made by hand, or by an older version, has no owner in its description
         if index.description.startswith(_OWNER) and index.description != ours:
             index.close()
             raise CollectionError(

@@ -190,7 +190,7 @@ class _Search:
         for at in range(len(self._shares)):
             least = least_share(found.worst(n), limit)
             if self._shares.n_needed(least) <= at:
-                break  # who has none of the rarer words has too small a share
+                break  # an item with none of the rarer words has too small a share
             keys = self._shares.having(at)
             shares = self._shares.of(keys)
             enough = shares >= least - _ROUNDING

@@ -38,7 +38,7 @@ from oasis.model import OASIS, AnyModel
 
 
 class Lookups(Follower):
-    """What a collection tells without a query; any thread may ask."""
+    """Look-ups in a collection that need no query; safe from any thread."""
 
     def __len__(self) -> int:
         return self._current().head.n_items

@@ -17,11 +17,12 @@ from oasis.collection.search.lookups import learned
 from oasis.collection.search.question import WEAK, Question
 from oasis.collection.texts.fusion import QueryWords, trust_in
 from oasis.collection.texts.phrases import kept_words
-from oasis.collection.texts.postings import stands
+from oasis.collection.texts.shares import unknown_words
 from oasis.collection.texts.vocabulary import Vocabulary
 from oasis.collection.writing.intake import extract_queries
 from oasis.errors import InputError, UnknownWordError
 from oasis.features.extractor import Extractor
+from oasis.features.words import stem
 from oasis.model import OASIS, AnyModel
 from oasis.model.hash_functions import Mask
 from oasis.wordllama import word_vectors
@@ -29,6 +30,9 @@ from oasis.wordllama import word_vectors
 NEAR = 0.55
 """Nearness from which on a text means nearly the same as the name of a class: a cosine of 0.385,
 which 2 % of random words reach with one of 79 classes."""
+
+UNKNOWN = 0.7
+"""Share of the weight of a query's words: if words that no item has carry more, it is unknown."""
 
 _CLASS_ITEMS = 1000
 """Items of a class, at most, whose codes stand for it where the model has not learned it."""
@@ -53,8 +57,8 @@ def project_as_texts(model: OASIS, extractor: Extractor, names: Sequence[str]) -
     }
     if not fields:
         raise InputError(
-            "content weighs what a name says as a text, but this collection makes no features of "
-            "texts; leave it out"
+            "content weighs a name as a text, but this collection makes no features of texts; "
+            "leave it out"
         )
     if not names:
         return np.empty((0, model.n_bits), dtype=np.float32)
@@ -159,11 +163,11 @@ def with_words(
 ) -> Single:
     """Return the evidence of queries with that of their words.
 
-    It is at least `WEAK` where a word stands in a text or label, or where a line has just the words
-    of the query, be they stop words. Where texts are kept and none does, it is cubed: what a model
-    makes of hashed words that nobody has is chance; and it is 0 where a query is nothing but such
-    words, of which none has a meaning that is known. Otherwise it is at least the nearness of the
-    text to the name of a class, from `NEAR` on.
+    It is at least `WEAK` if the query names a class, or if the words that no item has in a text or
+    label carry at most `UNKNOWN` of the weight of its words (`unknown_words`). Otherwise, if texts
+    are kept, it is cubed, because the features of words that no item has are random to the model;
+    and it is 0 for a query with nothing but a text, if the unknown words have no known meaning
+    either. It is at least the nearness of the text to the name of a class, from `NEAR` on.
 
     Parameters
     ----------
@@ -173,30 +177,24 @@ def with_words(
     for row, query in enumerate(asked):
         if not query.words:
             continue
-        if _are_here(snapshot, catalog, vocabulary, query.postings):
+        with catalog.reading() as connection:
+            unknown, share = unknown_words(
+                connection, query, vocabulary, snapshot.classes, snapshot.head
+            )
+        if share <= UNKNOWN or vocabulary.classes.named(snapshot.classes, query.words):
             evidence[row] = max(evidence[row], WEAK)
             continue
         if keep_text:
             evidence[row] **= 3
         if evidence[row] < WEAK:
             evidence[row] = max(evidence[row], near_classes(learned(snapshot), query)[1])
-        if keep_text and evidence[row] >= WEAK and text_only[row] and _is_noise(query):
+        if keep_text and evidence[row] >= WEAK and text_only[row] and _are_noise(query, unknown):
             evidence[row] = 0
     return evidence
 
 
-def _are_here(
-    snapshot: Committed, catalog: Catalog, vocabulary: Vocabulary, words: Sequence[str]
-) -> bool:
-    """Return whether a word stands in a text or label."""
-    classes, commits = vocabulary.classes.having(snapshot.classes), snapshot.head.commits
-    if any(word in classes or vocabulary.has_seen(commits, word) for word in words):
-        return True
-    with catalog.reading() as connection:
-        return any(stands(connection, word) for word in words)
-
-
-def _is_noise(query: QueryWords) -> bool:
-    """Return whether no word of a text is one that word vectors know."""
+def _are_noise(query: QueryWords, unknown: Sequence[str]) -> bool:
+    """Return whether word vectors know none of the words of a query that no item has."""
     vectors = word_vectors()
-    return all(vectors.falls_apart(token) for token in query.tokens)
+    tokens = [token for token in query.tokens if stem(token) in unknown]
+    return bool(tokens) and all(vectors.falls_apart(token) for token in tokens)

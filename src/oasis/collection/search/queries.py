@@ -117,7 +117,9 @@ class Queries(Lookups):
         max_bytes : int, optional
             Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
-        snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
+        snapshot = self._current()
+        how = (k, mode, where, offset, content, payload, max_bytes)
+        question = self._question(snapshot, X, *how)
         if fuse:
             question = self._with_repeats(snapshot, question, X, content)
         return self._ask(snapshot, question)
@@ -140,6 +142,7 @@ class Queries(Lookups):
 
     def _question(
         self,
+        snapshot: Committed,
         X: Mapping[str, Any],
         k: int,
         mode: Mode,
@@ -148,8 +151,7 @@ class Queries(Lookups):
         content: float | None,
         payload: bool,
         max_bytes: int | None,
-    ) -> tuple[Committed, Question]:
-        snapshot = self._current()
+    ) -> Question:
         model = learned(snapshot)
         codes = evidence = None
         if content is not None:
@@ -161,7 +163,7 @@ class Queries(Lookups):
         else:  # the published method does not tell how sure it is
             projections = model.project(X)
         question = Question.of(projections, mode, k, offset, where, payload, max_bytes)
-        return snapshot, question._replace(codes=codes, evidence=evidence)
+        return question._replace(codes=codes, evidence=evidence)
 
     def search_words(
         self,

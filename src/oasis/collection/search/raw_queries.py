@@ -15,7 +15,10 @@ from oasis.collection.search.lookups import learned
 from oasis.collection.search.names import with_classes, with_words
 from oasis.collection.search.queries import Queries
 from oasis.collection.texts.fusion import QueryWords
+from oasis.collection.texts.phrases import check_text
+from oasis.collection.texts.spelling import suggested
 from oasis.collection.writing.intake import check_sequence, extract_queries, item_text
+from oasis.errors import InputError
 from oasis.features.embedders import Features
 from oasis.model import OASIS
 
@@ -58,7 +61,7 @@ class RawQueries(Queries):
         fuses = fuse and mode == "asymmetric" and content != 0
         raw = self._extracted(items, words_count=fuses)
         how = (k, mode, where, offset, content, payload, max_bytes)
-        return self._search_raw(raw, fuses, *how)
+        return self._search_raw(self._current(), raw, fuses, *how)
 
     def search_items_with_evidence(
         self,
@@ -73,14 +76,18 @@ class RawQueries(Queries):
         payload: bool = True,
         max_bytes: int | None = None,
     ) -> tuple[list[list[Hit]], list[float]]:
-        """Return `search_items` and `evidence_items` of the same queries; features are made once.
+        """Return `search_items` and `evidence_items` of the same queries, as of one commit.
+
+        Features are computed once.
 
         Parameters are those of `search_items`.
         """
         fuses = fuse and mode == "asymmetric" and content != 0
         raw = self._extracted(items, words_count=fuses)
         how = (k, mode, where, offset, content, payload, max_bytes)
-        return self._search_raw(raw, fuses, *how), self._evidence_of(raw)
+        snapshot = self._current()
+        hits = self._search_raw(snapshot, raw, fuses, *how)
+        return hits, self._evidence_of(snapshot, raw)
 
     def _extracted(self, items: Sequence[Any], *, words_count: bool) -> _Raw:
         """Return the words and features of raw queries; refuse one that has nothing to ask with.
@@ -94,6 +101,7 @@ class RawQueries(Queries):
 
     def _search_raw(
         self,
+        snapshot: Committed,
         raw: _Raw,
         fuses: bool,
         k: int,
@@ -105,7 +113,8 @@ class RawQueries(Queries):
         max_bytes: int | None,
     ) -> list[list[Hit]]:
         asked, X = raw
-        snapshot, question = self._question(X, k, mode, where, offset, content, payload, max_bytes)
+        how = (k, mode, where, offset, content, payload, max_bytes)
+        question = self._question(snapshot, X, *how)
         if fuses:
             question = question._replace(words=asked)
             question = with_classes(snapshot, self._catalog, self._vocabulary, question)
@@ -150,16 +159,32 @@ class RawQueries(Queries):
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
         """Return how sure it is that raw queries are near to something here, from 0 to 1.
 
-        See `OASIS.evidence`: below 0.5 no known class fits. A query with a word that stands in a
-        kept text or in the name of a label gets at least 0.5; where texts are kept and none of its
-        words does, the evidence is cubed, and 0 if none of them has a known meaning. It is 1 where
-        an item has the features of the query. A model that cannot tell gives 1.
+        See `OASIS.evidence`: below 0.5 no known class fits. A text query gets at least 0.5 if it
+        names a class, or if the words that stand in no kept text and in no name of a label have at
+        most 70 % of the weight of its words. Otherwise, where texts are kept, the evidence is
+        cubed, and 0 if none of the unknown words has a known meaning. It is 1 where an item has the
+        features of the query. A model that cannot tell gives 1.
         """
-        return self._evidence_of(self._extracted(items, words_count=True))
+        raw = self._extracted(items, words_count=True)
+        return self._evidence_of(self._current(), raw)
 
-    def _evidence_of(self, raw: _Raw) -> list[float]:
+    def suggest(self, text: str) -> str | None:
+        """Return what a text query may have meant, or None.
+
+        Each word that stands in no kept text and in no name of a label is replaced by one that
+        does and is one edit away: a letter added, removed or replaced, or two neighbours swapped.
+        Of several such words, one with two letters swapped or a letter doubled is preferred, then
+        the one that most items have. Words of 4 to 32 letters in Latin, Greek or Cyrillic script
+        are replaced, the first eight unknown ones; None if none is.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"suggest takes a text, got {type(text).__name__}")
+        snapshot, text = self._current(), check_text(text, "the text") or ""
+        with self._catalog.reading() as connection:
+            return suggested(connection, text, self._vocabulary, snapshot.classes, snapshot.head)
+
+    def _evidence_of(self, snapshot: Committed, raw: _Raw) -> list[float]:
         asked, X = raw
-        snapshot = self._current()
         model = learned(snapshot)
         if not isinstance(model, OASIS):
             return [1.0] * len(asked)

@@ -1,25 +1,29 @@
 """Words of a query beside its codes: which share of them an item has, and one score of both.
 
 A query has distinct words ``q`` (`kept_words`), each with the weight ``idf = log(1 + N / (n +
-1/2))``, where n of the N items have it. An item has a word when its kept text does, or the name of
-one of its labels; a word that only a label has counts nine tenths. With m the weight of the words
-that an item has, Q the weight of all, e the number of other words in its text, and l the mean
-number of words of the texts that have a word of the query, at least 6::
+1/2))``, where n of the N items have it; a single letter has a tenth of that. An item has a word
+when its kept text does, or the name of one of its labels; a word that only a label has counts nine
+tenths. With m the weight of the words that an item has, Q the weight of all, e the number of other
+words in its text, and l the mean number of words of the texts that have a word of the query, at
+least 6::
 
     share = (m / Q) ** 8 / (1 + 6 / l * e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS unlike
 
 So a text is compared with others of its kind: captions have about 6 words, and of articles with 100
-words, one that has the words of the query is found as a caption is.
+words, one that has the words of the query is found as a caption is. If c texts have all words of
+the query, and f other words at least, e is reduced by ``f min(1, 10 / c)``, but not below 1/2: a
+long text is found by a rare word if no shorter text has it. A query that names a class is excepted,
+because codes find classes better than single texts do.
 
-Where the text, or a line of it, has just the words of the query, m is Q, and e is 1/2; where it is
-the query word for word, stop words included, e is 0. So a title on a line of its own is found as a
-text that has nothing else. The power makes an item with all words strong evidence, and one with
-half of them hardly any.
+If the text, or a line of it, has exactly the words of the query, m is Q, and e is 1/2; if it is
+the query word for word, stop words included, e is 0. So a title on a line of its own is found like
+a text without other words. Because of the power, an item with all words gains much, and one with
+half of them almost nothing.
 
-Trust is ``min(1, (4 evidence)^3)``, by `OASIS.evidence` of the query: where a query is near to
-nothing that was learned, its code says little, and its words decide. It is 1 where the query names
-a class.
+Trust is ``min(1, (4 evidence)^3)``, with `OASIS.evidence` of the query: if a query resembles
+nothing that was learned, its code carries little information, and its words decide. It is 1 if the
+query names a class.
 
 An item repeats a query if their fingerprints differ in b <= 11 of 64 bits, in every modality that
 the query has (`oasis.collection.repeats`); then unlike is ``(b / 12)^2``, and 1 for all others. So
@@ -43,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Single
-from oasis.collection.texts.phrases import kept_words, line_key
+from oasis.collection.texts.phrases import kept_words
 from oasis.features.words import tokens_of
 
 WORDS = 0.3
@@ -56,10 +60,12 @@ OTHER = 0.1
 CAPTION = 6
 POWER_OF_TWO = 3
 LABEL = 0.9
+LETTER = 0.1
 INEXACT = 0.5
+FEW = 10
 """Numbers of the formula: what another word counts, in texts of how many words, 8 as a power of
-two, what a word that only a label has counts, and the other words of a text that is not word for
-word the query."""
+two, what a word that only a label has and what a single letter counts, the other words of a text
+that is not word for word the query, and how many texts with all words are few."""
 
 
 class ClassWords:
@@ -108,12 +114,6 @@ class QueryWords(NamedTuple):
             return cls([], [])
         return cls(kept_words(text)[:MAX_WORDS], tokens_of(text))
 
-    @property
-    def postings(self) -> list[str]:
-        """What is looked up: the words, and the line that has just them, if it may be kept."""
-        key = line_key(self.words)
-        return self.words if key is None else [*self.words, key]
-
     def is_exactly(self, text: str) -> bool:
         """Return whether a text, or a line of it, is the query word for word.
 
@@ -127,7 +127,7 @@ class QueryWords(NamedTuple):
 def trust_in(evidence: Single) -> Single:
     """Return how much the code of a query counts beside its words.
 
-    Words that nobody has seen have an evidence of about 0.1, and classes that fit 0.5 and more.
+    Unknown words have an evidence of about 0.1, queries of known classes 0.5 and more.
 
     >>> trust_in(np.array([0.125, 0.5], dtype=np.float32)).tolist()
     [0.125, 1.0]

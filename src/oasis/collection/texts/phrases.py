@@ -47,13 +47,17 @@ def check_text(value: Any, what: str) -> str | None:
 def kept_words(text: str) -> list[str]:
     """Return the distinct words by which a text is found, in order.
 
-    Stems without stop words. A text that has nothing else is found by its stop words, and one of
-    single letters by these.
+    Stems without stop words; single letters are words, such as the names of languages C and R. A
+    text that has nothing else is found by its stop words.
 
-    >>> kept_words("The dogs and a dog"), kept_words("The Who"), kept_words("C")
-    (['dog'], ['the', 'who'], ['c'])
+    >>> kept_words("The dogs and a dog"), kept_words("The Who"), kept_words("C or a dog's R")
+    (['dog'], ['the', 'who'], ['c', 'dog', 'r'])
     """
-    words = words_of(text) or words_of(text, stop_words=False) or tokens_of(text)
+    words = (
+        words_of(text, letters=True)
+        or words_of(text, stop_words=False, letters=True)
+        or tokens_of(text)
+    )
     return list(dict.fromkeys(words))
 
 

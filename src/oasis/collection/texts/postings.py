@@ -150,12 +150,6 @@ def having(connection: sqlite3.Connection, word: str, after: int = 0) -> Having:
     return found
 
 
-def stands(connection: sqlite3.Connection, word: str) -> bool:
-    """Return whether any text has a word."""
-    found = connection.execute("SELECT 1 FROM words WHERE word = ? LIMIT 1", (word,)).fetchone()
-    return found is not None
-
-
 def containing(connection: sqlite3.Connection, phrase: Phrase, after: int) -> Keys:
     """Return the keys beyond ``after``, ascending, of the items in whose text a phrase stands.
 

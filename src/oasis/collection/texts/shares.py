@@ -18,15 +18,18 @@ from oasis.arrays import Array
 from oasis.collection.catalog.commits import Head, Keys
 from oasis.collection.texts.fusion import (
     CAPTION,
+    FEW,
     INEXACT,
     LABEL,
+    LETTER,
     OTHER,
     POWER_OF_TWO,
     QueryWords,
 )
 from oasis.collection.texts.phrases import line_key
-from oasis.collection.texts.postings import texts_of
+from oasis.collection.texts.postings import Having, texts_of
 from oasis.collection.texts.vocabulary import Vocabulary
+from oasis.features.words import is_letter
 
 _EXACT = 1000
 _ROUNDING = 1e-9
@@ -52,10 +55,11 @@ class WordShares:
     exact : the keys of those whose text, or a line of it, is the query word for word
     """
 
-    def __init__(self, words: Sequence[_Word], just: Keys, exact: Keys) -> None:
+    def __init__(self, words: Sequence[_Word], just: Keys, exact: Keys, fewer: float = 0.0) -> None:
         self._words = words
         self.just = just
         self.exact = exact
+        self._fewer = fewer  # by which numbers of other words are reduced
         self._total = 0.0
         for word in words:  # one by one, as the weights of an item are added
             self._total += word.idf
@@ -81,14 +85,19 @@ class WordShares:
         """
         words = [_word(connection, word, vocabulary, names, head) for word in asked.words]
         words.sort(key=lambda word: -word.idf)
-        just = [_just(words)]
+        whole = _having_all(words)
+        just = [whole.keys[whole.sizes == len(words)]]
         if key := line_key(asked.words):
             lines = vocabulary.having(connection, head.commits, key).keys
             just.append(_below(lines, head.next_key))
         keys = merged(just)
         texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
         exact = [key for key, text in texts if asked.is_exactly(text)]
-        return cls(words, keys, np.array(exact, dtype=np.int64))
+        fewer = 0.0
+        if len(whole.keys) and not vocabulary.classes.named(names, asked.words):
+            fewest = int(whole.sizes.min()) - len(words)
+            fewer = fewest * min(1, FEW / len(whole.keys))
+        return cls(words, keys, np.array(exact, dtype=np.int64), fewer)
 
     def __len__(self) -> int:
         return len(self._words)
@@ -121,6 +130,8 @@ class WordShares:
             mass += word.idf * weight[row]
         sizes *= here
         other = sizes.max(axis=0, initial=0) - here.sum(axis=0, dtype=np.float64)
+        if self._fewer:
+            other = np.maximum(other - self._fewer, np.minimum(other, INEXACT))
         share = mass / self._total if self._words else mass
         if len(self.just):
             just = among(keys, self.just)
@@ -179,11 +190,57 @@ def _word(
             )
             labelled = _below(labelled, next_key)
             labelled = labelled[~among(labelled, keys)]
-        n = len(keys) + len(labelled)
-        idf = float(np.log1p(head.n_items / (n + 0.5)))
+        idf = _idf(word, len(keys) + len(labelled), head.n_items)
         return _Word(keys, sizes[: len(keys)], labelled, idf)
 
     return vocabulary.kept(head.commits, ("word", word), read, lambda each: len(each.labelled))
+
+
+def _idf(word: str, n: int, n_items: int) -> float:
+    """Return the weight of a word that n items have."""
+    return float(np.log1p(n_items / (n + 0.5))) * (LETTER if is_letter(word) else 1)
+
+
+def unknown_words(
+    connection: sqlite3.Connection,
+    asked: QueryWords,
+    vocabulary: Vocabulary,
+    names: Sequence[str],
+    head: Head,
+) -> tuple[list[str], float]:
+    """Return the words of a query that no item has, and their share of the weight of all words.
+
+    A word that no item has gets the weight of one that a single item has. The names of classes
+    count even where no item has the class. The share is 0 if a line has just the words of the
+    query, which may be stop words.
+    """
+    known = unknown = 0.0
+    missing: list[str] = []
+    classes = vocabulary.classes.having(names)
+    for word in asked.words:
+        n = items_with(connection, word, vocabulary, names, head)
+        if n or word in classes:
+            known += _idf(word, n, head.n_items)
+        else:
+            unknown += _idf(word, 1, head.n_items)
+            missing.append(word)
+    key = line_key(asked.words) if missing else None
+    if key and len(vocabulary.having(connection, head.commits, key).keys):
+        return missing, 0.0
+    total = known + unknown  # 0 while there are no items
+    return missing, (unknown / total if total else 1.0) if missing else 0.0
+
+
+def items_with(
+    connection: sqlite3.Connection,
+    word: str,
+    vocabulary: Vocabulary,
+    names: Sequence[str],
+    head: Head,
+) -> int:
+    """Return how many items have a word in their text or in the name of a label."""
+    found = _word(connection, word, vocabulary, names, head)
+    return len(found.keys) + len(found.labelled)
 
 
 def _below(keys: Keys, next_key: int) -> Keys:
@@ -193,17 +250,19 @@ def _below(keys: Keys, next_key: int) -> Keys:
     return keys[: keys.searchsorted(next_key)]
 
 
-def _just(words: Sequence[_Word]) -> Keys:
-    """Return the keys of the items whose text has all words and no other."""
+def _having_all(words: Sequence[_Word]) -> Having:
+    """Return the items whose text has all words."""
     if not words:
-        return np.empty(0, dtype=np.int64)
+        return Having(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8))
     rarest = min(words, key=lambda word: len(word.keys))
-    keys: Keys = rarest.keys[rarest.sizes == len(words)]
+    keys, sizes = rarest.keys, rarest.sizes
     for word in words:
         if not len(keys):
             break
-        keys = keys[among(keys, word.keys)]
-    return keys
+        if word is not rarest:
+            here = among(keys, word.keys)
+            keys, sizes = keys[here], sizes[here]
+    return Having(keys, sizes)
 
 
 def merged(lists: Sequence[Keys]) -> Keys:

@@ -41,12 +41,6 @@ class Vocabulary:
         """
         return self.kept(commits, word, lambda: having(connection, word), lambda x: len(x.keys))
 
-    def has_seen(self, commits: int, word: str) -> bool:
-        """Return whether a query of a commit had a word and found it in texts."""
-        kept = self._kept
-        found: Having | None = kept.lists.get(word) if kept.commits == commits else None
-        return found is not None and len(found.keys) > 0
-
     def labelled(self, connection: sqlite3.Connection, commits: int, number: int) -> Keys:
         """Return the items that have a class, as `class_postings` does."""
         return self.kept(commits, number, lambda: class_postings(connection, number), len)

@@ -212,9 +212,7 @@ def _feed_all(
             )
         summary.items = len(opened)
         if summary.rejected and not summary.ingested and not summary.skipped:
-            raise DataError(
-                f"none of {summary.read:,} items could be ingested; {rejects.path} says why"
-            )
+            raise DataError(f"none of {summary.read:,} items could be ingested; {rejects.told()}")
     finally:
         if not rejects.count:
             rejects.path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Keeping a collection: `checks` finds damage and says what repair makes anew, `backup` copies."""
+"""Upkeep of a collection: `checks` finds and repairs damage, `backup` copies."""

@@ -287,8 +287,8 @@ def extract_queries(
         some |= has_row(matrix)
     if not some.all():
         raise InputError(
-            f"{query_name(int(np.argmin(some)), len(items))} has nothing to search with; expected "
-            f"one of {extractor.fields}"
+            f"{query_name(int(np.argmin(some)), len(items))} has nothing to search with; give it "
+            f"{' or '.join(extractor.fields)}"
         )
     return X
 

@@ -1,4 +1,4 @@
-"""Labels that are predicted of the items that come without, to be stored beside them."""
+"""Predicted labels of items without labels, stored separately from given ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quality curve: how well a chunk is found among what is stored, before it is learned."""
+"""The quality curve: precision of a chunk's samples as queries before the chunk is learned."""
 
 from __future__ import annotations
 

@@ -32,6 +32,12 @@ class SearchAnswer(BaseModel):
     )
 
 
+class SuggestAnswer(BaseModel):
+    text: str | None = Field(
+        description="The query with known words for unknown ones; null if none is near."
+    )
+
+
 class RejectedAnswer(BaseModel):
     row: int
     id: str | int

@@ -55,6 +55,20 @@ async def search(request: Request, service: Served) -> Response:
     return wire.answer(await service.read(lambda: _search(service, body, limits.answer_bytes)))
 
 
+@router.post(
+    "/v1/suggest",
+    dependencies=READ,
+    responses=gives(described.SuggestAnswer),
+    openapi_extra=takes(wire.SuggestRequest),
+)
+async def suggest(request: Request, service: Served) -> Response:
+    """Return what a text query may have meant: known words, one edit away from unknown ones."""
+    limit = service.settings.limits.search_json_bytes
+    body = await read_body(request, service, wire.SuggestRequest, limit)
+    text = body.request.text
+    return wire.answer({"text": await service.read(lambda: service.collection.suggest(text))})
+
+
 async def search_directly(request: Request, service: Service) -> Response:
     """Answer a search as its route does; for `oasis.service.api.direct`."""
     await reading(service, await bearer(request))

@@ -67,7 +67,9 @@ class _Request(BaseModel):
         for name in value if isinstance(value, dict) else ():
             if name not in cls.model_fields:
                 raise PydanticCustomError(
-                    "unknown_key", "the key {name} is not known", {"name": repr(name[:100])}
+                    "unknown_key",
+                    "the key {name} is not known; known are {known}",
+                    {"name": repr(name[:100]), "known": ", ".join(cls.model_fields)},
                 )
         return value
 
@@ -164,6 +166,12 @@ class SearchRequest(_Request):
         return self
 
 
+class SuggestRequest(_Request):
+    """A text query whose spelling may be wrong."""
+
+    text: StrictStr = Field(description="At most 1 MiB.")
+
+
 class IngestRequest(_Request):
     """Ready vectors with labels, ids, payload and thumbnails by row; or raw items."""
 
@@ -237,6 +245,7 @@ def _check_one(request: BaseModel, *names: str) -> None:
 
 REQUESTS: tuple[type[BaseModel], ...] = (
     SearchRequest,
+    SuggestRequest,
     IngestRequest,
     UpdateRequest,
     IdsRequest,

@@ -116,6 +116,7 @@ export const fields = async () => (await json("/v1/fields")).fields;
 export const rounds = async () => (await json("/v1/rounds")).rounds;
 export const search = async (request, pictures) =>
   (await post("/v1/search", request, pictures)).results[0];
+export const suggest = async (text) => (await post("/v1/suggest", { text })).text;
 export const ingest = (request, pictures) => post("/v1/ingest", request, pictures);
 export const remove = (ids) => post("/v1/delete", { ids });
 

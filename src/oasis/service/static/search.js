@@ -72,6 +72,7 @@ export function start() {
 function describeCollection({ stats, classes }) {
   $("#search-picture").hidden = !asks("image");
   $("#exactness").hidden = !stats.n_content_bits;
+  $("#results").classList.toggle("texts", asks("text") && !asks("image"));
   $("#query").placeholder = asks("text") || isEmpty() ? "Search for anything" : "A label, or a word near to one";
   const frequent = classes.filter((each) => each.n).sort((a, b) => b.n - a.n).slice(0, SUGGESTED);
   replace(
@@ -254,6 +255,7 @@ async function load(k) {
     beyond = found.length < wanted ? { n: 0, more: false } : await countBeyond(question);
     if (mine !== turn) return;
     draw(found.length === wanted);
+    showMeant(question);
     if (before) address.note({ ...address.read(), n: Math.min(MOST, hits.length) });
     $("#search-status").textContent = hits.length
       ? `The ${plural(hits.length, "best hit", "best hits")} for ${describe(question)}, in ${spent} ms`
@@ -269,6 +271,19 @@ async function load(k) {
   } finally {
     if (mine === turn) $("#results").removeAttribute("aria-busy");
   }
+}
+
+// What a weak query may have meant, as a link; a question without words has no other spelling.
+async function showMeant(question) {
+  $("#meant").hidden = true;
+  if ($("#weak").hidden || !question.q) return;
+  const mine = turn;
+  const text = await api.suggest(question.q).catch(() => null); // the hits are there without it
+  if (mine !== turn || !text) return;
+  const next = { ...question, q: text, item: undefined, n: 0 };
+  const link = el("a", { href: address.write(next), onclick: (event) => address.follow(event, next) }, text);
+  replace($("#meant"), "Did you mean “", link, "”?");
+  $("#meant").hidden = false;
 }
 
 // How many hits that were not loaded are tied with the last one that was.
