@@ -184,11 +184,10 @@ def _best_of_one(
             return None
         sums, found = part.index.search(projection.scaled, n)
         slots, bound = found[0], float(sums[0, -1]) + rounding + float(projection.slack[0])
+    elif isinstance(part, LabelGroups):
+        slots, bound = part.search_one(projection, s)
     else:
-        if isinstance(part, LabelGroups):
-            found = part.search_above(projection, _NO_FLOOR, s, 1)
-        else:
-            found = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
+        found = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
         slots, bound = found.slots[0], float(found.bound[0])
     if len(slots) < s or slots.min() < 0:
         return None

@@ -179,7 +179,7 @@ class Projections:
         >>> bool(Projections.of(np.ones((1, 8))).rounding[0] < 2 * 0.51 * 8 / 255)
         True
         """
-        return _rounding(self.half_spans)
+        return rounding_bound(self.half_spans)
 
     @functools.cached_property
     def half_spans(self) -> Array:
@@ -211,7 +211,7 @@ class Projections:
         scaled = np.where(cut, np.copysign(limits, self.scaled), self.scaled)
         left = np.abs(scaled.astype(np.float64))
         changed = cut.any(axis=1)
-        rounding = np.where(changed, _rounding(_half_spans(left)), self.rounding)
+        rounding = np.where(changed, rounding_bound(_half_spans(left)), self.rounding)
         excess = (size - left).sum(axis=1)
         # sums in float32 are off in proportion to what is left, and ``scaled`` is rounded once
         slack = 2.0**-23 * size.shape[1] * left.sum(axis=1) + self.slack / size.shape[1]
@@ -249,6 +249,10 @@ class Projections:
     def byte_tables(self, i: int) -> Array:
         """(n_bytes * 256,): inner products of query i, in ``values``, with the signs of a byte."""
         return self._only_byte_tables if len(self) == 1 else _byte_tables(self.tables[i]).ravel()
+
+    def label_tables(self, n_bytes: int) -> Array:
+        """(q * n_bytes * 256,): the same of all queries, of the first bytes of a code alone."""
+        return _byte_tables(self.tables[:, : 2 * n_bytes]).ravel()
 
     @functools.cached_property
     def _only_byte_tables(self) -> Array:
@@ -290,7 +294,7 @@ def _half_spans(size: Array) -> Array:
     return half
 
 
-def _rounding(half: Array) -> Array:
+def rounding_bound(half: Array) -> Array:
     """Return the bound of `Projections.rounding` for half spans (q, n_bits / 4), in their unit."""
     if len(half) < _FEW_QUERIES:
         return np.array([rounding_of(row) for row in half.tolist()])
