@@ -123,15 +123,16 @@ class Projections:
     @classmethod
     def _of_one(cls, values: Array, size: Array) -> Projections | None:
         """Prepare one query: the same with less to set up. None where it may be special."""
-        total, least = float(size.sum()), float(size.min())
+        only = size[0]
+        total, least = float(np.add.reduce(only)), float(np.minimum.reduce(only))
         if not total <= _LARGEST or total == 0:
             return None
-        least = least if least > 0 else float(size[size > 0].min())
+        least = least if least > 0 else float(only[only > 0].min())
         if total <= _MOST_MULTIPLES * least and all(
-            (each / least).is_integer() for each in (*size[0, :4].tolist(), *size[0, -4:].tolist())
+            (each / least).is_integer() for each in (*only[:4].tolist(), *only[-4:].tolist())
         ):
             return None  # small multiples perhaps
-        scale = math.ldexp(1.0, min(-math.frexp(float(size.max()))[1], 1000))
+        scale = math.ldexp(1.0, min(-math.frexp(float(np.maximum.reduce(only)))[1], 1000))
         error = 2.0**-23 * values.shape[1] * total + 2.0**-149
         one = cls(
             values,
@@ -140,7 +141,7 @@ class Projections:
             _ONE,
             np.array([min(error * scale, 2.0**100)], dtype=np.float32),
         )
-        one.__dict__["half_spans"] = size.reshape(1, -1, 4).sum(axis=2) * scale
+        one.__dict__["half_spans"] = np.add.reduce(size.reshape(1, -1, 4), axis=2) * scale
         return one
 
     def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
@@ -269,6 +270,15 @@ class Projections:
         ]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
+    def scores_alone(self, codes: Codes) -> Scores:
+        """Return the same for a single query, without tables where codes are few."""
+        if len(codes) > _BLOCK:
+            return self.scores_of(0, codes)
+        signs = _SIGNS.take(codes, axis=0).reshape(len(codes), -1)
+        # adding zero as above; one order of addition for all codes
+        scores = np.einsum("ij,j->i", signs, self.values[0]) * float(self.unit[0]) + 0.0
+        return scores.astype(np.float32)
+
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
 
@@ -340,6 +350,9 @@ def _offsets(n_bytes: int) -> Slots:
 
 
 _ONE = np.ones(1)
+
+_SIGNS = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64)
+"""(256, 8): the eight signs that a byte stands for."""
 
 NIBBLES = np.ascontiguousarray(
     unpack(np.arange(16, dtype=np.uint8)[:, None])[:, :4].T.astype(np.float64)
