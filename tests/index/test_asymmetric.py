@@ -330,3 +330,28 @@ def test_single_queries_equal_brute_force(kind, steps):
             assert (got.scores == scores[row]).all()
     # ordinary queries hardly ever come to the general way
     assert kind != "random" or len(steps) < 3
+
+
+@pytest.mark.parametrize("n_bits", [8, 64, 200])
+def test_scores_without_tables_are_those_of_tables(n_bits):
+    rng = np.random.default_rng(91)
+    projections = Projections.of(rng.standard_normal((1, n_bits)))
+    codes = random_codes(rng, 1500, n_bits)
+    for n in (1, 7, 1500):
+        exact = unpack(codes[:n]).astype(np.float64) @ projections.values[0]
+        assert (projections.scores_alone(codes[:n]) == exact.astype(np.float32)).all()
+        assert (projections.scores_of(0, codes[:n]) == exact.astype(np.float32)).all()
+
+
+def test_single_queries_with_bits_of_weight_zero_tie_by_insertion():
+    rng = np.random.default_rng(92)
+    codes = np.repeat(random_codes(rng, 40, 64), 50, axis=0)
+    codes[:, 3] = random_codes(rng, 2000, 8)[:, 0]
+    index = HammingIndex(64)
+    index.add(codes, np.arange(2000))
+    queries = rng.standard_normal((6, 64))
+    queries[:, 24:32] = 0
+    scores = (queries @ unpack(codes).astype(np.float64).T).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :120]
+    for query, wanted in zip(queries, order, strict=True):
+        assert (index.search_asymmetric(query[None], 120).ids[0] == wanted).all()

@@ -12,7 +12,14 @@ from oasis.errors import InputError
 from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import BruteForce, assert_asymmetric, random_codes
-from oasis.index.engine import best_codes, content_lists, group_search, label_groups, packed_codes
+from oasis.index.engine import (
+    best_codes,
+    content_lists,
+    group_batch,
+    group_search,
+    label_groups,
+    packed_codes,
+)
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.content_lists import ContentLists, ContentQueries
 from oasis.index.engine.keys import code_keys
@@ -25,6 +32,7 @@ def groups_however_few_codes(monkeypatch):
     monkeypatch.setattr(packed_codes, "GROUPED", 1)
     monkeypatch.setattr(packed_codes, "SMALLEST", 1)
     monkeypatch.setattr(label_groups, "LISTED", 4)
+    monkeypatch.setattr(label_groups, "LEAST_LISTED", 2**30)
 
 
 def grouped(n_bits):
@@ -94,18 +102,19 @@ def assert_exact(index, codes, queries, k):
 def looked(monkeypatch):
     """How often ranked groups were enough, how often all lists were considered, and how many.
 
-    And how often lists were searched for several queries together, the small groups scanned, and
-    codes of groups scored in full.
+    And how often lists were searched for several queries together, ranked or all, the small groups
+    scanned, and codes of groups scored in full.
     """
-    counts = {"groups": 0, "all": 0, "lists": 0, "together": 0, "scans": 0, "in full": 0}
+    names = ("groups", "all", "lists", "together", "ranked together", "scans", "in full")
+    counts = dict.fromkeys(names, 0)
     cls = group_search.GroupSearch
     among_ranked, finish = cls._among_ranked, cls.finish
     together = LabelGroups._look_into_lists
     in_full, look_into = cls._score_in_full, cls._look_into
     scan = LabelGroups._scan
 
-    def noted_ranked(self, ranked):
-        look = among_ranked(self, ranked)
+    def noted_ranked(self, *ranked):
+        look = among_ranked(self, *ranked)
         counts["groups"] += look is not None
         return look
 
@@ -132,6 +141,15 @@ def looked(monkeypatch):
         counts["scans"] += 1
         return scan(self, *queries)
 
+    first = label_groups.together
+
+    def noted_first(*queries):
+        looks = first(*queries)
+        counts["groups"] += len(looks)
+        counts["ranked together"] += len(looks)
+        return looks
+
+    monkeypatch.setattr(label_groups, "together", noted_first)
     monkeypatch.setattr(cls, "_among_ranked", noted_ranked)
     monkeypatch.setattr(cls, "finish", noted_finish)
     monkeypatch.setattr(LabelGroups, "_look_into_lists", noted_together)
@@ -167,6 +185,48 @@ def test_small_weights_are_answered_by_groups_and_large_ones_are_not(looked):
     assert looked["all"] == 0
     assert_exact(index, codes, queries_near(rng, kinds, 10, 3.0), 20)
     assert looked["all"] > 0
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01, 0.05, 0.1])
+@pytest.mark.parametrize("ranked", [40, 3000])
+def test_queries_of_a_batch_look_into_ranked_lists_together(weight, ranked, monkeypatch, looked):
+    monkeypatch.setattr(label_groups, "LISTED", 1)
+    monkeypatch.setattr(group_search, "RANKED", ranked)
+    rng = np.random.default_rng(73)
+    codes, kinds = stream(rng, 20_000, 400, skew=0.5)
+    index = HammingIndex(128, 64)
+    index.add(codes, np.arange(20_000))
+    queries = queries_near(rng, kinds, 30, weight)
+    # one that ranks nothing, one without labels that agree, one that is steep
+    queries[3, :64] *= 1e-3
+    queries[4, :64] = 0
+    queries[5, :2] *= 100
+    for k in (1, 20, 700):
+        assert_exact(index, codes, queries, k)
+    assert (looked["ranked together"] > 0) == (weight > 0)
+
+
+def test_small_groups_have_lists_where_hardly_any_code_is_left_without(monkeypatch):
+    monkeypatch.setattr(label_groups, "LISTED", 256)
+    monkeypatch.setattr(label_groups, "LEAST_LISTED", 24)
+    rng = np.random.default_rng(74)
+
+    def lists_of(sizes, n_content_bytes=8):
+        labels = np.repeat(random_codes(rng, len(sizes), 64), sizes, axis=0)
+        content = random_codes(rng, len(labels), 8 * n_content_bytes)
+        codes = np.concatenate([labels, content], axis=1)[rng.permutation(len(labels))]
+        groups = LabelGroups(Buffer(codes), 0, len(codes), 8)
+        index = HammingIndex(8 * codes.shape[1], 64)
+        index.add(codes, np.arange(len(codes)))
+        assert_exact(index, codes, 0.1 + rng.standard_normal((4, 8 * codes.shape[1])), 30)
+        assert index.nbytes <= len(codes) * (2 * codes.shape[1] + 16)
+        return groups.n_lists
+
+    assert lists_of([500] * 9 + [32] * 40) == 49
+    assert lists_of([500] * 9 + [32] * 40 + [20] * 10) == 49
+    # too many codes would be left, or lists would take more memory than whole codes
+    assert lists_of([500] * 9 + [32] * 40 + [20] * 40) == 9
+    assert lists_of([500] * 2 + [25] * 400) == 2
 
 
 @pytest.mark.parametrize("listed", [2, 12])
@@ -232,10 +292,9 @@ def test_a_wrong_guess_changes_no_answer(guess, ranked, monkeypatch):
     codes, kinds = stream(rng, 5000, 400, skew=0.5)
     index = HammingIndex(128, 64)
     index.add(codes, np.arange(5000))
-    good = group_search.GroupSearch._guess
-    monkeypatch.setattr(
-        group_search.GroupSearch, "_guess", lambda self, *groups: good(self, *groups) + guess
-    )
+    good = group_search.reachable
+    for module in (group_search, group_batch):
+        monkeypatch.setattr(module, "reachable", lambda *groups: good(*groups) + guess)
     for weight in (0.01, 0.1, 0.4):
         for k in (1, 40):
             assert_exact(index, codes, queries_near(rng, kinds, 8, weight), k)
@@ -245,7 +304,8 @@ def test_a_list_that_was_left_out_wrongly_fails_the_certificate(monkeypatch):
     # all groups are lists, and ranked ones never suffice: only the bound can tell that the guess
     # was too high
     monkeypatch.setattr(label_groups, "LISTED", 1)
-    monkeypatch.setattr(group_search.GroupSearch, "_among_ranked", lambda self, ranked: None)
+    monkeypatch.setattr(group_search.GroupSearch, "_among_ranked", lambda self, *ranked: None)
+    monkeypatch.setattr(label_groups, "together", lambda *queries: {})
     rng = np.random.default_rng(70)
     codes, kinds = stream(rng, 5000, 400, skew=0.5)
     index = HammingIndex(128, 64)

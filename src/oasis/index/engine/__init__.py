@@ -5,6 +5,8 @@
 - `hamming_scan`: the nearest distinct codes by Hamming distance.
 - `projections`, `best_codes`, `sort_keys`: the best distinct codes by inner product with a
   real-valued query, from candidates: `fast_scan` and `packed_codes` by table look-ups,
-  `label_groups`, `content_lists` and `group_search` by label groups, `product_scan` by a product.
+  `label_groups`, `content_lists`, `group_search` and `group_batch` by label groups,
+  `product_scan` by a product.
+- `query_blocks`: the queries of a batch, divided among threads.
 - `permits`, `expand`, `top_items`: from the nearest distinct codes to the nearest permitted items.
 """

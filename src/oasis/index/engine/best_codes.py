@@ -184,15 +184,18 @@ def _best_of_one(
             return None
         sums, found = part.index.search(projection.scaled, n)
         slots, bound = found[0], float(sums[0, -1]) + rounding + float(projection.slack[0])
+        if slots[-1] < 0:
+            return None
+        scores = projection.scores_alone(codes.take(slots))
     else:
         if isinstance(part, LabelGroups):
-            found = part.search_above(projection, _NO_FLOOR, s, 1)
+            slots, bound = part.search_one(projection, s)
         else:
-            found = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
-        slots, bound = found.slots[0], float(found.bound[0])
-    if len(slots) < s or slots.min() < 0:
-        return None
-    scores = projection.scores_of(0, codes.take(slots))
+            each = part.search(projection, projection.eased(_NO_FLOOR), s, 1)
+            slots, bound = each.slots[0], float(each.bound[0])
+        if len(slots) < s or slots.min() < 0:
+            return None
+        scores = projection.scores_of(0, codes.take(slots))
     order = np.argsort(-scores)
     best = scores[order[: s + 1]]
     lowest = projection.lowest_of(0, float(best[s - 1]))

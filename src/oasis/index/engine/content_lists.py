@@ -11,15 +11,25 @@ a block or more are worth a list.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from oasis.arrays import Array
 from oasis.codes import Codes
 from oasis.index.engine.fast_scan import Found, sign_centroids
-from oasis.index.engine.projections import BLUR, Projections, Scores, Slots, rounding_of
+from oasis.index.engine.projections import (
+    BLUR,
+    Projections,
+    Scores,
+    Slots,
+    rounding_bound,
+    rounding_of,
+)
+
+Number = TypeVar("Number", float, Array)
 
 MAX_BITS = 512
 """Content bits: 255 times a quarter of them are half of the 16 bits that faiss adds up in."""
@@ -41,6 +51,9 @@ list after the other for several queries. Before 1.13 it got some sums wrong."""
 
 _SHARED = 8
 """Lists are searched list by list where so many queries share one on average."""
+
+_LARGE = 256
+"""And where a list that is searched has so many codes on average."""
 
 _STEPS = 60_000
 """Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
@@ -96,21 +109,23 @@ class ContentQueries:
     def of(cls, projections: Projections, n_label_bits: int) -> ContentQueries:
         """Take the content halves of queries."""
         values = projections.scaled[:, n_label_bits:].copy()
-        bounds = []
-        for row, half in enumerate(projections.half_spans[:, n_label_bits // 4 :].tolist()):
-            ignored = 0.0
-            if max(half) < _LEAST:
-                # next to no content: one bit gets a value that faiss can divide by
-                ignored = _LITTLE + sum(half)
-                values[row], values[row, 0] = 0.0, _LITTLE
-                half = [_LITTLE] + [0.0] * (len(half) - 1)
-            total, step = sum(half), max(half) * (2 / 255)
-            room = _STEPS * step - 2 * total
-            # label scores are rounded too, and faiss returns float32 numbers
-            error = rounding_of(half) + (0.5 + BLUR) * step + 2.0**-20 * room
-            bounds.append((total, error + ignored, room))
-        total, error, room = np.array(bounds).T
-        return cls(values, total, error + 2 * projections.slack, room)
+        half = projections.half_spans[:, n_label_bits // 4 :]
+        if len(half) == 1:
+            only = half[0].tolist()
+            if max(only) >= _LEAST:
+                # the same with less to set up
+                room, error = _room(sum(only), max(only), rounding_of(only))
+                error += 2 * float(projections.slack[0])
+                return cls(values, np.array([sum(only)]), np.array([error]), np.array([room]))
+        none = half.max(axis=1) < _LEAST
+        ignored = np.where(none, _LITTLE + half.sum(axis=1), 0.0)
+        if none.any():
+            # next to no content: one bit gets a value that faiss can divide by
+            half = half.copy()
+            half[none], half[none, 0], values[none], values[none, 0] = 0.0, _LITTLE, 0.0, _LITTLE
+        total = half.sum(axis=1)
+        room, error = _room(total, half.max(axis=1), rounding_bound(half))
+        return cls(values, total, error + ignored + 2 * projections.slack, room)
 
     def __getitem__(self, which: slice | Slots) -> ContentQueries:
         return ContentQueries(
@@ -119,6 +134,14 @@ class ContentQueries:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def _room(total: Number, largest: Number, rounding: Number) -> tuple[Number, Number]:
+    """Return ``room`` and ``error`` of queries by sum, maximum and rounding of their half spans."""
+    step = largest * (2 / 255)
+    room = _STEPS * step - 2 * total
+    # label scores are rounded too, and faiss returns float32 numbers
+    return room, rounding + (0.5 + BLUR) * step + 2.0**-20 * room
 
 
 class ContentLists:
@@ -187,10 +210,7 @@ class ContentLists:
             lists = np.where(far, -1, lists)
             near[far] = 0.0
         lists = np.ascontiguousarray(lists)
-        times = np.bincount(lists.ravel() + 1)[1:]
-        # list by list costs more where few queries share a list
-        shared = times.sum() >= _SHARED * np.count_nonzero(times)
-        index = self._together if shared else self._index
+        index = self._together if self._shared(lists) else self._index
         sums, slots = self._search(index, queries.values, lists, near, n)
         worst = sums[:, -1].astype(np.float64)
         for row in np.flatnonzero(slots[:, -1] < 0).tolist():
@@ -202,6 +222,13 @@ class ContentLists:
                 worst[row] = near[row, probed].min() - queries.total[row]
         bound = np.maximum(worst + top + queries.error, outside)
         return Found(sums + top[:, None], slots, bound, queries.error, np.full(len(lists), -np.inf))
+
+    def _shared(self, lists: Slots) -> bool:
+        """Return whether list by list is faster: many queries share large lists."""
+        times = np.bincount(lists.ravel() + 1, minlength=1 + len(self._sizes))[1:]
+        n_searched = int(times.sum())
+        n_lists, n_codes = int(np.count_nonzero(times)), int(times @ self._sizes)
+        return n_searched >= _SHARED * n_lists and n_codes >= _LARGE * n_searched
 
     def search_one(
         self, query: ContentQueries, lists: Slots, labels: Array, n: int
@@ -245,8 +272,6 @@ class ContentLists:
         q, p = lists.shape
         sums = np.empty((q, n), dtype=np.float32)
         slots = np.empty((q, n), dtype=np.int64)
-        parameters = faiss.IVFSearchParameters()
-        parameters.nprobe = p
         labels = labels.astype(np.float32, order="C")
         pointer = faiss.swig_ptr
         index.search_preassigned_c(
@@ -258,6 +283,16 @@ class ContentLists:
             pointer(sums),
             pointer(slots),
             False,
-            parameters,
+            _parameters(p),
         )
         return sums, slots
+
+
+@functools.lru_cache(maxsize=1024)
+def _parameters(n_lists: int) -> Any:
+    """Return the parameters of a search in so many lists; never changed, so threads may share."""
+    import faiss
+
+    parameters = faiss.IVFSearchParameters()
+    parameters.nprobe = n_lists
+    return parameters

@@ -48,9 +48,6 @@ _MOST_CONTENT = 2.0
 """Groups are not ranked where C exceeds the norm of the label values so many times: label scores
 differ by about that norm, and too many groups would matter."""
 
-_TOP_LISTS = 64
-"""How many lists a guess considers where the ranked groups are not enough."""
-
 _FEW = 512
 """So few codes are looked up in float64."""
 
@@ -94,6 +91,23 @@ def list_candidates(s: int, wider: int) -> int:
     return min((s + s // 4 + 32) * wider, max(2 * s, MOST_CANDIDATES))
 
 
+def reachable(
+    label: Array | Scores, reached: Array, s: int, deviation: float | Array
+) -> Array | Scores:
+    """Return what the s-th best score may be, by the groups up to each one.
+
+    If content scores are normal with standard deviation sd, the s-th best of m codes with a label
+    score of at least l reaches ``l + z sd``, where a share s / m is above z. sd is about the norm
+    of the content values, or more. ``reached``, not below s, is how many codes the groups have.
+    """
+    # a little below the quantiles of the normal distribution
+    z = np.sqrt(np.log(reached / s))
+    z *= 1.2 * deviation
+    z += label
+    z -= 0.75 * deviation
+    return z
+
+
 class GroupSearch:
     """The search of one query in one part: `rank`, where `ranks` asks for it, then `finish`.
 
@@ -115,6 +129,13 @@ class GroupSearch:
         As given, and raised by what was found.
     ranks : bool
         Whether groups are to be ranked.
+    ranked : Ranked, or None before `rank`
+    reach : float
+        C, and what rounding may add to it.
+    deviation : float
+        About the standard deviation of content scores.
+    error : float
+        By how much a sum of look-ups in lists may be rounded.
     n_listed : int
         How many codes a look-up in lists returns.
     in_full : bool
@@ -137,25 +158,26 @@ class GroupSearch:
         self._queries, self._row = projections, row
         self._content = content
         self.floor = floor
-        self._s, self.n_listed = s, list_candidates(s, wider)
+        self.s, self.n_listed = s, list_candidates(s, wider)
         self._scale, self._slack = float(projections.scale[row]), float(projections.slack[row])
         half = projections.half_spans[row].tolist()
         self._label_half = half[: 2 * groups.n_label_bytes]
         # not by a difference: next to large label values it would be 0 for small content values
         self._total = sum(half[2 * groups.n_label_bytes :])
         values = content.values[0]
-        self._deviation = math.sqrt(float(values.dot(values))) if self._total else 0.0
+        self.deviation = math.sqrt(float(values.dot(values))) if self._total else 0.0
         # codes whose content is rounded away are scored in full, and where searches were repeated
-        self._error = float(content.error[0])
-        self.in_full = 2 * self._error > self._deviation or wider > 4
-        self._reach = self._total + 2 * self._slack
+        self.error = float(content.error[0])
+        self.in_full = 2 * self.error > self.deviation or wider > 4
+        self.reach = self._total + 2 * self._slack
         self.scan = False
         # where C exceeds all label values together, no group can be ruled out
         self.ranks = sum(self._label_half) > self._total
         if self.ranks and groups.n_groups > RANKED:
             label = projections.scaled[row, : 8 * groups.n_label_bytes]
             self.ranks = self._total <= _MOST_CONTENT * math.sqrt(float(label.dot(label)))
-        self._ranked: Ranked | None = None
+        self.ranked: Ranked | None = None
+        self._guessed: float = -np.inf
 
     def rank(self, sums: Scores, found: Slots) -> None:
         """Take the groups with the best labels, as faiss returned them."""
@@ -168,27 +190,32 @@ class GroupSearch:
             outside = error - sum(self._label_half)
         if len(found) == self._groups.n_groups:
             outside = -np.inf
-        self._ranked = Ranked(sums, found, error, outside)
+        self.ranked = Ranked(sums, found, error, outside)
 
     def finish(self) -> Look | None:
         """Return the best codes and a bound on all others; None where all lists are to be searched.
 
         These may be searched for several queries together: see `bar_of_lists` and `take`.
         """
-        if self._ranked is not None:
+        if self.ranked is not None:
             self._tables = self._queries.byte_tables(self._row)
-            look = self._among_ranked(self._ranked)
+            sizes = self._groups.sizes(self.ranked.number)
+            if self.floor == -np.inf:
+                self._guessed = self._guess(self.ranked.label, sizes)
+            look = self._among_ranked(self.ranked, sizes)
             if look is not None:
                 return self._near(*look)
         self.scan = self._groups.n_members > 0
         return None
 
-    def bar_of_lists(self, label: Array) -> float:
-        """Return what a label score must reach, given those of all lists, for a list to matter."""
-        bar = self.floor
-        if self._ranked is not None and bar == -np.inf:
-            bar = self._guess_by_lists(label)
-        return float(bar - self._reach)
+    def bar_of_lists(self) -> float:
+        """Return what a label score must reach for a list to matter.
+
+        A guess is lowered: lists cost little, and only once it is found out that too few were
+        looked into are small groups scanned again.
+        """
+        bar = self.floor if self.floor > -np.inf else self._guessed - self.deviation
+        return float(bar - self.reach)
 
     def take(self, sums: Scores, slots: Slots, bound: float, outside: float) -> Look:
         """Return the best codes of lists as faiss returned them.
@@ -197,7 +224,7 @@ class GroupSearch:
         """
         there = slots >= 0
         sums, slots = sums[there], slots[there]
-        self._raise_floor(sums, self._error)
+        self._raise_floor(sums, self.error)
         return self._with_outside(sums, slots, bound, outside)
 
     def look_into_lists(self) -> Look:
@@ -205,35 +232,38 @@ class GroupSearch:
         groups = self._groups
         self._tables = self._queries.byte_tables(self._row)
         label = groups.list_scores(self._tables) * self._scale
-        within = label >= self.bar_of_lists(label)
-        outside = float(label[~within].max(initial=-np.inf))
-        look = self._look_into(np.flatnonzero(within), label[within], _NO_GROUPS, _NO_GROUPS)
+        bar = self.bar_of_lists()
+        lists, outside = np.arange(len(label)), -np.inf
+        if bar > -np.inf:
+            within = label >= bar
+            outside = float(label[~within].max(initial=-np.inf))
+            lists, label = np.flatnonzero(within), label[within]
+        look = self._look_into(lists, label, _NO_GROUPS, _NO_GROUPS)
         return self._with_outside(*look, outside)
 
     def _with_outside(
         self, sums: Array | Scores, slots: Slots, bound: float, outside: float
     ) -> Look:
-        outside += self._reach
+        outside += self.reach
         return self._near(sums, slots, bound if outside < self.floor else max(bound, outside))
 
     def _near(self, sums: Array | Scores, slots: Slots, bound: float) -> Look:
         """Return a look without codes that cannot reach the floor."""
-        if len(sums) > self._s and self.floor > -np.inf:
-            near = sums >= self.floor - self._error
+        if len(sums) > self.s and self.floor > -np.inf:
+            near = sums >= self.floor - self.error
             sums, slots = sums[near], slots[near]
         return sums, slots, bound
 
-    def _among_ranked(self, ranked: Ranked) -> Look | None:
+    def _among_ranked(self, ranked: Ranked, sizes: Slots) -> Look | None:
         """Look into ranked groups; None where they are not enough, or their codes too many."""
         groups = self._groups
-        sizes = groups.sizes(ranked.number)
-        bar = self.floor if self.floor > -np.inf else self._guess(ranked.label, sizes)
+        bar = self.floor if self.floor > -np.inf else self._guessed
         for _ in range(_LOOKS):
             # the s-th best score is seldom more than this above a guess
-            likely = bar if bar == self.floor else bar + 2.5 * self._deviation
-            if ranked.outside + self._reach >= likely:
+            likely = bar if bar == self.floor else bar + 2.5 * self.deviation
+            if ranked.outside + self.reach >= likely:
                 return None
-            lowest = bar - self._reach
+            lowest = bar - self.reach
             near = int(np.searchsorted(-ranked.label, ranked.error - lowest, side="right"))
             outside = ranked.outside
             if near < len(ranked.label):
@@ -248,46 +278,27 @@ class GroupSearch:
             label = groups.list_scores(self._tables, listed) * self._scale
             sums, slots, bound = self._look_into(listed, label, number, size)
             # codes below the floor cannot matter
-            if outside + self._reach < self.floor:
+            if outside + self.reach < self.floor:
                 return sums, slots, bound
             bar = self.floor
         return None
 
     def _raise_floor(self, sums: Array | Scores, error: float) -> None:
         """Note what s codes reach."""
-        if len(sums) >= self._s:
-            last = np.partition(sums, len(sums) - self._s)[len(sums) - self._s]
+        if len(sums) >= self.s:
+            last = np.partition(sums, len(sums) - self.s)[len(sums) - self.s]
             self.floor = max(self.floor, float(last) - error)
-
-    def _guess_by_lists(self, label: Array) -> float:
-        """Return a guess at the s-th best score by the lists with the best labels.
-
-        It is lower than `_guess`: lists cost little, and only once it is found out that too few
-        were looked into are small groups scanned again.
-        """
-        n_top = max(_TOP_LISTS, self._s // 16)
-        top = np.arange(len(label))
-        if len(label) > n_top:
-            top = np.argpartition(-label, n_top)[:n_top]
-        top = top[np.argsort(-label[top])]
-        return self._guess(label[top], self._groups.sizes(top)) - self._deviation
 
     def _guess(self, label: Array | Scores, sizes: Slots) -> float:
         """Return a guess at the s-th best score; it decides how much is looked at, not the answer.
 
-        If content scores are normal with standard deviation sd, the s-th best of m codes with a
-        label score of at least l reaches ``l + z sd``, where a share s / m is above z. sd is about
-        the norm of the content values, or more.
+        Label scores fall.
         """
-        reached = np.cumsum(sizes)
-        enough = int(np.searchsorted(reached, self._s))
+        reached = sizes.cumsum()
+        enough = int(reached.searchsorted(self.s))
         if enough == len(reached):
             return -np.inf
-        # a little below the quantiles of the normal distribution
-        z = np.sqrt(np.log(reached[enough:] / self._s))
-        z *= 1.2 * self._deviation
-        z += label[enough:]
-        return float(z.max()) - 0.75 * self._deviation
+        return float(reachable(label[enough:], reached[enough:], self.s, self.deviation).max())
 
     def _look_into(self, listed: Slots, label: Array, small: Slots, sizes: Slots) -> Look:
         """Return the best codes of groups and a bound on their others, and raise the floor.
@@ -297,7 +308,7 @@ class GroupSearch:
         groups = self._groups
         if self.in_full:
             # without content the members of a group tie, and the oldest are the first of a list
-            most = groups.n_codes if self._total else self._s
+            most = groups.n_codes if self._total else self.s
             n_codes = int(np.minimum(groups.sizes(listed), most).sum()) + int(sizes.sum())
             if _MEMBER * n_codes <= groups.n_codes / _SHARE:
                 look = self._score_in_full(listed, most, small, sizes)
@@ -325,7 +336,7 @@ class GroupSearch:
             )
         else:
             look = _NOTHING
-        self._raise_floor(look[0], self._error)
+        self._raise_floor(look[0], self.error)
         return look
 
     def _score_in_full(self, listed: Slots, most: int, small: Slots, sizes: Slots) -> Look:
@@ -336,6 +347,6 @@ class GroupSearch:
             parts += [groups.lists.slots(each, most) for each in listed.tolist()]
         slots = np.concatenate(parts)
         scores = self._queries.scores_of(self._row, groups.codes.take(slots), self._tables)
-        scores, slots = first_of(scores, slots, self._s)
+        scores, slots = first_of(scores, slots, self.s)
         unit = float(self._queries.unit[self._row])
         return scores.astype(np.float64) / unit * self._scale, slots, -np.inf

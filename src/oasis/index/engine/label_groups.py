@@ -20,15 +20,24 @@ from oasis.index.engine import content_lists, group_search
 from oasis.index.engine.buffers import Buffer
 from oasis.index.engine.content_lists import ContentLists, ContentQueries, list_bytes
 from oasis.index.engine.fast_scan import Found, join, pack_index, search_index
+from oasis.index.engine.group_batch import together
 from oasis.index.engine.group_search import GroupSearch, Look
 from oasis.index.engine.keys import argsort, code_keys
 from oasis.index.engine.postings import ranges
-from oasis.index.engine.projections import Projections, Slots, Surrogate
+from oasis.index.engine.projections import Projections, Slots, Surrogate, sum_of_bytes
 
 LISTED = 256
 """Groups of so many codes have a list. A list is searched far faster than single codes, but many
 small ones are slower than one index of whole codes where all have to be searched."""
 
+LEAST_LISTED = 24
+"""The same where hardly any code is left without a list: searches then have lists alone to look
+into."""
+
+_LEFT = 16
+"""One code in so many may be left."""
+
+_MEMBER_BYTES = 3
 
 _WORTH_A_LIST = 256
 """Bytes that one more list must save."""
@@ -57,8 +66,8 @@ class LabelGroups:
         some = codes.between(start, stop)
         order, begin = _by_label(some[:, :n_label_bytes])
         sizes = np.diff(begin, append=len(order))
-        large = sizes >= LISTED
         n_content_bytes = some.shape[1] - n_label_bytes
+        large = sizes >= _least_listed(sizes, n_label_bytes, n_content_bytes)
         if 8 * n_content_bytes > content_lists.MAX_BITS:
             large[:] = False
         begin, sizes, large = _cut(begin, sizes, large, n_content_bytes)
@@ -78,9 +87,8 @@ class LabelGroups:
         if self.n_lists:
             content = some[listed][:, n_label_bytes:]
             self.lists = ContentLists(listed + start, content, sizes[large])
-        # where the bytes of the labels of lists are in byte tables
-        labels = some[order[begin[large]], :n_label_bytes].T
-        self._entries = labels + np.arange(0, 256 * n_label_bytes, 256)[:, None]
+        # (n_label_bytes, n_lists)
+        self._labels = np.ascontiguousarray(some[order[begin[large]], :n_label_bytes].T)
         self._whole: Any = pack_index(some[members]) if len(members) else None
         heads = np.concatenate([order[begin[large]], order[begin[~large]]])
         self._heads: Any = pack_index(some[heads, :n_label_bytes])
@@ -89,7 +97,7 @@ class LabelGroups:
     def nbytes(self) -> int:
         indexes = [self._heads] + ([] if self._whole is None else [self._whole])
         packed = sum(int(index.codes.size()) for index in indexes)
-        arrays = self._low.nbytes + self._high.nbytes + self._entries.nbytes + self._starts.nbytes
+        arrays = self._low.nbytes + self._high.nbytes + self._labels.nbytes + self._starts.nbytes
         return packed + arrays + (0 if self.lists is None else self.lists.nbytes)
 
     def sizes(self, groups: Slots) -> Slots:
@@ -102,10 +110,21 @@ class LabelGroups:
         at = self._starts.take(groups).astype(np.int64) - int(self._starts[self.n_lists])
         return self._slots(ranges(at, sizes))
 
+    def label_scores(self, projections: Projections, query: Slots, lists: Slots) -> Array:
+        """Return the label score of ``lists[i]`` for ``query[i]``, in units of ``scaled``."""
+        tables = projections.label_tables(self.n_label_bytes)
+        first = query * (256 * self.n_label_bytes)
+        scores = sum_of_bytes(tables, self._labels.take(lists, axis=1).T, first)
+        return scores * projections.scale[query]
+
     def list_scores(self, tables: Array, lists: Slots | None = None) -> Array:
         """Return the label scores of some lists, or of all, by the byte tables of a query."""
-        entries = self._entries if lists is None else self._entries.take(lists, axis=1)
-        scores: Array = tables.take(entries).sum(axis=0)
+        if lists is not None:
+            return sum_of_bytes(tables, self._labels.take(lists, axis=1).T)
+        # one byte after the other: entries of all would be a large array for a short moment
+        scores: Array = tables[:256].take(self._labels[0])
+        for byte in range(1, self.n_label_bytes):
+            scores += tables[256 * byte : 256 * byte + 256].take(self._labels[byte])
         return scores
 
     def _slots(self, positions: Slots) -> Slots:
@@ -139,6 +158,17 @@ class LabelGroups:
         whole = self._scan(part, floor[rest], s, wider)
         return join([found, whole if every else _spread(whole, rest, len(projections))])
 
+    def search_one(self, projection: Projections, s: int) -> tuple[Slots, float]:
+        """Return slots and bound of one query, as `search` does, with less to set up."""
+        content = ContentQueries.of(projection, 8 * self.n_label_bytes)
+        search = GroupSearch(self, projection, 0, content, -np.inf, s, 1)
+        self._rank(projection, [search])
+        _, slots, bound = search.finish() or search.look_into_lists()
+        if not search.scan:
+            return slots, bound
+        whole = self._scan(projection, np.array([search.floor]), s, 1)
+        return np.concatenate([slots, whole.slots[0]]), max(bound, float(whole.bound[0]))
+
     def _rank(self, projections: Projections, searches: list[GroupSearch]) -> None:
         """Rank groups for the queries that ask for it."""
         rows = [row for row, search in enumerate(searches) if search.ranks]
@@ -155,7 +185,8 @@ class LabelGroups:
         self, projections: Projections, content: ContentQueries, searches: list[GroupSearch]
     ) -> list[Look]:
         """Return what each query found in its groups, small ones that are scanned not included."""
-        looks = [search.finish() for search in searches]
+        ranked = together(self, projections, content, searches)
+        looks = [ranked.get(row) or search.finish() for row, search in enumerate(searches)]
         rest = [row for row, look in enumerate(looks) if look is None and not searches[row].in_full]
         by_lists: dict[int, Look] = {}
         if len(rest) > 1:
@@ -176,7 +207,7 @@ class LabelGroups:
         if self.lists is None:
             return {}
         label = projections.scaled[rows, : 8 * self.n_label_bytes] @ self._list_signs()
-        bar = [searches[row].bar_of_lists(each) for row, each in zip(rows, label, strict=True)]
+        bar = [searches[row].bar_of_lists() for row in rows]
         # one list at least
         within = label >= np.minimum(bar, label.max(axis=1))[:, None]
         outside = label.max(axis=1, where=~within, initial=-np.inf)
@@ -191,7 +222,7 @@ class LabelGroups:
 
     def _list_signs(self) -> Array:
         """(8 n_label_bytes, n_lists): the label signs of lists."""
-        return unpack((self._entries & 255).T.astype(np.uint8)).T.astype(np.float64)
+        return unpack(self._labels.T).T.astype(np.float64)
 
     def _scan(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
         """Return the best codes of groups without lists, given what s codes reach."""
@@ -203,6 +234,22 @@ class LabelGroups:
         if n and at[:, -1].min() < 0:
             slots[at < 0] = -1
         return found._replace(sums=found.sums[:, :n], slots=slots)
+
+
+def _least_listed(sizes: Slots, n_label_bytes: int, n_content_bytes: int) -> int:
+    """Return how many codes a group must have for a list, given the sizes of all groups.
+
+    Small groups have lists where these take no more memory than whole codes and members would.
+    """
+    if LISTED <= LEAST_LISTED:
+        return LISTED
+    large = sizes[sizes >= LEAST_LISTED]
+    n_codes = int(sizes.sum())
+    if _LEFT * (n_codes - int(large.sum())) > n_codes:
+        return LISTED
+    taken = int(list_bytes(large, n_content_bytes).sum()) + n_label_bytes * len(large)
+    room = int(large.sum()) * (n_label_bytes + n_content_bytes + _MEMBER_BYTES)
+    return LEAST_LISTED if taken <= room else LISTED
 
 
 def _cut(

@@ -123,15 +123,16 @@ class Projections:
     @classmethod
     def _of_one(cls, values: Array, size: Array) -> Projections | None:
         """Prepare one query: the same with less to set up. None where it may be special."""
-        total, least = float(size.sum()), float(size.min())
+        only = size[0]
+        total, least = float(np.add.reduce(only)), float(np.minimum.reduce(only))
         if not total <= _LARGEST or total == 0:
             return None
-        least = least if least > 0 else float(size[size > 0].min())
+        least = least if least > 0 else float(only[only > 0].min())
         if total <= _MOST_MULTIPLES * least and all(
-            (each / least).is_integer() for each in (*size[0, :4].tolist(), *size[0, -4:].tolist())
+            (each / least).is_integer() for each in (*only[:4].tolist(), *only[-4:].tolist())
         ):
             return None  # small multiples perhaps
-        scale = math.ldexp(1.0, min(-math.frexp(float(size.max()))[1], 1000))
+        scale = math.ldexp(1.0, min(-math.frexp(float(np.maximum.reduce(only)))[1], 1000))
         error = 2.0**-23 * values.shape[1] * total + 2.0**-149
         one = cls(
             values,
@@ -140,7 +141,7 @@ class Projections:
             _ONE,
             np.array([min(error * scale, 2.0**100)], dtype=np.float32),
         )
-        one.__dict__["half_spans"] = size.reshape(1, -1, 4).sum(axis=2) * scale
+        one.__dict__["half_spans"] = np.add.reduce(size.reshape(1, -1, 4), axis=2) * scale
         return one
 
     def __getitem__(self, which: npt.NDArray[Any]) -> Projections:
@@ -179,7 +180,7 @@ class Projections:
         >>> bool(Projections.of(np.ones((1, 8))).rounding[0] < 2 * 0.51 * 8 / 255)
         True
         """
-        return _rounding(self.half_spans)
+        return rounding_bound(self.half_spans)
 
     @functools.cached_property
     def half_spans(self) -> Array:
@@ -211,7 +212,7 @@ class Projections:
         scaled = np.where(cut, np.copysign(limits, self.scaled), self.scaled)
         left = np.abs(scaled.astype(np.float64))
         changed = cut.any(axis=1)
-        rounding = np.where(changed, _rounding(_half_spans(left)), self.rounding)
+        rounding = np.where(changed, rounding_bound(_half_spans(left)), self.rounding)
         excess = (size - left).sum(axis=1)
         # sums in float32 are off in proportion to what is left, and ``scaled`` is rounded once
         slack = 2.0**-23 * size.shape[1] * left.sum(axis=1) + self.slack / size.shape[1]
@@ -250,6 +251,10 @@ class Projections:
         """(n_bytes * 256,): inner products of query i, in ``values``, with the signs of a byte."""
         return self._only_byte_tables if len(self) == 1 else _byte_tables(self.tables[i]).ravel()
 
+    def label_tables(self, n_bytes: int) -> Array:
+        """(q * n_bytes * 256,): the same of all queries, of the first bytes of a code alone."""
+        return _byte_tables(self.tables[:, : 2 * n_bytes]).ravel()
+
     @functools.cached_property
     def _only_byte_tables(self) -> Array:
         return _byte_tables(self.tables[0]).ravel()
@@ -264,6 +269,16 @@ class Projections:
             for start in range(0, max(1, len(codes)), _BLOCK)
         ]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def scores_alone(self, codes: Codes) -> Scores:
+        """Return the same for a single query, without tables where codes are few."""
+        if len(codes) > _BLOCK:
+            return self.scores_of(0, codes)
+        signs = _SIGNS.take(codes, axis=0).reshape(len(codes), -1)
+        # adding zero as above; one order of addition for all codes
+        exact = np.einsum("ij,j->i", signs, self.values[0]) * float(self.unit[0]) + 0.0
+        scores: Scores = exact.astype(np.float32)
+        return scores
 
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
@@ -290,7 +305,7 @@ def _half_spans(size: Array) -> Array:
     return half
 
 
-def _rounding(half: Array) -> Array:
+def rounding_bound(half: Array) -> Array:
     """Return the bound of `Projections.rounding` for half spans (q, n_bits / 4), in their unit."""
     if len(half) < _FEW_QUERIES:
         return np.array([rounding_of(row) for row in half.tolist()])
@@ -336,6 +351,9 @@ def _offsets(n_bytes: int) -> Slots:
 
 
 _ONE = np.ones(1)
+
+_SIGNS = unpack(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float64)
+"""(256, 8): the eight signs that a byte stands for."""
 
 NIBBLES = np.ascontiguousarray(
     unpack(np.arange(16, dtype=np.uint8)[:, None])[:, :4].T.astype(np.float64)
