@@ -26,6 +26,7 @@ import numpy.typing as npt
 from oasis.arrays import Array, Matrix, Pieces, has_row, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
+from oasis.model.gram import lower_zeros
 
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
@@ -233,7 +234,7 @@ class Ridge:
             d = BX.shape[1]
             if arrays["XX"].shape != (d * (d + 1) // 2,) or arrays["XX"].dtype != np.float64:
                 raise FormatError(f"XX does not hold the lower triangle of a {d} x {d} matrix")
-            base = np.zeros((d, d), order="F")
+            base = lower_zeros(d, np.float64)
             ends = np.cumsum(np.arange(d, 0, -1))
             for j, column in enumerate(np.split(arrays["XX"], ends[:-1])):
                 base[j:, j] = column
