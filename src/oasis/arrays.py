@@ -218,8 +218,10 @@ _SQUARES = {
 }
 
 
-def in_range(matrix: Matrix) -> tuple[Matrix, FloatArray]:
+def in_range(matrix: Matrix, squares: FloatArray | None = None) -> tuple[Matrix, FloatArray]:
     """Return a matrix whose squared row lengths are in range, and 1 / length of each row.
+
+    ``squares`` (n,) are the squared lengths in the precision of the matrix, if they are known.
 
     A row whose squared length under- or overflows is multiplied by a power of two, which changes
     only its length. Without such a row the matrix itself is returned. The second result has the
@@ -230,7 +232,7 @@ def in_range(matrix: Matrix) -> tuple[Matrix, FloatArray]:
     array([[0.6, 0.8],
            [0.6, 0.8]])
     """
-    squares = _squares(matrix)
+    squares = _squares(matrix) if squares is None else squares
     low, high = _SQUARES[matrix.dtype.char]
     if len(squares) == 1 and low <= squares[0] <= high:
         return matrix, squares**-0.5  # most queries: short enough to notice the checks

@@ -1,11 +1,20 @@
 """The sum of X'X, against a dense product in float64."""
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from oasis.model.gram import GramSum, column_squares, product, rounding, transposed_product
+from oasis.model.gram import (
+    GramSum,
+    column_squares,
+    lower_zeros,
+    product,
+    rounding,
+    transposed_product,
+)
 
 
 def rows(n, d=20, dtype=np.float32, seed=0):
@@ -150,3 +159,13 @@ def test_sums_join_and_start_where_another_ended():
     assert np.allclose(np.tril(one.joined(other).lower), truth(X, Y), rtol=1e-12)
     assert np.allclose(np.tril(later.lower), truth(X, Y), rtol=1e-12)
     assert np.array_equal(np.tril(one.lower), np.tril(before))
+
+
+@pytest.mark.parametrize("d", [5, 1300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lower_zeros_are_writable_zeros_of_their_own(d, dtype):
+    one, other = lower_zeros(d, dtype), lower_zeros(d, dtype)
+    assert one.dtype == dtype and one.shape == (d, d) and one.flags.f_contiguous
+    one[d - 1, 0] = 3
+    assert one.sum() == 3 and not other.any()
+    assert np.array_equal(pickle.loads(pickle.dumps(one)), one)

@@ -24,7 +24,7 @@ from oasis.errors import (
     StorageError,
 )
 from oasis.labels import LabelSpace
-from oasis.model import OASIS
+from oasis.model import OASIS, hash_functions
 from oasis.store import Disk, read_arrays, write_arrays
 
 VECTORS = toy.class_vectors()
@@ -514,3 +514,18 @@ def test_a_subclass_does_not_replace_the_class_of_saved_models(folder):
         """Changes nothing."""
 
     assert type(OASIS.load(folder / "m")) is OASIS
+
+
+@pytest.mark.parametrize("make", [orthogonal, owned, content, content_alone, blended])
+def test_encode_gives_the_signs_of_project_whatever_the_blocks(make, monkeypatch):
+    chunks = [toy.chunk(60, seed) for seed in range(2)]
+    model = make().partial_fit(*chunks[0])
+    X = chunks[1][0]
+    projected, (again, evidence) = model.project(X), model.project_with_evidence(X)
+    assert np.array_equal(model.encode(X), pack(projected))
+    assert np.array_equal(again, projected)
+    monkeypatch.setattr(hash_functions, "_BLOCK_CELLS", 1)  # a row at a time
+    assert np.array_equal(model.encode(X), pack(projected))
+    parts, evidence_of_parts = model.project_with_evidence(X)
+    np.testing.assert_allclose(parts, projected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(evidence_of_parts, evidence, rtol=1e-4, atol=1e-6)

@@ -122,3 +122,11 @@ def test_a_class_that_all_samples_have_is_read_from_its_codeword_alone():
 def test_nothing_is_projected_to_nothing():
     readout = Readout(np.ones((2, 8)), -np.ones((2, 8)))
     assert not (np.abs(readout.project(np.zeros((3, 2)))) > np.float32(1e-30)).any()
+
+
+def test_sign_values_have_the_signs_of_projections():
+    rng = np.random.default_rng(3)
+    readout = Readout(rng.standard_normal((6, 16)), rng.standard_normal((6, 16)))
+    weights = np.maximum(rng.standard_normal((40, 6)), 0)
+    weights[::9] = 0
+    assert np.array_equal(readout.sign_values(weights) > 0, readout.project(weights) > 0)

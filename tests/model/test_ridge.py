@@ -6,8 +6,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oasis.arrays import unit_rows
 from oasis.errors import InputError
-from oasis.model.ridge import MAX_FEATURES, Ridge, check_width
+from oasis.model.ridge import (
+    MAX_FEATURES,
+    Ridge,
+    check_width,
+    unit_rows_with_constant,
+    with_constant,
+)
 from oasis.model.ridge_round import start_round
 
 R = 8
@@ -199,3 +206,12 @@ def test_a_square_along_a_direction_is_that_of_the_rows(d):
     assert d < 80 or len(ridge.tail) > 0
     expected = np.square(np.vstack(chunks) @ x).sum()
     assert ridge.square_along(x) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unit_rows_with_constant_are_bit_for_bit_those_made_in_two_steps(dtype):
+    X = np.random.default_rng(8).standard_normal((700, 9)).astype(dtype)
+    X[::50] = 0
+    X[3] *= dtype(1e-30)  # squares underflow in float32
+    X[300] *= dtype(1e25)
+    assert np.array_equal(unit_rows_with_constant(X), with_constant(unit_rows(X)))

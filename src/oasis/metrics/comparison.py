@@ -130,29 +130,22 @@ class Comparison:
         at equal distance, older items come first.
         """
         distances = np.empty(self.n_base, dtype=np.int32)
-        key_type = np.min_scalar_type(self.n_bits)
         query = _row(self.queries, row)
         for block in _blocks(self.n_base):
-            distances[block] = _distances(self.base, query, block, key_type)
-        # COO to CSR is a stable counting sort that also moves the values; it is faster than
-        # argsort and take. One COO matrix is reused for all queries: its constructor checks every
-        # coordinate, which takes half as long as the sort
-        by_distance = self._by_distance
-        by_distance.coords, by_distance.data = (distances, self._arrivals), values
-        return by_distance.tocsr().data
+            _distances_into(distances[block], self.base, query, block)
+        # CSR to CSC is a stable counting sort that also moves the values; it is faster than
+        # argsort and take. One CSR matrix is reused for all queries: its constructor checks every
+        # index, which takes half as long as the sort
+        by_arrival = self._by_arrival
+        by_arrival.indices, by_arrival.data = distances, values
+        return by_arrival.tocsc().data
 
     @cached_property
-    def _by_distance(self) -> sp.coo_array:
-        empty = sp.coo_array(
-            (self._arrivals, (self._arrivals * 0, self._arrivals)),
-            shape=(self.n_bits + 1, self.n_base),
-        )
-        empty.has_canonical_format = True  # one entry per item: nothing to sum
-        return empty
-
-    @cached_property
-    def _arrivals(self) -> npt.NDArray[np.int32]:
-        return np.arange(self.n_base, dtype=np.int32)
+    def _by_arrival(self) -> sp.csr_array:
+        """A matrix of one row whose columns are distances."""
+        none = np.zeros(self.n_base, dtype=np.int32)
+        ends = np.array([0, self.n_base], dtype=np.int32)
+        return sp.csr_array((none, none, ends), shape=(1, self.n_bits + 1))
 
     def _query_blocks(self) -> Iterator[tuple[slice, LabelSets]]:
         for rows in _blocks(self.n_queries, _QUERY_BLOCK):
@@ -271,7 +264,18 @@ def _distances(
     dtype: np.dtype[Any],
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
     """Return the Hamming distances of one query to a block of the base, in the given type."""
-    total = np.bitwise_count(base[0][block] ^ query[0]).astype(dtype, copy=False)
-    for column, word in zip(base[1:], query[1:], strict=True):
-        total += np.bitwise_count(column[block] ^ word)
+    total = np.empty(block.stop - block.start, dtype=dtype)
+    _distances_into(total, base, query, block)
     return total
+
+
+def _distances_into(
+    out: npt.NDArray[np.integer[Any]],
+    base: Columns,
+    query: tuple[np.unsignedinteger[Any], ...],
+    block: slice,
+) -> None:
+    """Write the Hamming distances of one query to a block of the base."""
+    np.bitwise_count(base[0][block] ^ query[0], out=out, casting="same_kind")
+    for column, word in zip(base[1:], query[1:], strict=True):
+        out += np.bitwise_count(column[block] ^ word)

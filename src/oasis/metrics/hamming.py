@@ -16,7 +16,7 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.errors import InputError
 from oasis.metrics.comparison import Comparison, check_comparison
-from oasis.metrics.order import order_average_precision
+from oasis.metrics.order import Places, order_average_precision
 from oasis.metrics.relevance import check_label_sets
 from oasis.metrics.ties import (
     Ties,
@@ -334,7 +334,7 @@ def _average_precision(comparison: Comparison, ties: Ties, topk: int | None) -> 
         for part in comparison.tie_groups():
             result[part.rows] = expected_average_precision(part.counts, part.hits, harmonic, topk)
     else:
-        places = np.arange(1.0, comparison.n_base + 1.0)
+        places = Places.of(comparison.n_base)
         for rows in comparison.query_labels.groups():
             similar = comparison.base_labels.similar_to(comparison.query_labels, int(rows[0]))
             for row in rows:

@@ -17,7 +17,7 @@ from oasis.arrays import Array
 from oasis.codes import Codes, check_codes, unpack
 from oasis.errors import InputError
 from oasis.metrics.columns import Rows, group_equal_rows, to_columns
-from oasis.metrics.order import order_average_precision
+from oasis.metrics.order import Places, order_average_precision
 from oasis.metrics.relevance import LabelSets, check_label_pair
 from oasis.metrics.ties import (
     Ties,
@@ -202,7 +202,7 @@ def _average_precision(
 ) -> Array:
     result = np.zeros(len(queries))
     harmonic = harmonic_numbers(len(base))
-    places = np.arange(1.0, len(base) + 1.0)
+    places = Places.of(len(base))
     n_columns = len(base) if columns is None else None
     done = 0
     for block in blocks:

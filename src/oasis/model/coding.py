@@ -39,14 +39,13 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single
-from oasis.codes import Codes, unpack
+from oasis.codes import Codes, pack, unpack
 from oasis.model.calibration import Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
-from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
+from oasis.model.hash_functions import LabelMap, LinearMap, Mask, in_row_blocks, sharpened
 from oasis.model.novelty import Novelty
 from oasis.model.readout import Readout
-from oasis.model.threads import in_threads
 
 BIT_WEIGHT = 0.009
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
@@ -71,9 +70,6 @@ query without information is predicted to have every class by its share."""
 LIKE_WEIGHT = 0.5
 """Weight of content where the query is a stored code: that of labels is the same."""
 
-_FEW = 256
-_ROWS = 2048
-
 _LEAST_SPREAD = 1e-6
 """Standard deviation of scores, over the largest value of a query, that is more than rounding."""
 
@@ -93,10 +89,6 @@ class QueryParts(NamedTuple):
     content: Single
     strange: Single
     has: Mapping[str, Mask]
-
-    def rows(self, rows: slice) -> QueryParts:
-        has = {name: mask[rows] for name, mask in self.has.items()}
-        return QueryParts(self.labels[rows], self.content[rows], self.strange[rows], has)
 
 
 @dataclass(frozen=True)
@@ -134,7 +126,17 @@ class QueryMap:
 
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
-        return self.joined(self.parts(X), weight)
+        return in_row_blocks(lambda block: (self.joined(self.parts(block), weight),), X)[0]
+
+    def codes(self, X: Mapping[str, Matrix]) -> Codes:
+        """Return the packed signs of projections, (n, r / 8)."""
+        return in_row_blocks(lambda block: (self._block_codes(block),), X)[0]
+
+    def _block_codes(self, X: Mapping[str, Matrix]) -> Codes:
+        parts = self.parts(X)
+        if parts.content.shape[1]:
+            return pack(self.joined(parts))
+        return pack(self.readout.sign_values(self._label_weights(parts)))
 
     def parts(self, X: Mapping[str, Matrix]) -> QueryParts:
         """Return what projections are `joined` from."""
@@ -169,18 +171,6 @@ class QueryMap:
 
     def joined(self, parts: QueryParts, weight: float | None = None) -> Single:
         """Return the projections (n, r)."""
-        n = len(parts.labels)
-        if n <= _FEW:
-            return self._rows_joined(parts, weight)
-        out = np.empty((n, len(self.covariance) + parts.content.shape[1]), dtype=np.float32)
-
-        def work(rows: slice) -> None:
-            out[rows] = self._rows_joined(parts.rows(rows), weight)
-
-        in_threads(work, [slice(start, start + _ROWS) for start in range(0, n, _ROWS)])
-        return out
-
-    def _rows_joined(self, parts: QueryParts, weight: float | None) -> Single:
         if self.novelty is not None:
             sure = confidence(self.labels.above_shares(parts.labels), self.low_hit)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
@@ -188,7 +178,11 @@ class QueryMap:
             sure /= 1 + np.square(novel / np.float32(NOVEL))
         else:  # all bits are those of labels
             sure = np.ones(len(parts.labels), dtype=np.float32)
-        return self._joined(parts.labels - self._usual_labels, sure, parts.content, weight)
+        return self._joined(self._label_weights(parts), sure, parts.content, weight)
+
+    def _label_weights(self, parts: QueryParts) -> Single:
+        """Return the weights (n, c) of labels: predictions beyond what is usual, sharpened."""
+        return sharpened(parts.labels - self._usual_labels)
 
     @cached_property
     def _usual_labels(self) -> Single:
@@ -200,12 +194,13 @@ class QueryMap:
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
         nothing = np.zeros((len(weights), len(self.content_covariance)), dtype=np.float32)
-        return self._joined(weights, confidence(weights, self.low_hit), nothing, 0.0)
+        sure = confidence(weights, self.low_hit)
+        return self._joined(sharpened(weights), sure, nothing, 0.0)
 
     def _joined(
         self, weights: Single, sure: Single, content: Single, weight: float | None
     ) -> Single:
-        kind = self.readout.project(sharpened(weights))  # (n, r_l)
+        kind = self.readout.project(weights)  # (n, r_l)
         if self.n_doubt:
             owned = kind[:, -self.n_owned - 1 : -1]
             kind[:, -1] = DOUBT_WEIGHT * (1 - 2 * sure) * owned.max(axis=1, initial=0.0)

@@ -9,11 +9,13 @@ import numpy as np
 
 from oasis.arrays import Array, FloatArray
 from oasis.errors import InputError
-from oasis.model.gram import Block, copy_lower, lower_empty, on_blocks
+from oasis.model.gram import Block, copy_lower, lower_zeros, on_blocks
 
 # BLAS packs the (d, d) matrix before a product with several columns, which takes about as long as
 # so many products with one
 _COLUMNS_ONE_BY_ONE = 4
+# so many columns of a (d, d) matrix are in the cache while they are worked on
+_CACHED_COLUMNS = 32
 
 
 class Factor(Protocol):
@@ -98,7 +100,7 @@ def cholesky(base: Array, delta: float, single: bool) -> Factor:
     if single:
         factor = _centred(base, delta)
         return cholesky(base, delta, single=False) if factor is None else factor
-    A = lower_empty(len(base), np.float64)
+    A = lower_zeros(len(base), np.float64)
     copy_lower(base, A)
     L = _root(A, delta)
     if L is not None:
@@ -119,11 +121,15 @@ def _centred(base: Array, delta: float) -> Centred | None:
     d = len(base) - 1
     s = float(base[-1, -1]) + delta
     m = base[-1, :-1] / s
-    A = lower_empty(d, np.float32)
+    A = lower_zeros(d, np.float32)
+    sm = s * m
 
     def work(block: Block) -> None:
         rows, columns = block
-        A[block] = base[block] - np.multiply.outer(s * m[rows], m[columns])
+        for start in range(columns.start, columns.stop, _CACHED_COLUMNS):
+            part = slice(start, min(start + _CACHED_COLUMNS, columns.stop))
+            shares = np.multiply.outer(m[part], sm[rows])
+            np.subtract(base[rows, part].T, shares, out=A[rows, part].T, casting="same_kind")
 
     on_blocks(work, d)
     L = _root(A, delta)

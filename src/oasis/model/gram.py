@@ -7,7 +7,9 @@ rounding error is far below the ridge, its product is computed in float32 and ad
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -28,6 +30,7 @@ _HEAVY = 1 / 8
 _LEAST_ROWS = 1024
 _COLUMNS = 256
 _LEAST_BLOCKS = 4
+_LEAST_MAPPED = 1 << 22
 
 Block: TypeAlias = tuple[slice, slice]
 """Rows and columns."""
@@ -70,11 +73,8 @@ class GramSum:
     @property
     def lower(self) -> Array:
         if self._own is None:
-            self._own = lower_empty(self._d, np.float64)
-            if self._start is None:
-                for block in lower_blocks(self._d):
-                    self._own[block] = 0
-            else:
+            self._own = lower_zeros(self._d, np.float64)
+            if self._start is not None:
                 copy_lower(self._start, self._own)
             self._start = None  # not needed any more: free it, and do not pickle it
         return self._own
@@ -125,10 +125,7 @@ class GramSum:
         from scipy.linalg import blas
 
         wide = X.astype(np.float64, copy=False)
-        if self._own is None and self._start is None:
-            self._own = blas.dsyrk(1.0, wide.T, lower=1)
-        else:
-            self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
+        self._own = blas.dsyrk(1.0, wide.T, beta=1.0, c=self.lower, lower=1, overwrite_c=1)
 
     def merge(self, other: GramSum) -> None:
         """Add another sum over the same number of features."""
@@ -149,7 +146,7 @@ class GramSum:
         """Add ``term(rows, columns)`` block by block, without a second (d, d) matrix."""
         start = self._start if self._own is None else self._own
         if self._own is None:
-            self._own, self._start = lower_empty(self._d, np.float64), None
+            self._own, self._start = lower_zeros(self._d, np.float64), None
         own = self._own
 
         def work(block: Block) -> None:
@@ -161,16 +158,20 @@ class GramSum:
         on_blocks(work, self._d)
 
 
-def lower_empty(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
-    """Return a (d, d) matrix in Fortran order; the caller fills its `lower_blocks`.
+def lower_zeros(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
+    """Return zeros (d, d) in Fortran order, for a matrix of which only the lower triangle is used.
 
-    Memory above these blocks is never touched, so its pages are usually not allocated. Entries of
-    the blocks above the diagonal are 0, so that passes over whole blocks read only valid numbers.
+    Memory above the diagonal is not allocated as long as it is not touched. NumPy asks for huge
+    pages for large arrays, and every huge page would hold a part of the lower triangle, so large
+    matrices get memory without them, where the system has this option.
     """
-    matrix = np.empty((d, d), dtype=dtype, order="F")
-    for _, columns in lower_blocks(d):
-        matrix[columns, columns] = 0
-    return matrix
+    n_bytes = d * d * np.dtype(dtype).itemsize
+    if n_bytes < _LEAST_MAPPED or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.zeros((d, d), dtype=dtype, order="F")
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype=dtype).reshape((d, d), order="F")
 
 
 def copy_lower(source: FloatArray, target: FloatArray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,7 +21,13 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
 
+# a thread takes so many cells, or rows, at a time
 _BLOCK_CELLS = 1 << 21
+_BLOCK_ROWS = 2048
+# of these it takes so many cells, 2 MB, that they are still in the cache for a second pass; but
+# at least so many rows for a column of W: every product packs W anew
+_CACHED_CELLS = 1 << 19
+_ROWS_A_COLUMN = 4
 # BLAS does not divide a product of so few cells among threads
 _FEW_CELLS = 1 << 16
 
@@ -49,7 +55,10 @@ class LinearMap:
 
     @cached_property
     def _single(self) -> dict[str, Single]:
-        return {name: W.astype(np.float32) for name, W in self.weights.items()}
+        """W_m' (d_m, r) in C order, which products with few rows pack faster than W_m."""
+        return {
+            name: np.ascontiguousarray(W.T, dtype=np.float32) for name, W in self.weights.items()
+        }
 
     @cached_property
     def _single_offsets(self) -> dict[str, Single]:
@@ -76,13 +85,13 @@ class LinearMap:
 
     def _part(self, name: str, matrix: Matrix) -> tuple[npt.NDArray[Any], Mask | None]:
         """Return the projections, and which rows have the modality if row lengths are computed."""
-        W = self._single[name] if matrix.dtype == np.float32 else self.weights[name]
+        Wt = self._single[name] if matrix.dtype == np.float32 else self.weights[name].T
         has: Mask | None = None
         with np.errstate(all="ignore"):
             if self.normalize:
-                part, has = _unit_product(matrix, W)
+                part, has = _unit_product(matrix, Wt)
             else:
-                part = np.asarray(matrix @ W.T)
+                part = np.asarray(matrix @ Wt)
             if name in self.offsets:
                 has = has_row(matrix) if has is None else has
                 single = part.dtype == np.float32
@@ -91,23 +100,61 @@ class LinearMap:
         return part, has
 
 
-def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask]:
+def in_row_blocks(
+    function: Callable[[Mapping[str, Matrix]], tuple[npt.NDArray[Any], ...]],
+    X: Mapping[str, Matrix],
+) -> tuple[npt.NDArray[Any], ...]:
+    """Return arrays with a row for each sample, computed block by block, in several threads.
+
+    Parameters
+    ----------
+    function : from the features of some rows to arrays (n_rows, ...)
+    X : modality name -> features (n, d), finite; others are an `InputError` that names the feature
+
+    Notes
+    -----
+    Everything that depends on a block is computed while it is in the cache.
+
+    >>> in_row_blocks(lambda X: (X["x"].sum(axis=1),), {"x": np.ones((3, 2))})
+    (array([2., 2., 2.]),)
+    """
+    n = next(iter(X.values())).shape[0]
+    n_dense = sum(matrix.shape[1] for matrix in X.values() if not is_sparse(matrix))
+    size = min(max(_BLOCK_CELLS // max(n_dense, 1), 1), _BLOCK_ROWS)
+    if n <= size:
+        return function(X)
+    starts = range(0, n, size)
+    results: list[tuple[npt.NDArray[Any], ...]] = [()] * len(starts)
+
+    def work(at: int) -> None:
+        rows = slice(starts[at], starts[at] + size)
+        results[at] = function({name: matrix[rows] for name, matrix in X.items()})
+
+    try:
+        in_threads(work, range(len(starts)))
+    except InputError:
+        for name, matrix in X.items():  # the error above counts the rows of a block
+            check_finite(matrix, name)
+        raise
+    return tuple(np.concatenate(each) for each in zip(*results, strict=True))
+
+
+def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mask]:
     """Return ``X W'`` (n, r) of rows scaled to unit length, and which rows are not all zeros.
 
-    The product is scaled, not the features. Rows are processed in blocks, which are still in the
-    cache when their lengths are computed.
+    The product is scaled, not the features.
     """
     n, d = matrix.shape
-    part = np.empty((n, len(W)), dtype=np.result_type(matrix.dtype, W.dtype))
+    part = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
     has = np.empty(n, dtype=np.bool_)
 
     def work(block: slice) -> None:
         given = matrix if block == slice(0, n) else matrix[block]
         with np.errstate(all="ignore"):
-            product = given @ W.T
-            rows, scale = in_range(given)
+            product, squares = _product_and_squares(given, Wt)
+            rows, scale = in_range(given, squares)
             if rows is not given:  # rows of extreme length
-                product = rows @ W.T
+                product = np.asarray(rows @ Wt)
             np.multiply(product, scale[:, None], out=part[block])
         has[block] = scale > 0
 
@@ -117,6 +164,23 @@ def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask
     else:
         in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
     return part, has
+
+
+def _product_and_squares(
+    matrix: Matrix, Wt: FloatArray
+) -> tuple[npt.NDArray[Any], FloatArray | None]:
+    """Return ``X W'`` (n, r), and the squared lengths of rows (n,), None if X is sparse."""
+    n, d = matrix.shape
+    size = max(_CACHED_CELLS // max(d, 1), _ROWS_A_COLUMN * Wt.shape[1], 1)
+    if is_sparse(matrix):
+        return np.asarray(matrix @ Wt), None
+    product = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
+    squares = np.empty(n, dtype=matrix.dtype)
+    for start in range(0, n, size):
+        rows = matrix[start : start + size]
+        np.matmul(rows, Wt, out=product[start : start + size])
+        np.vecdot(rows, rows, out=squares[start : start + size])
+    return product, squares
 
 
 def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:

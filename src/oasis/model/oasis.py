@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Array, Single, state_of, unit_rows
+from oasis.arrays import Array, Matrix, Single, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
@@ -21,7 +21,7 @@ from oasis.model.codewords import sample_codes, usual_owned
 from oasis.model.coding import QueryMap
 from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
 from oasis.model.file import ModelFile, Stored
-from oasis.model.hash_functions import Mask
+from oasis.model.hash_functions import Mask, in_row_blocks
 from oasis.model.leave_one_out import HELD_ROWS, HeldOut
 from oasis.model.novelty import ContentSums
 from oasis.model.paper import PublishedOASIS
@@ -174,15 +174,25 @@ class OASIS(Model[CodewordState]):
         weight = _check_weight(content)
         return state.query_map.project(check_features(X, state.widths), weight)
 
+    def encode(self, X: Mapping[str, Any]) -> Codes:
+        """Return the (n, n_bits / 8) packed codes of samples that are not learned from."""
+        state = self.learned
+        return state.query_map.codes(check_features(X, state.widths))
+
     def project_with_evidence(
         self, X: Mapping[str, Any], content: float | None = None
     ) -> tuple[Single, Single]:
         """Return `project` and `evidence` of the same queries, at the cost of the first."""
         state = self.learned
         weight = _check_weight(content)
-        checked = check_features(X, state.widths)
-        parts = state.query_map.parts(checked)
-        return state.query_map.joined(parts, weight), state.evidence(parts.labels, parts.has)
+        map_ = state.query_map
+
+        def both(block: Mapping[str, Matrix]) -> tuple[Single, Single]:
+            parts = map_.parts(block)
+            return map_.joined(parts, weight), state.evidence(parts.labels, parts.has)
+
+        projections, evidence = in_row_blocks(both, check_features(X, state.widths))
+        return projections, evidence
 
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
         """Return the signs of packed codes as projections, (n, n_bits) float32, to search with.

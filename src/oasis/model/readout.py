@@ -62,12 +62,16 @@ class Readout:
         >>> x.round(3).tolist(), (x > 0).tolist()
         ([[0.5, 0.0]], [[True, True]])
         """
-        weights = labels.astype(np.float32, copy=False)
-        values, signs = (weights @ each for each in self._single)
+        values = labels.astype(np.float32, copy=False) @ self._single[0]
+        signs = self.sign_values(labels)
         disagree = np.flatnonzero((values > 0) != (signs > 0))
         least = np.float32(1e-30)  # next to nothing, and still there after scaling
         values.ravel()[disagree] = np.where(signs.ravel()[disagree] > 0, least, -least)
         return values
+
+    def sign_values(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return (n, r) float32 values that have the signs of `project`, at half its cost."""
+        return labels.astype(np.float32, copy=False) @ self._single[1]
 
     @cached_property
     def _single(self) -> tuple[Single, Single]:

@@ -23,15 +23,18 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Pieces, has_row, is_sparse
+from oasis.arrays import Array, Matrix, Pieces, has_row, in_range, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
+from oasis.model.gram import lower_zeros
+from oasis.model.threads import in_threads
 
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
 # a square on the diagonal is copied: above it the sum is not defined
 _COLUMNS = 256
+_ROWS = 256
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
 
@@ -62,6 +65,25 @@ def with_constant(X: Matrix) -> Matrix:
         wide: Matrix = sp.hstack([X, sp.csr_array(ones)], format="csr")
         return wide
     return np.hstack([X, ones])
+
+
+def unit_rows_with_constant(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `with_constant` of rows scaled to unit length (n, d + 1), in several threads.
+
+    >>> unit_rows_with_constant(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8, 1. ],
+           [0. , 0. , 0. ]])
+    """
+    n, d = X.shape
+    wide = np.empty((n, d + 1), dtype=X.dtype)
+
+    def work(rows: slice) -> None:
+        given, scale = in_range(X[rows])
+        np.multiply(np.asarray(given), scale[:, None], out=wide[rows, :d])
+        wide[rows, d] = scale > 0
+
+    in_threads(work, [slice(start, start + _ROWS) for start in range(0, n, _ROWS)])
+    return wide
 
 
 class _Solver(Protocol):
@@ -233,7 +255,7 @@ class Ridge:
             d = BX.shape[1]
             if arrays["XX"].shape != (d * (d + 1) // 2,) or arrays["XX"].dtype != np.float64:
                 raise FormatError(f"XX does not hold the lower triangle of a {d} x {d} matrix")
-            base = np.zeros((d, d), order="F")
+            base = lower_zeros(d, np.float64)
             ends = np.cumsum(np.arange(d, 0, -1))
             for j, column in enumerate(np.split(arrays["XX"], ends[:-1])):
                 base[j:, j] = column
