@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +36,23 @@ _AT_ONCE = 8192
 """Items whose shares are computed together."""
 
 
-class _Word(NamedTuple):
+@dataclass(frozen=True)
+class _Word:
     """Keys of the items whose text has a word, sizes of these texts; others by label alone.
 
-    ``n_words`` is the sum of the sizes, and ``size_of`` has them by key, with those of other words.
+    ``size_of`` has the sizes by key, with those of other words; None if only this word is known.
     """
 
     keys: Keys
     sizes: npt.NDArray[np.uint8]
     labelled: Keys
     idf: float
-    n_words: int
-    size_of: npt.NDArray[np.uint8]
+    size_of: npt.NDArray[np.uint8] | None = None
+
+    @cached_property
+    def n_words(self) -> int:
+        """The sum of the sizes."""
+        return int(self.sizes.sum(dtype=np.int64))
 
 
 class WordShares:
@@ -129,7 +135,7 @@ class WordShares:
         # row by row, as the total was added: a sum may add in another order
         share = weights.cumsum(axis=0)[-1] / self._total
         matched = here.sum(axis=0, dtype=np.float64)
-        other = np.where(matched, self._sizes.take(keys), 0.0) - matched
+        other = np.where(matched, self._sizes.take(keys, mode="clip"), 0.0) - matched
         if len(self.just):
             just = among(keys, self.just)
             share[just], other[just] = 1.0, INEXACT
@@ -201,14 +207,18 @@ def _word(
         sizes = sizes[: len(keys)]
         size_of = vocabulary.text_sizes(commits, next_key)
         size_of[keys] = sizes
-        return _Word(keys, sizes, labelled, idf, int(sizes.sum(dtype=np.int64)), size_of)
+        return _Word(keys, sizes, labelled, idf, size_of)
 
     return vocabulary.kept(head.commits, ("word", word), read, lambda each: len(each.labelled))
 
 
 def _sizes(words: Sequence[_Word]) -> npt.NDArray[np.uint8]:
     """Return the number of words of texts that have one of these words, by key."""
-    sizes = words[-1].size_of if words else np.empty(0, dtype=np.uint8)
+    sizes = words[-1].size_of if words else None
+    if sizes is None:
+        sizes = np.zeros(
+            1 + max((int(word.keys[-1]) for word in words if len(word.keys)), default=0), np.uint8
+        )
     for word in words:
         if word.size_of is not sizes:  # lists were dropped while this query read its own
             sizes = sizes.copy()
