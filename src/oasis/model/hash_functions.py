@@ -98,25 +98,29 @@ def _unit_product(matrix: Matrix, W: FloatArray) -> tuple[npt.NDArray[Any], Mask
     cache when their lengths are computed.
     """
     n, d = matrix.shape
+    if is_sparse(matrix) or n * d <= _FEW_CELLS:
+        return _scaled_product(matrix, W)
     part = np.empty((n, len(W)), dtype=np.result_type(matrix.dtype, W.dtype))
     has = np.empty(n, dtype=np.bool_)
 
     def work(block: slice) -> None:
-        given = matrix if block == slice(0, n) else matrix[block]
-        with np.errstate(all="ignore"):
-            product = given @ W.T
-            rows, scale = in_range(given)
-            if rows is not given:  # rows of extreme length
-                product = rows @ W.T
-            np.multiply(product, scale[:, None], out=part[block])
-        has[block] = scale > 0
+        has[block] = _scaled_product(matrix[block], W, part[block])[1]
 
     size = max(_BLOCK_CELLS // max(d, 1), 1)
-    if is_sparse(matrix) or n * d <= _FEW_CELLS:
-        work(slice(0, n))
-    else:
-        in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
+    in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
     return part, has
+
+
+def _scaled_product(
+    matrix: Matrix, W: FloatArray, out: npt.NDArray[Any] | None = None
+) -> tuple[npt.NDArray[Any], Mask]:
+    with np.errstate(all="ignore"):
+        product = np.asarray(matrix @ W.T)
+        rows, scale = in_range(matrix)
+        if rows is not matrix:  # rows of extreme length
+            product = np.asarray(rows @ W.T)
+        part = np.multiply(product, scale[:, None], out=product if out is None else out)
+    return part, scale > 0
 
 
 def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:
