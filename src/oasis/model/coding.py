@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,8 +289,13 @@ def confidence(labels: Single, low_hit: float) -> Single:
 
 def _least(strange: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
     """Return the least of values (n,) over the modalities that a row has, from 0 on."""
-    least = np.min([np.where(has[k], each, np.inf) for k, each in strange.items()], axis=0)
-    positive: Single = np.where(np.isfinite(least), np.maximum(least, 0), 0).astype(np.float32)
+    infinite = np.float32(np.inf)
+    least = reduce(
+        np.minimum,
+        [x if has[k].all() else np.where(has[k], x, infinite) for k, x in strange.items()],
+    )
+    positive: Single = np.maximum(least, np.float32(0))
+    positive[np.isinf(positive)] = 0
     return positive
 
 

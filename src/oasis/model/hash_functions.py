@@ -145,25 +145,30 @@ def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mas
     The product is scaled, not the features.
     """
     n, d = matrix.shape
+    if is_sparse(matrix) or n * d <= _FEW_CELLS:
+        return _scaled_product(matrix, Wt)
     part = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
     has = np.empty(n, dtype=np.bool_)
 
     def work(block: slice) -> None:
-        given = matrix if block == slice(0, n) else matrix[block]
-        with np.errstate(all="ignore"):
-            product, squares = _product_and_squares(given, Wt)
-            rows, scale = in_range(given, squares)
-            if rows is not given:  # rows of extreme length
-                product = np.asarray(rows @ Wt)
-            np.multiply(product, scale[:, None], out=part[block])
-        has[block] = scale > 0
+        has[block] = _scaled_product(matrix[block], Wt, part[block])[1]
 
     size = max(_BLOCK_CELLS // max(d, 1), 1)
-    if is_sparse(matrix) or n * d <= _FEW_CELLS:
-        work(slice(0, n))
-    else:
-        in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
+    in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
     return part, has
+
+
+def _scaled_product(
+    matrix: Matrix, Wt: FloatArray, out: npt.NDArray[Any] | None = None
+) -> tuple[npt.NDArray[Any], Mask]:
+    """Return what `_unit_product` does, of one block; ``out`` (n, r) holds the product if given."""
+    with np.errstate(all="ignore"):
+        product, squares = _product_and_squares(matrix, Wt)
+        rows, scale = in_range(matrix, squares)
+        if rows is not matrix:  # rows of extreme length
+            product = np.asarray(rows @ Wt)
+        part = np.multiply(product, scale[:, None], out=product if out is None else out)
+    return part, scale > 0
 
 
 def _product_and_squares(

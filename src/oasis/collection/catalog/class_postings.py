@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import Rows
 from oasis.collection.catalog.commits import Keys, delete_rows, insert_rows, row_crc, tally
 from oasis.errors import FormatError
 
@@ -59,7 +60,7 @@ def class_postings(
 def add_members(
     connection: sqlite3.Connection,
     first_key: int,
-    members: Mapping[int, Sequence[int]],
+    members: Mapping[int, Sequence[int] | Rows],
     *,
     predicted: bool = False,
 ) -> None:
@@ -68,7 +69,7 @@ def add_members(
         connection,
         "postings",
         (
-            (number, int(predicted), first_key, np.array(offsets, dtype="<u4").tobytes())
+            (number, int(predicted), first_key, np.asarray(offsets, dtype="<u4").tobytes())
             for number, offsets in members.items()
         ),
     )

@@ -177,16 +177,21 @@ def row_crc(*values: Any) -> int:
     >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
     (False, False)
     """
-    blobs: list[bytes] = []
-    shown = list(values)
-    for at, value in enumerate(values):  # one pass: it is called for every row
-        if isinstance(value, bytes):
-            blobs.append(value)
-            shown[at] = len(value)
-    crc = zlib.crc32(repr(shown).encode(errors="surrogatepass"), len(blobs))
-    for blob in blobs:
-        crc = zlib.crc32(blob, crc)
-    return crc - (1 << 31)
+    return _crc(values, _blob_places(values))
+
+
+def _blob_places(values: Sequence[Any]) -> list[int]:
+    return [at for at, value in enumerate(values) if isinstance(value, bytes)]
+
+
+def _crc(values: Sequence[Any], blobs: Sequence[int]) -> int:
+    """Return the checksum of a row whose values at the places ``blobs`` are bytes."""
+    shown, joined = list(values), b""
+    for at in blobs:
+        joined += shown[at]
+        shown[at] = len(shown[at])
+    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), len(blobs))
+    return zlib.crc32(joined, crc) - (1 << 31)
 
 
 class ItemRow(NamedTuple):
@@ -283,15 +288,21 @@ def check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
 def insert_rows(
     connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]
 ) -> None:
-    """Insert rows, given by their checked columns, with their crcs; and tally them."""
+    """Insert rows, given by their checked columns, with their crcs; and tally them.
+
+    All have their blobs in the columns in which the first one has some.
+    """
     columns = CHECKED_COLUMNS[table]
     marks = f"({','.join('?' * (columns.count(',') + 2))})"
     n = total = 0
     remaining = iter(rows)
+    blobs: list[int] = []
     while some := list(islice(remaining, _ROWS_AT_ONCE)):
+        if not n:
+            blobs = _blob_places(some[0])
         values: list[Any] = []
         for row in some:
-            crc = row_crc(*row)
+            crc = _crc(row, blobs)
             total += crc
             values += row
             values.append(crc)

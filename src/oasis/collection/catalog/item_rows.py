@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
+from oasis.arrays import Rows
 from oasis.codes import Codes
 from oasis.collection.catalog.class_postings import (
     add_classes,
@@ -140,13 +142,18 @@ def insert_chunk(
     return numbers.new
 
 
-def _members(label_sets: list[_LabelSet]) -> dict[int, list[int]]:
-    """Return the positions of the sets that have a class, by class."""
-    members: dict[int, list[int]] = {}
-    for row, labels in enumerate(label_sets):
-        for number in labels.numbers:
-            members.setdefault(number, []).append(row)
-    return members
+def _members(label_sets: list[_LabelSet]) -> dict[int, Rows]:
+    """Return the positions of the sets that have a class, ascending, by class."""
+    sizes = [len(labels.numbers) for labels in label_sets]
+    numbers = np.fromiter(
+        chain.from_iterable(labels.numbers for labels in label_sets), np.int64, sum(sizes)
+    )
+    if not len(numbers):
+        return {}
+    order = np.argsort(numbers, kind="stable")
+    rows, numbers = np.repeat(np.arange(len(sizes)), sizes)[order], numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    return dict(zip(numbers[starts].tolist(), np.split(rows, starts[1:]), strict=True))
 
 
 def insert_round(

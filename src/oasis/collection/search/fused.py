@@ -191,7 +191,7 @@ class _Search:
             least = least_share(found.worst(n), limit)
             if self._shares.n_needed(least) <= at:
                 break  # an item with none of the rarer words has too small a share
-            keys = self._shares.having(at)
+            keys = self._shares.having(at, least - _ROUNDING)
             shares = self._shares.of(keys)
             enough = shares >= least - _ROUNDING
             found = self._with(found, keys[enough], shares[enough], n, limit)

@@ -122,6 +122,8 @@ def _projection(
     snapshot: Committed, catalog: Catalog, vocabulary: Vocabulary, named: Sequence[str]
 ) -> Single | None:
     """Return the projection (n_bits,) of classes together; None without any."""
+    if not named:
+        return None
     model, commits = learned(snapshot), snapshot.head.commits
     known = set(model.classes_)
     parts: list[Single] = list(means_of_given(snapshot, catalog, named).values())

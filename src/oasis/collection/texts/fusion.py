@@ -72,29 +72,36 @@ class ClassWords:
     """Which classes have a word in their names; follows a list of names that grows."""
 
     def __init__(self) -> None:
-        self._state: tuple[dict[str, tuple[int, ...]], int] = ({}, 0)
+        self._state: tuple[dict[str, tuple[int, ...]], list[frozenset[str]]] = ({}, [])
 
     def having(self, names: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
         """Return, by word, the numbers of the classes that have it."""
-        known, start = self._state
-        stop = len(names)  # once: a writer may append to the names meanwhile
+        return self._following(names)[0]
+
+    def _following(
+        self, names: Sequence[str]
+    ) -> tuple[dict[str, tuple[int, ...]], list[frozenset[str]]]:
+        """Return the numbers of classes by word, and the words of each class."""
+        known, words = self._state
+        start, stop = len(words), len(names)  # once: a writer may append to the names meanwhile
         if start >= stop:
-            return known
+            return self._state
+        new = [frozenset(kept_words(names[number])) for number in range(start, stop)]
         more: dict[str, list[int]] = {}
-        for number in range(start, stop):
-            for word in kept_words(names[number]):
+        for number, own in enumerate(new, start):
+            for word in own:
                 more.setdefault(word, []).append(number)
         added = {word: (*known.get(word, ()), *numbers) for word, numbers in more.items()}
         # both are replaced at once, and never changed: other threads may be here too
-        known = {**known, **added}
-        self._state = (known, stop)
-        return known
+        self._state = following = ({**known, **added}, words + new)
+        return following
 
     def named(self, names: Sequence[str], words: Sequence[str]) -> list[str]:
         """Return the classes that a query names: all words of the class are among its own."""
-        known = self.having(names)
-        found = sorted({number for word in words for number in known.get(word, ())})
-        return [names[each] for each in found if set(kept_words(names[each])) <= set(words)]
+        known, own = self._following(names)
+        found = {number for word in words for number in known.get(word, ())}
+        asked = set(words)
+        return [names[each] for each in sorted(found) if own[each] <= asked]
 
 
 class QueryWords(NamedTuple):

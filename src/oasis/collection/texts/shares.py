@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +39,23 @@ _AT_ONCE = 8192
 """Items whose shares are computed together."""
 
 
-class _Word(NamedTuple):
-    """Keys of the items whose text has a word, sizes of these texts; others by label alone."""
+@dataclass(frozen=True)
+class _Word:
+    """Keys of the items whose text has a word, sizes of these texts; others by label alone.
+
+    ``size_of`` has the sizes by key, with those of other words; None if only this word is known.
+    """
 
     keys: Keys
     sizes: npt.NDArray[np.uint8]
     labelled: Keys
     idf: float
+    size_of: npt.NDArray[np.uint8] | None = None
+
+    @cached_property
+    def n_words(self) -> int:
+        """The sum of the sizes."""
+        return int(self.sizes.sum(dtype=np.int64))
 
 
 class WordShares:
@@ -60,13 +72,15 @@ class WordShares:
         self.just = just
         self.exact = exact
         self._fewer = fewer  # by which numbers of other words are reduced
+        self._idf = np.array([[word.idf] for word in words])
+        self._sizes = _sizes(words)
         self._total = 0.0
         for word in words:  # one by one, as the weights of an item are added
             self._total += word.idf
-        after = np.cumsum([word.idf for word in reversed(words)])[::-1]
-        self._left = after / self._total if words else after
-        n = sum(len(word.sizes) for word in words)
-        size = sum(int(word.sizes.sum(dtype=np.int64)) for word in words) / max(n, 1)
+        weights = accumulate(word.idf for word in reversed(words))
+        self._left = [weight / self._total for weight in weights][::-1]
+        n = sum(len(word.keys) for word in words)
+        size = sum(word.n_words for word in words) / max(n, 1)
         self._other = OTHER * min(1, CAPTION / max(size, 1)) / max(len(words), 1)
 
     @classmethod
@@ -114,25 +128,25 @@ class WordShares:
 
     def _of(self, keys: Keys) -> Array:
         # few calls for each word: most queries ask for some dozens of keys, several times
-        shape = (len(self._words), len(keys))
-        found, sizes = np.full(shape, -1), np.zeros(shape, dtype=np.uint8)
+        if not self._words:
+            return np.zeros(len(keys))
+        here = np.empty((len(self._words), len(keys)), dtype=np.bool_)
         for row, word in enumerate(self._words):
             if len(word.keys):
-                at = word.keys.searchsorted(keys)
-                word.keys.take(at, out=found[row], mode="clip")
-                word.sizes.take(at, out=sizes[row], mode="clip")
-        here = found == keys  # (w, n)
-        weight = here.astype(np.float64)
-        mass = np.zeros(len(keys))
+                found = word.keys.take(word.keys.searchsorted(keys), mode="clip")
+                np.equal(found, keys, out=here[row])
+            else:
+                here[row] = False
+        weights = self._idf * here  # (w, n)
         for row, word in enumerate(self._words):
             if len(word.labelled):
-                weight[row, among(keys, word.labelled)] = LABEL
-            mass += word.idf * weight[row]
-        sizes *= here
-        other = sizes.max(axis=0, initial=0) - here.sum(axis=0, dtype=np.float64)
+                weights[row, among(keys, word.labelled)] = LABEL * word.idf
+        # row by row, as the total was added: a sum may add in another order
+        share = weights.cumsum(axis=0)[-1] / self._total
+        matched = here.sum(axis=0, dtype=np.float64)
+        other = np.where(matched, self._sizes.take(keys, mode="clip"), 0.0) - matched
         if self._fewer:
             other = np.maximum(other - self._fewer, np.minimum(other, INEXACT))
-        share = mass / self._total if self._words else mass
         if len(self.just):
             just = among(keys, self.just)
             share[just], other[just] = 1.0, INEXACT
@@ -157,17 +171,26 @@ class WordShares:
 
         An item with none of them has a smaller share than ``least``.
         """
-        if least <= 0:
-            return len(self._words)
-        part = least ** (1 / 2**POWER_OF_TWO) - _ROUNDING
-        return int(np.count_nonzero(self._left >= part))
+        part = _part(least)
+        return sum(left >= part for left in self._left)
 
-    def having(self, at: int) -> Keys:
-        """Return the ascending keys of all items with the word at a place, from the rarest on."""
+    def having(self, at: int, least: float = 0.0) -> Keys:
+        """Return the ascending keys of all items with the word at a place, from the rarest on.
+
+        Items are left out that lack a word without which the share is smaller than ``least``.
+        """
         word = self._words[at]
-        if not len(word.labelled):
-            return word.keys
-        return np.insert(word.keys, word.keys.searchsorted(word.labelled), word.labelled)
+        keys = word.keys
+        if len(word.labelled):
+            keys = np.insert(keys, keys.searchsorted(word.labelled), word.labelled)
+        most = self._total * (1 - _part(least))  # weight that an item may lack
+        for other in self._words:
+            if other.idf > most and other is not word and len(keys):
+                has = among(keys, other.keys)
+                if len(other.labelled):
+                    has |= among(keys, other.labelled)
+                keys = keys[has]
+        return keys
 
 
 def _word(
@@ -191,7 +214,10 @@ def _word(
             labelled = _below(labelled, next_key)
             labelled = labelled[~among(labelled, keys)]
         idf = _idf(word, len(keys) + len(labelled), head.n_items)
-        return _Word(keys, sizes[: len(keys)], labelled, idf)
+        sizes = sizes[: len(keys)]
+        size_of = vocabulary.text_sizes(commits, next_key)
+        size_of[keys] = sizes
+        return _Word(keys, sizes, labelled, idf, size_of)
 
     return vocabulary.kept(head.commits, ("word", word), read, lambda each: len(each.labelled))
 
@@ -241,6 +267,25 @@ def items_with(
     """Return how many items have a word in their text or in the name of a label."""
     found = _word(connection, word, vocabulary, names, head)
     return len(found.keys) + len(found.labelled)
+
+
+def _sizes(words: Sequence[_Word]) -> npt.NDArray[np.uint8]:
+    """Return the number of words of texts that have one of these words, by key."""
+    sizes = words[-1].size_of if words else None
+    if sizes is None:
+        sizes = np.zeros(
+            1 + max((int(word.keys[-1]) for word in words if len(word.keys)), default=0), np.uint8
+        )
+    for word in words:
+        if word.size_of is not sizes:  # lists were dropped while this query read its own
+            sizes = sizes.copy()
+            sizes[word.keys] = word.sizes
+    return sizes
+
+
+def _part(least: float) -> float:
+    """Return the part of a query's weight that items with a share of ``least`` have."""
+    return least ** (1 / 2**POWER_OF_TWO) - _ROUNDING if least > 0 else 0.0
 
 
 def _below(keys: Keys, next_key: int) -> Keys:

@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from oasis.arrays import Single
 from oasis.collection.catalog.class_postings import class_postings
 from oasis.collection.catalog.commits import Keys
@@ -45,6 +48,10 @@ class Vocabulary:
         """Return the items that have a class, as `class_postings` does."""
         return self.kept(commits, number, lambda: class_postings(connection, number), len)
 
+    def text_sizes(self, commits: int, next_key: int) -> npt.NDArray[np.uint8]:
+        """Return the number of words of texts by key, to be filled by who reads a word."""
+        return self.kept(commits, "", lambda: np.zeros(next_key, dtype=np.uint8), lambda _: 0)
+
     def projection(self, commits: int, name: str, project: Callable[[list[str]], Single]) -> Single:
         """Return the projection (n_bits,) of the name of a class, by ``project`` of names."""
         return self.kept(commits, ("projection", name), lambda: project([name])[0], len)
@@ -63,8 +70,8 @@ class Vocabulary:
             kept = self._kept = _Kept(commits)
         found: _List | None = kept.lists.get(name)
         if found is None:
-            found = read()
-            kept.lists[name] = found
+            read_now = read()
+            found = kept.lists.setdefault(name, read_now)  # another thread may have been faster
             kept.n_entries += length(found)
         return found
 

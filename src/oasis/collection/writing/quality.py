@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Matrix, indicator
+from oasis.arrays import Matrix
 from oasis.codes import Codes, pack
 from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import label_numbers
 from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""
@@ -40,8 +36,8 @@ class QualityMeter:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._drawn_at = 0
-        self._sample: list[list[int]] = []
-        self._sample_labels: sp.csr_array | None = None
+        self._n_sampled = 0
+        self._having: dict[int, npt.NDArray[np.bool_]] = {}  # by class, which of the sample have it
 
     def measure(
         self,
@@ -65,55 +61,57 @@ class QualityMeter:
         codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
         numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
-            [numbers[name] for name in labels[row] if name in numbers] for row in rows.tolist()
+            {numbers[name] for name in labels[row] if name in numbers} for row in rows.tolist()
         ]
-        c = len(snapshot.classes)
-        asked = indicator(wanted, c)
         # most often the first hits all have labels, and no more of them are read
         for k in (N_HITS, _LOOKED_AT):
-            sets, place = self._label_sets(snapshot, codes, k, replaced)
-            judged = np.array([bool(each) for each in sets])[place]  # (n, k)
-            judged &= np.cumsum(judged, axis=1) <= N_HITS
-            if judged.sum(axis=1).min() == N_HITS:
+            found = self._label_sets(snapshot, codes, k, replaced)
+            judged = [[names for names in hits if names][:N_HITS] for hits in found]
+            if min(map(len, judged)) == N_HITS:
                 break
-        if not judged.any() or not self._sample:
+        n_judged = sum(map(len, judged))
+        if not n_judged or not self._n_sampled:
             return None
-        right = np.take_along_axis(_sharing(asked, indicator(sets, c)), place, axis=1)
-        precision = right[judged].mean()
-        if self._sample_labels is None or self._sample_labels.shape[1] != c:
-            self._sample_labels = indicator(self._sample, c)
-        chance = _sharing(asked, self._sample_labels).mean()
-        return Quality(float(precision), float(chance))
+        right = sum(
+            not own.isdisjoint(names)
+            for own, hits in zip(wanted, judged, strict=True)
+            for names in hits
+        )
+        sharing = sum(self._n_sharing(own) for own in wanted)
+        return Quality(right / n_judged, sharing / (n * self._n_sampled))
+
+    def _n_sharing(self, wanted: set[int]) -> int:
+        """Return how many items of the sample have one of the classes."""
+        having = [self._having[number] for number in wanted if number in self._having]
+        return int(np.count_nonzero(np.logical_or.reduce(having))) if having else 0
 
     def _label_sets(
         self, snapshot: Committed, codes: Codes, k: int, replaced: Container[int]
-    ) -> tuple[list[list[int]], npt.NDArray[np.intp]]:
-        """Return class numbers of the distinct k best hits, and which of these each hit is, (n, k).
+    ) -> list[list[list[int]]]:
+        """Return the class numbers of the k best hits of each query.
 
         Those of ``replaced`` keys count as unlabelled.
         """
         n_hits = min(k, snapshot.head.n_items)
-        keys = snapshot.replica.search(codes, n_hits, None, snapshot.head.next_key).ids
-        found, place = np.unique(keys, return_inverse=True)
+        hits = snapshot.replica.search(codes, n_hits, None, snapshot.head.next_key).ids.tolist()
         sets: dict[int, list[int]] = {}
         with self._catalog.reading() as connection:
-            for key, text in self._catalog.rows(connection, "key, labels", found.tolist()):
+            distinct = sorted(set().union(*hits))
+            for key, text in self._catalog.rows(connection, "key, labels", distinct):
                 sets[key] = [] if key in replaced else label_numbers(text)
             self._draw(snapshot, connection)
-        return [sets.get(key, []) for key in found.tolist()], place.reshape(keys.shape)
+        return [[sets.get(key, []) for key in row] for row in hits]
 
     def _draw(self, snapshot: Committed, connection: sqlite3.Connection) -> None:
         top = snapshot.head.next_key
         if self._drawn_at and top <= _STALE * self._drawn_at:
             return
-        spread = np.unique(np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64))
-        rows = self._catalog.rows(connection, "labels", spread.tolist())
-        self._sample = [numbers for (text,) in rows if (numbers := label_numbers(text))]
-        self._sample_labels = None
+        spread = np.linspace(1, top - 1, num=min(_SAMPLE, top - 1)).astype(np.int64)
+        rows = self._catalog.rows(connection, "labels", sorted(set(spread.tolist())))
+        sample = [numbers for (text,) in rows if (numbers := label_numbers(text))]
+        self._having = {}
+        for at, numbers in enumerate(sample):
+            for number in numbers:
+                self._having.setdefault(number, np.zeros(len(sample), dtype=np.bool_))[at] = True
+        self._n_sampled = len(sample)
         self._drawn_at = top
-
-
-def _sharing(a: sp.csr_array, b: sp.csr_array) -> npt.NDArray[np.bool_]:
-    """Return which rows of a share a class with which rows of b."""
-    shared: npt.NDArray[np.bool_] = (a @ b.T).toarray() > 0
-    return shared

@@ -1,20 +1,22 @@
 """The writing half of a collection: every change is one commit, or did not happen.
 
 The order of a chunk: check everything; ask its samples against the stored base; learn on a copy of
-the model; write files and wait until they are on the medium; send the codes, where they are
-searched elsewhere; commit in SQLite; publish in memory; remove the files that the commit made
-useless. Whatever raises before the commit leaves disk and memory as they were.
+the model; write files and, beside that, the rows of an open transaction; wait until the files are
+on the medium; send the codes, where they are searched elsewhere; commit in SQLite; publish in
+memory; remove the files that the commit made useless. Whatever raises before the commit leaves disk
+and memory as they were.
 """
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -47,6 +49,8 @@ from oasis.hashers.protocol import (
     Labels,
 )
 from oasis.model import AnyModel
+
+_Result = TypeVar("_Result")
 
 SMALL_CHUNK = 32
 """A chunk with fewer labelled samples goes to the journal instead of writing the whole model."""
@@ -121,12 +125,12 @@ class Writer:
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
+        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
+        prints = packed(fingerprints.of(chunk.X), head.next_key)
         model.learn(chunk)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
         predicted = predicted_labels(model, chunk)
-        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        prints = packed(fingerprints.of(chunk.X), head.next_key)
         new_chunk = NewChunk(
             head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes, prints
         )
@@ -139,9 +143,12 @@ class Writer:
                 n_seen=head.n_seen + n,
                 n_rounds=head.n_rounds + 1,
             )
-            self._write_files(snapshot, change, chunk, model)
-            snapshot.replica.before_commit(self._catalog, head, new_chunk)
-            with self._catalog.write(head) as connection:
+            with (
+                _beside(
+                    lambda: self._write_files(snapshot, change, chunk, model)
+                ) as wait_for_files,
+                self._catalog.write(head) as connection,
+            ):
                 if self._fingerprints is None:
                     self._catalog.put_meta("fingerprints", fingerprints.to_bytes())
                 if replaced:
@@ -150,6 +157,8 @@ class Writer:
                 new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
+                wait_for_files()
+                snapshot.replica.before_commit(self._catalog, head, new_chunk)
                 seconds = time.perf_counter() - began
                 n_bytes = _bytes_written(head, change.head)
                 insert_round(connection, new_chunk, quality, time.time(), seconds, n_bytes)
@@ -348,6 +357,16 @@ class Writer:
                 self._changed = changed
                 self._files.tidy(snapshot.head)
             raise
+
+
+@contextmanager
+def _beside(work: Callable[[], _Result]) -> Iterator[Callable[[], _Result]]:
+    """Do work in a thread while the block runs; yields what waits for it and returns its result.
+
+    The block does not end before the work has.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work).result
 
 
 class _Change:

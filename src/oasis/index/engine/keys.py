@@ -158,6 +158,9 @@ def find(runs: SortedRuns, wanted: Keys, buffer: Buffer, lookup: Lookup) -> Posi
 
     ``lookup`` gives the keys at positions of ``buffer``; ascending runs are read from it directly.
     """
+    if len(runs) == 1 and runs[0].order is None:  # as the keys of a collection are
+        positions, hit = _find_ascending(runs[0], wanted, buffer)
+        return positions if hit.all() else np.where(hit, positions, -1)
     found = np.full(len(wanted), -1, dtype=np.int64)
     missing = np.arange(len(wanted))
     for run in reversed(runs):

@@ -118,8 +118,9 @@ class Snapshot:
         """Return the row of each id, -1 for ids that are not there."""
         self.check_content()
         rows = find(self.id_runs, ids, self.ids, self.ids.take)
-        there = np.flatnonzero(rows >= 0)
-        rows[there[self.removed.has(rows[there])]] = -1
+        if self.removed.count:
+            there = np.flatnonzero(rows >= 0)
+            rows[there[self.removed.has(rows[there])]] = -1
         return rows
 
     def code_of(self, rows: Ints) -> Codes:
