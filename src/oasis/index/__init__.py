@@ -29,7 +29,7 @@ How it is built, and why:
 - **Label bits.** If ``label_bits`` is given, large segments are packed by label half
   (`oasis.index.engine.label_groups`): large groups are lists of content bits in faiss's
   `IndexIVFPQFastScan`. A search scans the groups with the best label scores until no other
-  group can matter (`oasis.index.engine.group_search`).
+  group can matter (`oasis.index.engine.group_search`, of a batch `oasis.index.engine.group_batch`).
 - **Files** are the same arrays, mapped (`oasis.index.file`).
 """
 
