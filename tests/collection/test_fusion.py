@@ -451,3 +451,18 @@ def test_hits_and_their_evidence_are_of_one_commit(tmp_path, monkeypatch):
         assert c.search_items_with_evidence(query, 3) == before
         hits, evidence = c.search_items_with_evidence(query, 3)
         assert hits[0][0].id == "new" and evidence[0] >= 0.5
+
+
+def test_a_word_that_no_item_has_does_not_hide_a_rare_one(tmp_path):
+    with opened(tmp_path / "c") as c:
+        made = [f"grey {n + 100} thing" for n in range(40)] + [
+            "base64\nData of any kind as letters"
+        ]
+        c.ingest_items(
+            [{"id": n, "text": text, "labels": [f"kind {n % 3}"]} for n, text in enumerate(made)]
+        )
+        for query in ("base64 encodng", "xyzzy base64", "base64"):
+            (hits,) = c.search_items([{"text": query}], 41)
+            assert hits[0].id == 40 and hits[0].score > 0.8
+            assert [hit.id for hit in hits] == [each for each, _ in truth(c, query, 41)]
+        assert c.search_items([{"text": "base64 encodng"}], 1)[0][0].score < 1

@@ -38,6 +38,7 @@ def literal(asked, texts, row):
     """The formula of `oasis.collection.texts.fusion` for one item."""
     named = ["w3x"] if row % 4 == 0 else ["w5x", "w7x"]
     own = kept_words(texts[row])
+    given = asked
 
     def n_having(word):
         return sum(
@@ -45,6 +46,7 @@ def literal(asked, texts, row):
             for at, text in enumerate(texts)
         )
 
+    asked = QueryWords([word for word in asked.words if n_having(word)], asked.tokens)
     idf = {word: math.log1p(N / (n_having(word) + 0.5)) for word in asked.words}
     mass = sum(
         idf[word] * (1 if word in own else 0.9 if word in named else 0) for word in asked.words
@@ -58,7 +60,7 @@ def literal(asked, texts, row):
         other = max(other - fewer, min(other, 0.5))
     if set(own) == set(asked.words):
         part, other = 1.0, 0.5
-    if asked.is_exactly(texts[row]):
+    if given.is_exactly(texts[row]):
         return 1.0
     sizes = [len(kept_words(text)) for text in texts for w in asked.words if w in kept_words(text)]
     length = max(6, sum(sizes) / max(1, len(sizes)))

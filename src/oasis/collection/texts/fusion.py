@@ -1,11 +1,11 @@
 """Words of a query beside its codes: which share of them an item has, and one score of both.
 
 A query has distinct words ``q`` (`kept_words`), each with the weight ``idf = log(1 + N / (n +
-1/2))``, where n of the N items have it; a single letter has a tenth of that. An item has a word
-when its kept text does, or the name of one of its labels; a word that only a label has counts nine
-tenths. With m the weight of the words that an item has, Q the weight of all, e the number of other
-words in its text, and l the mean number of words of the texts that have a word of the query, at
-least 6::
+1/2))``, where n of the N items have it; a single letter has a tenth of that, and words that no item
+has are left out. An item has a word when its kept text does, or the name of one of its labels; a
+word that only a label has counts nine tenths. With m the weight of the words that an item has, Q
+the weight of all, e the number of other words in its text, and l the mean number of words of the
+texts that have a word of the query, at least 6::
 
     share = (m / Q) ** 8 / (1 + 6 / l * e / (10 |q|))
     score = 1 - (1 - trust cosine) (1 - share) ** WORDS unlike

@@ -59,7 +59,7 @@ class _Word:
 
 
 class WordShares:
-    """The words of one query, the rarest first, and the shares that items have of them.
+    """The words of one query that some items have, the rarest first, and the shares of items.
 
     Attributes
     ----------
@@ -97,13 +97,16 @@ class WordShares:
         ``names`` are those of all classes. Cost: about 0.1 ms a word at 100,000 items, less where
         another query of the same commit had it.
         """
-        words = [_word(connection, word, vocabulary, names, head) for word in asked.words]
-        words.sort(key=lambda word: -word.idf)
+        every = {w: _word(connection, w, vocabulary, names, head) for w in asked.words}
+        known = {w: each for w, each in every.items() if len(each.keys) or len(each.labelled)}
+        words = sorted(known.values(), key=lambda word: -word.idf)
         whole = _having_all(words)
         just = [whole.keys[whole.sizes == len(words)]]
-        if key := line_key(asked.words):
-            lines = vocabulary.having(connection, head.commits, key).keys
-            just.append(_below(lines, head.next_key))
+        # a line may have stop words alone, by which no item is found
+        for key in {line_key(asked.words), line_key(known)}:
+            if key is not None:
+                lines = vocabulary.having(connection, head.commits, key).keys
+                just.append(_below(lines, head.next_key))
         keys = merged(just)
         texts = texts_of(connection, keys[:_EXACT].tolist()) if len(keys) else []
         exact = [key for key, text in texts if asked.is_exactly(text)]
