@@ -131,8 +131,14 @@ class WordShares:
 
     def _of(self, keys: Keys) -> Array:
         # few calls for each word: most queries ask for some dozens of keys, several times
-        if not self._words:
-            return np.zeros(len(keys))
+        share, other = self._of_weights(keys) if self._words else np.zeros((2, len(keys)))
+        if len(self.just):
+            just = among(keys, self.just)
+            share[just], other[just] = 1.0, INEXACT
+        return self._with_others(share, other, keys)
+
+    def _of_weights(self, keys: Keys) -> tuple[Array, Array]:
+        """Return the shares of the weights, and the numbers of other words."""
         here = np.empty((len(self._words), len(keys)), dtype=np.bool_)
         for row, word in enumerate(self._words):
             if len(word.keys):
@@ -150,10 +156,7 @@ class WordShares:
         other = np.where(matched, self._sizes.take(keys, mode="clip"), 0.0) - matched
         if self._fewer:
             other = np.maximum(other - self._fewer, np.minimum(other, INEXACT))
-        if len(self.just):
-            just = among(keys, self.just)
-            share[just], other[just] = 1.0, INEXACT
-        return self._with_others(share, other, keys)
+        return share, other
 
     def _with_others(self, share: Array, other: Array, keys: Keys) -> Array:
         """Return shares from those of the weights and the numbers of other words."""
