@@ -31,7 +31,6 @@ from oasis.index.engine.hamming_scan import nearest, within
 from oasis.index.engine.permits import AllowList
 from oasis.index.engine.postings import Ints
 from oasis.index.engine.projections import Projections
-from oasis.index.engine.query_blocks import in_blocks
 from oasis.index.engine.snapshot import DistinctCodes, Snapshot
 from oasis.index.engine.top_items import Scan, TopItems
 
@@ -313,8 +312,9 @@ class HammingIndex:
         if not have:
             return ids, keys
         search = TopItems(snapshot, scan, q, have, allowed)
-
-        def answer(start: int, stop: int) -> None:
+        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
+        for start in range(0, q, block):
+            stop = min(q, start + block)
             rows, keys[start:stop, :have] = search(np.arange(start, stop))
             there = rows >= 0
             if there.all():
@@ -322,9 +322,6 @@ class HammingIndex:
             else:
                 ids[start:stop, :have][there] = snapshot.ids.take(rows[there])
                 keys[start:stop, :have][~there] = blank
-
-        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
-        in_blocks(answer, q, block, snapshot.n_slots)
         return ids, keys
 
 

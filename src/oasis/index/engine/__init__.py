@@ -7,6 +7,5 @@
   real-valued query, from candidates: `fast_scan` and `packed_codes` by table look-ups,
   `label_groups`, `content_lists`, `group_search` and `group_batch` by label groups,
   `product_scan` by a product.
-- `query_blocks`: the queries of a batch, divided among threads.
 - `permits`, `expand`, `top_items`: from the nearest distinct codes to the nearest permitted items.
 """

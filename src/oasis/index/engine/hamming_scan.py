@@ -6,11 +6,16 @@ Codes come as one or two contiguous arrays. faiss is imported by the first searc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes
-from oasis.index.engine.query_blocks import SHORT_SCAN, faiss_threads
+
+# distances that one thread computes in about half a millisecond
+_SHORT_SCAN = 1 << 20
 
 Slots = npt.NDArray[np.int64]
 
@@ -23,10 +28,7 @@ def nearest(parts: list[Codes], queries: Codes, s: int) -> tuple[npt.NDArray[np.
     import faiss
 
     found, start = [], 0
-    n_codes = sum(map(len, parts))
-    # one query has nothing to divide, and short scans wait longer for each other than they take
-    alone = len(queries) == 1 or len(queries) * n_codes <= SHORT_SCAN
-    with faiss_threads(1 if alone else None):
+    with _threads(len(queries), sum(map(len, parts))):
         for part in parts:
             distances, slots = faiss.knn_hamming(queries, part, min(s, len(part)), variant="hc")
             found.append((distances, slots + start if start else slots))
@@ -38,6 +40,27 @@ def nearest(parts: list[Codes], queries: Codes, s: int) -> tuple[npt.NDArray[np.
     # stable: the parts are in the order of their slots
     order = np.argsort(distances, axis=1, kind="stable")[:, :s]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(slots, order, axis=1)
+
+
+@contextmanager
+def _threads(n_queries: int, n_codes: int) -> Iterator[None]:
+    """Return a context in which a short scan by faiss uses one thread.
+
+    faiss divides queries among threads, which wait for each other by spinning: one query has
+    nothing to divide, and on a busy machine a short scan takes many times as long with two. The
+    number of threads is one of the calling thread, and so is its restoration.
+    """
+    import faiss
+
+    n_threads = faiss.omp_get_max_threads()
+    if n_threads == 1 or (n_queries > 1 and n_queries * n_codes > _SHORT_SCAN):
+        yield
+        return
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(n_threads)
 
 
 def within(parts: list[Codes], queries: Codes, radius: int) -> tuple[Slots, Slots, Slots]:

@@ -276,9 +276,8 @@ class Projections:
             return self.scores_of(0, codes)
         signs = _SIGNS.take(codes, axis=0).reshape(len(codes), -1)
         # adding zero as above; one order of addition for all codes
-        exact = np.einsum("ij,j->i", signs, self.values[0]) * float(self.unit[0]) + 0.0
-        scores: Scores = exact.astype(np.float32)
-        return scores
+        scores = np.einsum("ij,j->i", signs, self.values[0]) * float(self.unit[0]) + 0.0
+        return scores.astype(np.float32)
 
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
