@@ -277,7 +277,8 @@ class Projections:
         signs = _SIGNS.take(codes, axis=0).reshape(len(codes), -1)
         # adding zero as above; one order of addition for all codes
         scores = np.einsum("ij,j->i", signs, self.values[0]) * float(self.unit[0]) + 0.0
-        return scores.astype(np.float32)
+        rounded: Scores = scores.astype(np.float32)
+        return rounded
 
     def lowest(self, scores: Scores) -> Array:
         """Return, for each query, what a scan must stay below to be worse than a score for sure.
