@@ -11,11 +11,11 @@ from oasis import OASIS
 from oasis.codes import unpack
 from oasis.model.calibration import SAMPLES
 from oasis.model.coding import NOVEL
+from oasis.model.content import PRIOR_ROWS
 from oasis.model.novelty import (
     LEAST_VARIANCE,
     PRIOR_DEVIATION,
     PRIOR_DISTANCES,
-    PRIOR_ROWS,
     PRIOR_SAMPLES,
     ContentSums,
 )

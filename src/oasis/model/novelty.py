@@ -18,7 +18,7 @@ a query is
     ``u = (ln d - mean(ln d)) / sd(ln d)``
 
 in standard deviations from what is usual for them. Content values of a modality that a query lacks
-are predicted, which makes it less novel, never more.
+are predicted, which mostly makes it less novel: predictions are small.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 
 from oasis.arrays import Array, Single
 from oasis.model.calibration import added
+from oasis.model.content import PRIOR_ROWS
 from oasis.model.readout import BitSums
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 PRIOR_SAMPLES = 5.0
 """Samples at the mean of all classes that are added to each class."""
-
-PRIOR_ROWS = 50
-"""Samples with balanced, uncorrelated bits that are added to the covariance."""
 
 LEAST_VARIANCE = 0.02
 """Smallest variance along a direction, as a share of the largest."""
