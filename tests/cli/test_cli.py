@@ -66,7 +66,7 @@ def test_export_holds_every_code_under_its_id(filled, tmp_path, oasis, form):
         index = faiss.read_index_binary(str(out))
         lines = (tmp_path / "codes.faiss.ids.jsonl").read_text().splitlines()
         keys = {each["key"]: each["id"] for each in map(json.loads, lines)}
-        codes = faiss.vector_to_array(faiss.downcast_IndexBinary(index.index).xb).reshape(60, 16)
+        codes = faiss.vector_to_array(faiss.downcast_IndexBinary(index.index).xb).reshape(60, -1)
         ids = faiss.vector_to_array(index.id_map)
         found = {keys[int(key)]: each.tobytes() for key, each in zip(ids, codes, strict=True)}
     elif form == "npz":
@@ -127,7 +127,7 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("export", "C", "no/such/folder.npz"), "cannot write"),
         (("info", "nowhere"), "there is no collection"),
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
-        (("ingest", "C", "I", "--bits", "32"), "128 bits"),
+        (("ingest", "C", "I", "--bits", "32"), "256 bits"),
         (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
         (("ingest", "N", "I", "--owned", "129"), "owned must be an integer from 0 to"),
         (("ingest", "N", "I", "--bits", "7"), "a positive multiple of 8"),

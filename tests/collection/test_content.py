@@ -93,7 +93,7 @@ def test_a_new_collection_has_content_bits(tmp_path):
     X, y = chunk(30, seed=1)
     with Collection.open(tmp_path / "c") as c:
         c.ingest(X, y)
-        assert c.n_bits == 128 and c.model.n_content_bits > 0
+        assert c.n_bits == 256 and c.model.n_content_bits > 0
     with Collection.open(tmp_path / "short", n_bits=64) as c:
         assert c.n_bits == 64
 

@@ -126,7 +126,7 @@ def test_demo_leaves_a_sound_collection_beside_what_was_there(demo):
     with Collection.open(out / COLLECTION, readonly=True) as opened:
         assert opened.check() == []
         assert len(opened) == 1309 and opened.stats().n_rounds == 13
-        assert opened.stats().n_bits == 128 and opened.stats().n_content_bits > 0
+        assert opened.stats().n_bits == 256 and opened.stats().n_content_bits > 0
         assert sum(not each.labels for each in opened.items()) == 3
         stored = opened.get("cloud-rain")
         assert "weather" in stored.labels and stored.payload["title"] == "Cloud Rain"

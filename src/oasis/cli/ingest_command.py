@@ -36,7 +36,7 @@ def ingest(
     bits: Annotated[
         int | None,
         typer.Option(
-            help="Length of the codes of a new collection, at most 4096; 128 if not given."
+            help="Length of the codes of a new collection, at most 4096; 256 if not given."
         ),
     ] = None,
     owned: Annotated[

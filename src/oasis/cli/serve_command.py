@@ -56,7 +56,7 @@ def serve(
         ),
     ] = None,
     bits: Annotated[
-        int | None, typer.Option(help="Length of the codes of a new collection; 128 if not given.")
+        int | None, typer.Option(help="Length of the codes of a new collection; 256 if not given.")
     ] = None,
     index: Index = None,
     readonly: Annotated[

@@ -95,7 +95,7 @@ class Collection(RawIntake):
         path : path-like
             A directory: missing, empty, or a collection.
         n_bits : int, optional
-            Length of the codes of a new collection, 128 if not given. Of one that exists it may be
+            Length of the codes of a new collection, 256 if not given. Of one that exists it may be
             left out, and another one is refused.
         model : OASIS or the published method, optional
             What a new collection learns with; ``OASIS(n_bits)`` if not given. It may have learned

@@ -17,8 +17,9 @@ from oasis.errors import CollectionError, InputError
 from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum
 
-N_BITS = 128
-"""Length of the codes of a new collection, unless asked otherwise: enough for content bits."""
+N_BITS = 256
+"""Length of the codes of a new collection, unless asked otherwise. 168 of the bits are for content: with
+few or coarse labels, searches then find finer classes than with 128 bits (docs/research.md)."""
 
 MAX_BITS = 4096
 """Longest codes of a new collection; a model holds matrices of n_bits x n_bits."""

@@ -22,7 +22,7 @@ from oasis.metrics import asymmetric_average_precision, chance_map, mean_average
 from oasis.model import OASIS
 from oasis.streams import Round, rounds, runbook
 
-N_BITS = 128
+N_BITS = 256
 N_HITS = 8
 
 OWN_WORDS = ("rain cloud", "soccer ball", "guitar music")
