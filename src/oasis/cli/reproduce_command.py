@@ -137,7 +137,10 @@ def report(
     ] = None,
     headline: Annotated[
         bool,
-        typer.Option("--headline", help="Print the first table as Markdown, and write nothing."),
+        typer.Option(
+            "--headline",
+            help="Print the first table, one row per method, as Markdown; write nothing.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
