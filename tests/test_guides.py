@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = re.compile(r"`(?:oasis/)?((?:[\w-]+/)+\w+\.py)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 PLACE = re.compile(r"`(?:\w+\.)?(\w+)` in `((?:\w+/)*\w+\.py)`")
 
 
@@ -27,6 +28,20 @@ def test_files_and_functions_that_a_guide_names_are_there(guide: Path) -> None:
         assert place is not None, path
         defined = re.search(rf"(?:def|class) {name}\b", place.read_text("utf-8"))
         assert defined, f"{name} is not defined in {path}"
+
+
+def anchors(guide: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a guide's headings, those of equal ones once."""
+    headings = re.findall(r"^#+ (.+)$", guide.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each).strip().lower().replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_links_of_a_guide_lead_to_files_and_headings(guide: Path) -> None:
+    for path, anchor in LINK.findall(guide.read_text("utf-8")):
+        target = guide.parent / path if path else guide
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
 
 def test_the_walk_of_contributing_is_checked() -> None:

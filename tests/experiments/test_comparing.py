@@ -23,12 +23,21 @@ from oasis.experiments.measure.queries import (
     write_queries,
 )
 from oasis.experiments.measure.summaries import read_summaries
-from oasis.experiments.report.headline import headline_table, mark_lines
+from oasis.experiments.report.headline import better_variants, headline_table, mark_lines
 from oasis.experiments.report.report import headline, write_report
 from oasis.experiments.report.table import Table
 from oasis.experiments.run.definition import Grid
 
 toy, no_figures = experiment_data.toy, experiment_data.no_figures
+
+
+COCO79 = Path(__file__).parents[2] / "reports" / "coco79" / "summaries"
+
+
+def _cells(markdown: str) -> list[list[str]]:
+    """Return the cells of all table rows in a text."""
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows]
 
 
 def _scores(values: np.ndarray, first: int = 0) -> QueryScores:
@@ -140,8 +149,10 @@ def test_report_has_paired_differences_latex_and_the_first_table(
     latex = (tmp_path / "report" / "tables" / "toy-at-a-glance.tex").read_text("utf-8")
     assert latex.count("\\textbf{") == 3 and latex.count("\\underline{") == 3
     assert "\\toprule" in latex and "&" in latex
-    lines = [line for line in headline(results).splitlines() if line.startswith("| ")]
-    assert all(line in text for line in lines)
+    for name, *figures in _cells(headline(results))[2:]:
+        title = name.removesuffix(" †").removesuffix(", no codes")
+        [whole] = [row for row in _cells(text) if row[0] in (title, f"{title} †") and len(row) == 5]
+        assert figures == whole[2:4]
     # summaries alone give the same without differences
     write_report(results / "summaries", tmp_path / "alone")
     alone = results.parent / "copied"
@@ -185,11 +196,67 @@ def test_latex_escapes_what_latex_reads_otherwise() -> None:
     assert r"x\textasciicircum{}2 & \textbf{1} \\" in text
 
 
+def test_short_table_has_the_better_variant_of_each_method_by_a_literal_mean() -> None:
+    maps: dict[tuple[str, bool], dict[str, list[tuple[float, float | None]]]] = {}
+    titles = {}
+    for path in COCO79.rglob("*.json"):
+        summary = json.loads(path.read_text("utf-8"))
+        run, measured = summary["run"], summary["rounds"][-1]["all"]
+        parameters = run["parameters"]
+        if run["n_bits"] in (64, None) and (not parameters or "tuned" in parameters):
+            seeds = maps.setdefault((run["method"], "tuned" in parameters), {})
+            pair = measured["expected"], measured.get("asymmetric")  # rankers have one figure
+            seeds.setdefault(run["setting"], []).append(pair)
+            titles[run["method"]] = summary["about"]["method"]
+    expected = {}
+    settings = ["first", "second", "third"]
+    for method, about in titles.items():
+        means = {
+            tuned: [np.mean([pair[0] for pair in maps[method, tuned][each]]) for each in settings]
+            for tuned in (False, True)
+            if (method, tuned) in maps
+        }
+        tuned = bool(True in means and sum(means[True]) > sum(means[False]))
+        name = about["title"] + (", tuned" if tuned else "")
+        name += {"online": "", "batch": ", batch", "ranker": ", no codes"}[about["kind"]]
+        expected[name] = []
+        for each in settings:
+            pairs = np.array(maps[method, tuned][each], dtype=float).mean(axis=0)
+            figures = [f"{value:.3f}" for value in pairs if not np.isnan(value)]
+            expected[name].append(" / ".join(figures))
+    header, _, *rows, chance = _cells(headline(COCO79))
+    assert header == ["method", *settings] and chance[0] == "chance"
+    assert {name: [each.strip("*") for each in figures] for name, *figures in rows} == expected
+    bold = [name for name, *figures in rows if all(each.startswith("**") for each in figures)]
+    assert bold == ["OASIS, tuned"]
+
+
+def test_variant_that_lacks_a_setting_loses_and_of_equal_ones_the_published_is_taken() -> None:
+    summaries = [each for each in read_summaries(COCO79) if each.run.n_bits == 64]
+    published = [each for each in summaries if each.run.variant == "lemon"]
+    tuned = [
+        replace(each, run=replace(each.run, parameters=(("tuned", 24),))) for each in published
+    ]
+    assert better_variants(Results.of(tuned + published), "coco79", 64) == ["lemon"]
+    lacking = [each for each in published if each.run.setting != "third"]
+    assert better_variants(Results.of(tuned + lacking), "coco79", 64) == ["lemon+tuned=24"]
+    assert better_variants(Results.of(lacking), "coco79", 64) == ["lemon"]
+
+
+def test_short_table_gives_reasons_for_the_marks_it_shows(results: Path) -> None:
+    text = headline(results)
+    assert "| FOMH, sigma=100000 † " in text and "\n† FOMH, sigma=100000: " in text
+    # published OMH-DQ is marked, but its tuned variant is shown
+    read = Results.of(read_summaries(COCO79))
+    assert [line[:9] for line in mark_lines(read, "coco79", 64)] == ["† OMH-DQ:", "† SAPMH: "]
+    assert "†" not in headline(COCO79)
+
+
 def test_readme_holds_the_table_that_the_report_makes() -> None:
     root = Path(__file__).parents[2]
     text = (root / "README.md").read_text("utf-8")
     _, _, rest = text.partition("--headline -->\n")
     block, _, _ = rest.partition("\n<!-- /headline -->")
-    assert block == headline(root / "reports" / "coco79" / "summaries").strip(), (
+    assert block == headline(COCO79).strip(), (
         "put the output of: oasis report reports/coco79/summaries --headline"
     )

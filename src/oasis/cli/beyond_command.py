@@ -21,7 +21,7 @@ def beyond(
     method: Annotated[
         str,
         typer.Option(
-            help="Methods, with parameters if need be: oasis+owned=16; your own by import path."
+            help="Methods, with optional parameters: oasis+owned=16; your own by import path."
         ),
     ] = "oasis,oasis-paper,lemon,itq,float-cosine",
     bits: Annotated[str, typer.Option(help="Code lengths.")] = "64,128",
@@ -54,9 +54,9 @@ def beyond(
     """Measure what codes hold beyond the labels: finer classes, classes never labelled, the item
     itself, words, and texts of pictures that have none.
 
-    Several names are separated by commas. Results that are there already are kept; a stopped
-    command goes on where it was. Prints Markdown tables, and writes them to beyond.md and
-    beyond.html in the results folder; `oasis report` has them too.
+    Several names are separated by commas. Existing results are kept; repeat a stopped command to
+    continue it. Prints Markdown tables, and writes them to beyond.md and beyond.html in the results
+    folder; `oasis report` has them too.
 
     Example: oasis beyond --dataset icons --method oasis,itq,float-cosine --bits 64 --quick
     """

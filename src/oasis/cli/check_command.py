@@ -21,17 +21,17 @@ def check(
         bool,
         typer.Option(
             "--repair",
-            help="Make anew what can be made from the items: the index, the postings and counts of "
-            "classes; remove files that no commit names. Not through a service.",
+            help="Rebuild what can be derived from the items (the index, the postings and counts "
+            "of classes), and remove files that no commit names. Not through a service.",
         ),
     ] = False,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read everything in a collection and say what is damaged.
+    """Read everything in a collection and report damage.
 
-    The exit code is 1 where damage is found, or is left after --repair. Items, thumbnails, class
-    names, rounds and the model cannot be made anew: restore a backup.
+    The exit code is 1 if damage is found, or remains after --repair. Items, thumbnails, class
+    names, rounds and the model cannot be rebuilt: restore a backup.
 
     Example: oasis check photos.oasis --repair
     """
@@ -60,9 +60,9 @@ def check(
 
 
 def backup(collection: Existing, target: Target) -> None:
-    """Copy a collection while it may be written to: one commit, whole and durable.
+    """Copy one commit of a collection, even while it is being written to.
 
-    The copy is a collection of its own; open it like any other, or put it back by oasis restore.
+    The copy is a collection like any other. oasis restore copies it back.
 
     Example: oasis backup photos.oasis /backups/photos-monday.oasis
     """
@@ -78,7 +78,7 @@ def restore(
     ],
     target: Target,
 ) -> None:
-    """Check a backup and copy it to where the collection is to be.
+    """Check a backup and copy it to a new directory.
 
     Example: oasis restore /backups/photos-monday.oasis photos.oasis
     """

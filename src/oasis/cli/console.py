@@ -78,7 +78,7 @@ def remark(text: str) -> None:
 Column: TypeAlias = tuple[str, Literal["left", "right", "line"]]
 """Name of a column and its alignment; "line" is left-aligned and cut where it does not fit."""
 
-# what moves the cursor, changes colours or the direction of writing; a new line would end the row
+# characters that move the cursor, or change colours or the direction of writing; or end a row
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _UNBOUNDED = 1 << 24
 _GAP = 2

@@ -16,9 +16,9 @@ def delete(
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete items for ever: codes, texts, payloads and thumbnails.
+    """Delete items permanently: codes, texts, payloads and thumbnails.
 
-    Every id must be there, or nothing is deleted. What was learned from the items stays learned.
+    Every id must exist, or nothing is deleted. What was learned from the items stays in the model.
 
     Example: oasis delete photos.oasis a.jpg b.jpg
     """

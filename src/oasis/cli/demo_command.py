@@ -18,8 +18,8 @@ def demo(
 ) -> None:
     """Stream 1,446 icons into a collection, 12 rounds of new categories, and search them.
 
-    Leaves DIR/icons.oasis and DIR/index.html, a page that shows it all; replaces those that an
-    earlier demo left there. Needs no network.
+    Leaves DIR/icons.oasis and DIR/index.html, a page that shows the results; those of an earlier
+    demo are replaced. Needs no network.
 
     Example: oasis demo --out demo-out
     """

@@ -32,7 +32,8 @@ def info(
 
     precision@10 is measured before a round is learned: its items are queries, and a hit is right if
     it shares a label. Chance is the precision of hits drawn at random. The second count of a class
-    is of unlabelled items for which it is predicted; a class since "-" came by an update.
+    is of unlabelled items for which it is predicted; a class with "-" as its round was added by an
+    update.
 
     Example: oasis info photos.oasis --json
     """

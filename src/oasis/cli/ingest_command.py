@@ -130,9 +130,9 @@ def ingest(
 ) -> None:
     """Learn from a file or a folder of pictures, and store its items.
 
-    Items that cannot be used are left out and listed with the reason; it is an error if all of them
-    are. Items whose id is there already are skipped, so an ingest that was interrupted goes on when
-    it is given again. --strict makes all features twice: once to check them, once to keep them.
+    Items that cannot be used are left out and listed with the reason; it is an error if no item can
+    be used. Items whose id exists are skipped, so the same command continues an interrupted ingest.
+    --strict computes all features twice: first to check them, then to store them.
 
     With the address of a service, items are sent to it, pictures as files, in batches within its
     limits; it computes the features. Options for a new collection are refused then.

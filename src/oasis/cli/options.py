@@ -48,7 +48,7 @@ TokenFile = Annotated[
     typer.Option(
         metavar="FILE",
         help="File that holds the token of the service; if not given, the environment variable "
-        "OASIS_TOKEN is used where it is set.",
+        "OASIS_TOKEN is used if it is set.",
     ),
 ]
 """``--token-file`` of the same commands."""

@@ -56,7 +56,7 @@ def reproduce(
     method: Annotated[
         str,
         typer.Option(
-            help="Methods, with parameters if need be: oasis-paper+alpha=1; your own by import "
+            help="Methods, with optional parameters: oasis-paper+alpha=1; your own by import "
             "path: mypackage.mymodule:MyHasher."
         ),
     ] = "oasis-paper,oasis",
@@ -81,10 +81,9 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Run methods over streams and keep what comes out; runs that are there already are kept.
+    """Run methods over streams and store the results; existing results are kept.
 
-    Several names are separated by commas. A stopped grid goes on where it was when the same
-    command is given again.
+    Several names are separated by commas. Repeat a stopped command to continue it.
 
     Example: oasis reproduce --dataset synthetic@2000 --setting first --method oasis,probe --bits 64
     """
@@ -137,11 +136,14 @@ def report(
     ] = None,
     headline: Annotated[
         bool,
-        typer.Option("--headline", help="Print the first table as Markdown, and write nothing."),
+        typer.Option(
+            "--headline",
+            help="Print the first table, one row per method, as Markdown; write nothing.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Turn results into tables (Markdown, CSV, LaTeX), figures, and one page that holds it all.
+    """Turn results into tables (Markdown, CSV, LaTeX), figures, and one self-contained page.
 
     Example: oasis report results --out report
     """

@@ -20,7 +20,7 @@ def scenarios(
     ],
     scenario: Annotated[str | None, typer.Option(help="Scenarios by name, all by default.")] = None,
     method: Annotated[
-        str, typer.Option(help="Online methods, with parameters if need be: oasis+owned=16.")
+        str, typer.Option(help="Online methods, with optional parameters: oasis+owned=16.")
     ] = "oasis-paper,oasis,lemon",
     bits: Annotated[int, typer.Option(help="Code length.")] = 64,
     seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
@@ -35,7 +35,7 @@ def scenarios(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Try methods on hard streams: single-class rounds, wrong labels, words never seen and more.
+    """Evaluate methods on hard streams: single-class rounds, wrong labels, unseen words and more.
 
     Several names are separated by commas. Prints Markdown tables, means over seeds.
 

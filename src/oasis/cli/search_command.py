@@ -57,7 +57,7 @@ def search(
         list[str] | None,
         typer.Option(metavar="NAME", help="A class, or any word, by its meaning. May be repeated."),
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of hits.")] = 10,
     mode: Annotated[
         Mode, typer.Option(help="Compare projections, or codes alone.")
     ] = Mode.asymmetric,
@@ -66,15 +66,15 @@ def search(
         typer.Option(
             min=0,
             max=1,
-            help="with 0 only classes count, with 1 only content; the content of --word is that of "
-            "a text. If not given, a small weight, 0.5 with --like and 0 with --word.",
+            help="Weight of content: 0 ranks by classes only, 1 by content only; a --word then "
+            "also counts as a text. If not given: a small weight, 0.5 with --like, 0 with --word.",
         ),
     ] = None,
     fuse: Annotated[
         bool,
         typer.Option(
-            help="Whether the words of --text, found in texts and labels, and the fingerprints of "
-            "features decide together with the codes, or the codes alone."
+            help="Rank also by the words of --text in texts and labels, and by fingerprints of "
+            "features; or by codes alone."
         ),
     ] = True,
     where: Annotated[
@@ -97,9 +97,9 @@ def search(
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
     A class name need not have been seen: it is compared with the classes by its word vector. Labels
-    with a question mark are predicted. Hits without a payload are shown with their text. A running
-    service is asked by its address, and pictures are sent to it. If nothing is like the query, a
-    known word for each misspelt one is suggested.
+    with a question mark are predicted. Hits without a payload are shown with their text. Instead of
+    a directory, the address of a running service may be given; pictures are sent to it. If nothing
+    is like the query, another spelling is suggested.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """

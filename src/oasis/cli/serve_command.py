@@ -66,8 +66,8 @@ def serve(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of the original pictures, named as the items' ids: the page shows them in "
-            "place of previews. Nothing outside of it is sent.",
+            help="Folder of the original pictures, named by the items' ids; the page shows them "
+            "instead of previews. No file outside this folder is sent.",
         ),
     ] = None,
     max_body: Annotated[

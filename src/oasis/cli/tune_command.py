@@ -39,11 +39,10 @@ def tune(
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Choose parameters on a part of the stream without queries, with equally many trials each.
+    """Choose parameters on a part of the stream without queries, with equal trials per method.
 
-    The grids are declared in oasis.experiments.tuning. What was tried is kept in OUT/tuning, and
-    what is there already is not tried again; `oasis reproduce --tuned --out OUT` then runs every
-    method as published and tuned.
+    The grids are declared in oasis.experiments.tuning. Trials are stored in OUT/tuning and not
+    repeated; `oasis reproduce --tuned --out OUT` then runs every method as published and tuned.
 
     Example: oasis tune --dataset wiki --method thor,lemon --trials 8
     """

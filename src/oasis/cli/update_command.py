@@ -16,7 +16,7 @@ def update(
     item: Annotated[str, typer.Argument(metavar="ID", help="The item to change.")],
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A label it is to have. May be repeated."),
+        typer.Option(metavar="NAME", help="A new label of the item. May be repeated."),
     ] = None,
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="Leave it without labels.")
@@ -28,10 +28,10 @@ def update(
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the labels or the payload of an item; what is not given is kept.
+    """Change the labels or the payload of an item; what is not given does not change.
 
-    Labels given take the place of all that it had, predicted ones too. They are shown and filtered
-    by: the code of the item stays as it is, and nothing is learned.
+    Given labels replace all labels of the item, predicted ones too. They are used for display and
+    filters: the code of the item does not change, and nothing is learned.
 
     Example: oasis update photos.oasis a.jpg --label cat --label dog --payload '{"year": 2020}'
     """

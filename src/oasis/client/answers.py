@@ -17,7 +17,7 @@ Record = TypeVar("Record")
 
 
 class Strange(Exception):
-    """An answer that has not the shape that this version expects; the text says what is missing."""
+    """An answer without the expected shape; the message says what is missing."""
 
 
 def part(found: Any, name: str) -> Any:
@@ -40,12 +40,12 @@ def parts(found: Any, name: str) -> list[Any]:
 
 
 def value_in(name: str) -> Callable[[Any], Any]:
-    """Return what reads a field of an answer; for `Transport.ask`."""
+    """Return a function that reads a field of an answer, for `Transport.ask`."""
     return lambda found: part(found, name)
 
 
 def list_in(name: str) -> Callable[[Any], list[Any]]:
-    """Return what reads a list of an answer; for `Transport.ask`."""
+    """Return a function that reads a list of an answer, for `Transport.ask`."""
     return lambda found: parts(found, name)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClientChanges:
-    """What changes a collection that a service has open; the methods of `Collection`."""
+    """The methods of `Collection` that change it, for a collection that a service has open."""
 
     _service: Transport
 
@@ -34,7 +34,7 @@ class ClientChanges:
         """Learn from a chunk and store its items: all of it, or nothing with an error.
 
         When it returns, the chunk is on the service's disk. After an `UnreachableError` it may or
-        may not be: `known` tells, once the service answers.
+        may not be; `known` shows it when the service answers again.
         """
         self._send_chunk(X, y, ids, payload, thumbnails, texts)
 
@@ -84,14 +84,14 @@ class ClientChanges:
         strict: bool = False,
         progress: Callable[[int], object] | None = None,
     ) -> list[Rejected]:
-        """Send raw items, have their features made, and ingest them as one chunk.
+        """Send raw items as one chunk; the service computes their features and ingests them.
 
         Parameters
         ----------
         items : sequence of `oasis.items.Item`, or of mappings with the same keys
-            As many as one request takes; `fitting` tells. Pictures are sent as files.
+            As many as one request takes; `fitting` returns that number. Pictures are sent as files.
         thumbnails : bool, or one per item
-            True has them made there from the pictures.
+            True: the service makes them from the pictures.
         strict : bool
             Raise at the first item that cannot be used, instead of leaving it out.
         progress : callable, optional
@@ -168,7 +168,7 @@ class ClientChanges:
         payload: Mapping[str, Any] | EllipsisType | None = ...,
         labels: Iterable[str] | EllipsisType | None = ...,
     ) -> None:
-        """Change the payload or the labels of an item; what is left out is kept."""
+        """Change the payload or the labels of an item; what is left out does not change."""
         asked: dict[str, Any] = {}
         if not isinstance(payload, EllipsisType):
             asked["payload"] = payload
@@ -181,7 +181,7 @@ class ClientChanges:
         )
 
     def delete(self, ids: Iterable[Id]) -> int:
-        """Delete items for ever; return how many. Every id must be there."""
+        """Delete items permanently; return how many. Every id must exist."""
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
         asked = {"ids": [check_id(each) for each in ids]}

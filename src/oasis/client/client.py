@@ -30,12 +30,12 @@ class Client(ClientChanges):
     Parameters
     ----------
     url : str
-        Where the service is, such as "http://127.0.0.1:8000"; a path before its own is kept.
+        Address of the service, such as "http://127.0.0.1:8000"; a path in it is kept as a prefix.
     token : str, optional
     timeout : float
         Seconds to wait for an answer.
     patience : float
-        Seconds to go on asking a service that is busy, before a `BusyError`; 0 asks once.
+        Seconds to keep asking a busy service before a `BusyError`; 0 asks once.
 
     Examples
     --------
@@ -105,7 +105,8 @@ class Client(ClientChanges):
         fuse: bool = True,
         payload: bool = True,
     ) -> list[list[Hit]]:
-        """Search with raw items, such as ``[{"text": "a red boat"}]``; features are made there.
+        """Search with raw items, such as ``[{"text": "a red boat"}]``; the service computes
+        features.
 
         Pictures are sent as files; those given by a path are read here.
         """
@@ -172,7 +173,7 @@ class Client(ClientChanges):
             return False
 
     def known(self, ids: Iterable[Id]) -> set[Id]:
-        """Return those of the ids that items have."""
+        """Return those of the given ids that exist."""
         asked = {"ids": [check_id(each) for each in ids]}
         return set(self._service.ask("known", *plain(asked), read=answers.list_in("ids")))
 
@@ -181,7 +182,7 @@ class Client(ClientChanges):
         return self._service.ask(f"item?{address_of(id)}", read=answers.stored)
 
     def latest(self, k: int = 10) -> list[Stored]:
-        """Return the items that came last, the newest first, at most 100; texts cut to 1,000."""
+        """Return the newest items, at most 100, newest first; texts are cut to 1,000 characters."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
         return self._service.ask(f"latest?k={k}", read=answers.latest)
@@ -241,5 +242,5 @@ class Client(ClientChanges):
         return bool(self._service.ask("stats", read=answers.value_in("readonly")))
 
     def check(self) -> list[str]:
-        """Read everything and return what is wrong with it, in words; nothing if it is sound."""
+        """Read everything and return a list of what is wrong; it is empty if nothing is."""
         return self._service.ask("check", b"", JSON, read=answers.list_in("findings"))

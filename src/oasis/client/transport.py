@@ -76,7 +76,7 @@ _HOST = re.compile(r"[^\x00-\x20\x7f]+")
 
 
 class Transport:
-    """Sends requests to one service; any thread may.
+    """Sends requests to one service; safe to use from any thread.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The slow truth of an index: every item compared bit by bit; and searches compared with it."""
+"""Brute force, the reference for an index: every item bit by bit; and comparisons with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require_array(
 
 
 class BruteForce:
-    """The slow truth: items in order of insertion, compared bit by bit."""
+    """Brute force: items in order of insertion, compared bit by bit."""
 
     def __init__(self, n_bits: int) -> None:
         self.n_bits = n_bits

@@ -5,7 +5,7 @@ Little-endian throughout. A header of 512 bytes, then the arrays of
 
     8s   magic "OASISIDX"
     I    format version (3)
-    I I  bits per code, bits of it that say the labels (or 0)
+    I I  bits per code, label bits among them (or 0)
     I    0
     Q Q  items, distinct codes
     Q    prefix (see CompactIndex)
@@ -15,7 +15,7 @@ Little-endian throughout. A header of 512 bytes, then the arrays of
          Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
     zeros, and in the last four bytes the crc32 of the header before them
 
-Opening maps the file and reads the header alone, whose checksum and lengths betray a truncated or
+Opening maps the file and reads the header alone, whose checksum and lengths reveal a truncated or
 foreign file. Content is checked against its checksums when asked for, and always in a small file.
 """
 
@@ -89,8 +89,8 @@ def save(compact: CompactIndex, path: Path) -> None:
 def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.mmap | None]:
     """Return the arrays of a file and its map; see `HammingIndex.open`.
 
-    A small file is read into memory, so that nobody can change it under a search; then there is no
-    map.
+    A small file is read into memory, so that no other program can change it during a search; then
+    there is no map.
     """
     path = Path(path)
     try:
@@ -154,7 +154,7 @@ def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.
 
 
 def check_length(mapped: mmap.mmap) -> None:
-    """Raise where a mapped file was truncated by others: touching what is gone ends the process."""
+    """Raise if a mapped file was truncated: reading beyond its end would kill the process."""
     if (found := mapped.size()) < len(mapped):
         raise FormatError(
             f"the index file was truncated while it was open: it had {len(mapped)} bytes, now "

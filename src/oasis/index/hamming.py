@@ -71,8 +71,8 @@ class HammingIndex:
     and expands them. Answers equal brute force over all items, order included: by distance (or
     score), then by insertion, also where a tie is cut at k.
 
-    Any number of threads may search at once, each on the state that was there when it began, while
-    one adds or removes; scans release the GIL. Searches use as many threads as faiss is given
+    Any number of threads may search while one adds or removes; each search uses the state at its
+    beginning. Scans release the GIL. Searches use as many threads as faiss is given
     (``OMP_NUM_THREADS``, ``faiss.omp_set_num_threads``), over the queries of a batch.
 
     Parameters
@@ -80,9 +80,9 @@ class HammingIndex:
     n_bits : int
         Length of a code, a multiple of 8.
     label_bits : int, optional
-        How many bits at the beginning of a code say the labels of an item, a multiple of 8 below
-        ``n_bits``. Where few different label parts occur, and queries weigh the other bits less,
-        asymmetric search is many times faster with it. Answers are the same.
+        Number of label bits at the beginning of a code, a multiple of 8 below ``n_bits``. If few
+        different label parts occur, and queries weigh the other bits less, asymmetric search is
+        many times faster with it. Answers are the same.
 
     Examples
     --------
@@ -122,11 +122,11 @@ class HammingIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use, mapped files included; room for growth is not, as it is not yet memory."""
+        """Bytes in use, including mapped files, without room reserved for growth."""
         return self._snapshot.nbytes
 
     def add(self, codes: Codes, ids: Any) -> None:
-        """Add items. All of them, or none where something is wrong.
+        """Add items: all of them or, with an error, none.
 
         Cost is in proportion to the chunk, amortised, whatever the size of the index.
 
@@ -165,9 +165,9 @@ class HammingIndex:
         ----------
         codes : (q, n_bits / 8) uint8
         k : int
-            At least 1; where it exceeds the number of items the answer is padded with -1.
+            At least 1; if it exceeds the number of items, the answer is padded with -1.
         allow : array of ids, or bool array indexed by id, optional
-            Answer with these items only. Ids that are not in the index are passed over.
+            Return only these items. Ids that are not in the index are ignored.
 
         Returns
         -------
@@ -187,8 +187,8 @@ class HammingIndex:
         """Return the k items whose signs have the largest inner product with each query.
 
         The score is the sum of ``projection * sign`` over the bits, computed in float64 and rounded
-        once to float32; ties of that float32 number go by insertion. So equal codes have equal
-        scores, results repeat, and any careful brute force agrees.
+        once to float32; ties of that float32 number are ordered by insertion. So equal codes have
+        equal scores, and results are reproducible and equal to brute force.
 
         Parameters
         ----------
@@ -266,9 +266,9 @@ class HammingIndex:
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> HammingIndex:
         """Open a saved index; it can be added to, which leaves the file as it is.
 
-        A file of more than 16 MiB is mapped, a smaller one read. Where others truncate a mapped
-        file, a search raises `FormatError`; where they do so during a search, or overwrite it in
-        place, nothing can be promised. `save` replaces files, which does no harm.
+        A file of more than 16 MiB is mapped, a smaller one read. If another program truncates a
+        mapped file, a search raises `FormatError`; if it does so during a search, or overwrites the
+        file in place, the behaviour is undefined. `save` replaces files, which is safe.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class HammingIndex:
         return index
 
     def _check_file(self) -> None:
-        """Raise where the mapped file was truncated; a file up to 16 MiB is a copy in memory."""
+        """Raise if the mapped file was truncated; a file up to 16 MiB is a copy in memory."""
         if self._mapped is not None:
             file.check_length(self._mapped)
 
@@ -303,7 +303,7 @@ class HammingIndex:
         snapshot = self._snapshot
         allowed = None if allow is None else AllowList(allow)
         if allowed is None and q == 1 and snapshot.n_items >= k:
-            # nothing to pad, nothing to cut into blocks: a single query is short enough to notice
+            # one query needs neither padding nor blocks, and their cost would be noticeable
             rows, keys = TopItems(snapshot, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
             return snapshot.ids.take(rows), keys
         ids = np.full((q, k), -1, dtype=np.int64)

@@ -10,21 +10,21 @@ app              `create_app`: puts the rest together
 settings         limits, tokens and host names
 server           running it: a socket, signals, a graceful stop
 decoding         untrusted pictures, decoded in processes that are killed at a limit
-http/guard       what holds for every request: id, headers, hosts, sizes, time, log, counters
-http/connections how many an address may have; size and time of a request's head
+http/guard       applied to every request: id, headers, hosts, sizes, time, log, counters
+http/connections connections per address; size and time of a request's head
 http/problems    errors as problem details (RFC 9457)
 http/counters    counters and histograms in the text format of Prometheus
 http/logs        one JSON object a line
 api/direct       the search, without the router of the framework
 api/searching    the search, and when it is worth a thread
-api/routes       what can be asked besides a search: items, pictures, classes, numbers, health
+api/routes       reads besides the search: items, pictures, classes, statistics, health
 api/changing     what changes the collection, by the one writer
-api/operations   what they have in common: who may ask, how they are described, how much they take
+api/operations   common to all operations: permissions, descriptions, limits
 api/wire         the shapes of requests, and answers as they are written
 api/described    the shapes of answers, for /openapi.json
 api/bodies       JSON, multipart and safetensors bodies into requests
 api/forms        the parts of multipart bodies
-api/pictures     what pictures are called
+api/pictures     media types of pictures, and originals
 api/served       what requests share: the collection, the threads, the counters
 api/writing      the one writer and its bounded queue
 api/pages        the page, its files and their content policy; no build step

@@ -3,8 +3,8 @@
 A file of half a megabyte can keep a decoder busy for minutes, or make it take gigabytes, and a
 thread that decodes cannot be stopped. So the service hands the bytes of a picture to one of a few
 processes: ``python -m oasis.service.decoding``. Its memory and its processor time are limited, and
-it is killed when no answer came in time; the picture is refused, and the next one gets a new
-process. What comes back are the pixels, so that features are those of `open_picture` here.
+it is killed if it does not answer in time; the picture is refused, and the next one gets a new
+process. The process returns the pixels, so that features are the same as with `open_picture` here.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class _Process:
         # the time to start does not count for the first picture
         try:
             self._read(1, time.monotonic() + 60)
-        except BaseException:  # whatever it is, nobody else knows of the process
+        except BaseException:  # any exception: nothing else would end the process
             self.kill()
             raise
 

@@ -1,4 +1,4 @@
-"""Running the service: a socket, signals, and a stop that leaves nothing half-done."""
+"""Running the service: a socket, signals, and a graceful stop."""
 
 from __future__ import annotations
 
@@ -96,11 +96,10 @@ def run(
 ) -> None:
     """Serve a collection until SIGINT or SIGTERM.
 
-    Then no new request is taken, changes that wait are refused, the running one is finished, and
-    answers are sent. What takes longer than `STOP_SECONDS` is given up: the process ends as by a
-    kill, with exit code 1, and everything acknowledged is there at the next start. That holds for
-    the closing of the collection too, by whoever called this. ``ready`` is called when requests are
-    answered.
+    Then new requests and waiting changes are refused, the running change is finished, and answers
+    are sent. If this, and the closing of the collection by the caller, takes longer than
+    `STOP_SECONDS`, the process ends as if killed, with exit code 1; everything acknowledged is
+    there at the next start. ``ready`` is called when requests are answered.
     """
     try:
         import uvicorn

@@ -1,4 +1,4 @@
-"""What a service admits: limits, tokens, and the names it may be called by."""
+"""Settings of a service: limits, tokens, and accepted host names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_TOKEN = 16
 
 
 class Scope(IntEnum):
-    """What a caller may do; a larger one includes the smaller."""
+    """Permissions of a caller; a larger value includes the smaller ones."""
 
     NOTHING = 0
     READ = 1
@@ -28,30 +28,30 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and all of them together, may take.
+    """Upper limits of one request, and of all requests together.
 
     Attributes
     ----------
-    body_bytes : of one request
-    json_bytes : of its JSON, which is decoded in one go while searches wait for the interpreter
-    search_json_bytes, ids_bytes : of the JSON of a search, and of a list of ids
-    answer_bytes : of the payloads of all hits of a request
-    bodies_bytes : of all requests that are being answered
-    body_seconds : in which a body has to arrive
-    head_bytes, head_seconds : of the head of a request, and in which it has to arrive
-    connections : open at once from one address, that of a proxy excepted
-    answer_seconds : after which a search is given up; an ingest is never
-    requests : answered at once
+    body_bytes : size of a body
+    json_bytes : size of its JSON, which is decoded in one step while searches wait for the GIL
+    search_json_bytes, ids_bytes : size of the JSON of a search, and of a list of ids
+    answer_bytes : size of the payloads of all hits of a request
+    bodies_bytes : total size of the bodies of all running requests
+    body_seconds : time for a body to arrive
+    head_bytes, head_seconds : size of the head of a request, and time for it to arrive
+    connections : open connections of one address, except that of a proxy
+    answer_seconds : time for a search; an ingest has no limit
+    requests : running requests
     ingests : changes waiting or running; further ones are answered with 429
     batch : samples of one ingest, or queries of one search
     raw_batch : the same for raw items, whose features are computed first
     k : hits of a query
-    hits : hits of all queries of a request, those skipped included
+    hits : hits of all queries of a request, including skipped ones
     pixels : width x height of a picture
-    picture_seconds : in which a picture has to be decoded; all of a request have ``answer_seconds``
-    picture_processes : pictures that are decoded at once
-    original_bytes : of an original picture that is sent; of a larger one, its preview is
-    search_threads : searches that run at once; 0 for twice the cores, at least four
+    picture_seconds : time to decode a picture; all pictures of a request have ``answer_seconds``
+    picture_processes : pictures that are decoded at the same time
+    original_bytes : size of an original picture; of a larger one the preview is sent
+    search_threads : searches that run at the same time; 0 for twice the cores, at least four
     """
 
     body_bytes: int = 64 << 20
@@ -139,11 +139,11 @@ class Settings:
     Attributes
     ----------
     limits, tokens : see there
-    hosts : names that requests may call it by, without the port; None for any. The loopback names
-        keep a page of another site from reaching a service on this machine by a name of its own.
-    proxies : addresses of proxies, whose X-Forwarded-For and X-Forwarded-Proto are believed. From
-        anyone else they are not.
-    pictures : folder of original pictures, which are shown to who may read; None for none
+    hosts : accepted names in the Host header, without the port; None for any. With loopback names
+        only, a page of another site cannot reach the service through a host name of its own.
+    proxies : addresses of proxies, whose X-Forwarded-For and X-Forwarded-Proto are trusted. From
+        other addresses they are ignored.
+    pictures : folder of original pictures, visible to callers who may read; None for none
     """
 
     limits: Limits = field(default_factory=Limits)

@@ -1,8 +1,12 @@
-"""The first table of a report, which is the README's too: every method, setting by setting."""
+"""The first table of a report: every method, setting by setting; and its short form, the README's.
+
+The short form has one row per method and only the queries of all rounds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from statistics import fmean
 
 from oasis.experiments.measure.cells import Cell, Results, title_of
 from oasis.experiments.measure.queries import Difference, QueryScores, paired_difference
@@ -14,6 +18,7 @@ QUERIES_NOTE = (
     "reports. In the first setting all rounds share one set of queries, so that both are the same."
 )
 _MARK = " †"
+_SHORT_KINDS = {"online": "", "batch": ", batch", "ranker": ", no codes"}
 
 
 def headline_table(results: Results, dataset: str, n_bits: int | None = None) -> Table:
@@ -25,13 +30,7 @@ def headline_table(results: Results, dataset: str, n_bits: int | None = None) ->
     """
     length = results.shown_bits(dataset) if n_bits is None else n_bits
     columns = _columns(results, dataset, length)
-    variants = list(
-        dict.fromkeys(
-            variant
-            for setting in results.settings(dataset)
-            for variant in results.at(dataset, setting, length)
-        )
-    )
+    variants = _variants(results, dataset, length)
     rows: list[list[str]] = []
     values: list[list[float | None]] = []
     for variant in variants:
@@ -66,13 +65,79 @@ def headline_table(results: Results, dataset: str, n_bits: int | None = None) ->
     )
 
 
-def mark_lines(results: Results, dataset: str, n_bits: int | None = None) -> list[str]:
-    """Return one line for each method whose codes are marked, with the reason."""
+def compact_table(results: Results, dataset: str, n_bits: int | None = None) -> Table:
+    """Return the short form of `headline_table`: one row per method, all queries only.
+
+    A row is the better variant of a method, as published or tuned (`better_variants`).
+
+    Parameters
+    ----------
+    n_bits : code length; by default 64, or the longest available
+    """
+    length = results.shown_bits(dataset) if n_bits is None else n_bits
+    settings = [each for each in results.settings(dataset) if results.at(dataset, each, length)]
+    rows: list[list[str]] = []
+    values: list[list[float | None]] = []
+    for variant in better_variants(results, dataset, length):
+        cells = [results.cell(dataset, setting, variant, length) for setting in settings]
+        kind = next(cell.method.kind for cell in cells if cell is not None)
+        mark = _MARK if any(cell and cell.marks() for cell in cells) else ""
+        rows.append(
+            [title_of(variant) + _SHORT_KINDS[kind] + mark, *(map_text(c, "all") for c in cells)]
+        )
+        values.append([_hamming(cell, "all") if kind == "online" else None for cell in cells])
+    marked_best(rows, values, 1)
+    chances = [_chance(results, dataset, length, (each, "all", "")) for each in settings]
+    rows.append(["chance", *chances])
+    shown = f" at {length} bits" if length else ""
+    return Table(
+        "",
+        f"MAP after the last round{shown}, by Hamming distance / by projections; queries of all "
+        "rounds against everything stored. Of each method the better variant, as published or "
+        "tuned, by mean MAP over the settings. Bold: the best online method by Hamming distance.",
+        ("method", *settings),
+        tuple(tuple(row) for row in rows),
+        n_names=1,
+    )
+
+
+def better_variants(results: Results, dataset: str, n_bits: int | None) -> list[str]:
+    """Return one variant of each method: as published or tuned, whichever has more MAP.
+
+    MAP is of all queries by Hamming distance, the mean over the settings of the data set. A
+    variant that lacks a setting loses to one that has it; if both are equal, the published one
+    is returned. A method with other parameters, such as ``fomh+sigma=2``, stands for itself.
+    """
+    groups: dict[str, list[str]] = {}
+    for variant in _variants(results, dataset, n_bits):
+        name, _, tuned = variant.partition("+tuned=")
+        groups.setdefault(name if tuned else variant, []).append(variant)
+
+    def quality(variant: str) -> tuple[int, float]:
+        cells = (results.cell(dataset, s, variant, n_bits) for s in results.settings(dataset))
+        found = [value for cell in cells if (value := _hamming(cell, "all")) is not None]
+        return len(found), fmean(found) if found else 0.0
+
+    return [max(sorted(group), key=quality) for group in groups.values()]
+
+
+def mark_lines(
+    results: Results,
+    dataset: str,
+    n_bits: int | None = None,
+    only: Collection[str] | None = None,
+) -> list[str]:
+    """Return one line for each method whose codes are marked, with the reason.
+
+    Parameters
+    ----------
+    only : variants to report; by default all
+    """
     length = results.shown_bits(dataset) if n_bits is None else n_bits
     found: dict[str, dict[str, list[str]]] = {}
     for setting in results.settings(dataset):
         for variant, cell in results.at(dataset, setting, length).items():
-            for reason in cell.marks():
+            for reason in cell.marks() if only is None or variant in only else ():
                 found.setdefault(variant, {}).setdefault(reason, []).append(setting)
     return [
         f"† {title_of(variant)}: "
@@ -167,6 +232,12 @@ def map_text(cell: Cell | None, queries: str) -> str:
 
 
 _FIGURES = ("expected", "asymmetric")
+
+
+def _variants(results: Results, dataset: str, n_bits: int | None) -> list[str]:
+    """Return the variants that some setting has at a code length, in the order of reports."""
+    settings = results.settings(dataset)
+    return list(dict.fromkeys(v for each in settings for v in results.at(dataset, each, n_bits)))
 
 
 def _columns(results: Results, dataset: str, n_bits: int | None) -> list[tuple[str, str, str]]:

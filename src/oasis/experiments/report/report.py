@@ -19,6 +19,8 @@ from oasis.experiments.report.beyond import beyond_sections
 from oasis.experiments.report.canvas import Drawing, check_available
 from oasis.experiments.report.figures import draw
 from oasis.experiments.report.headline import (
+    better_variants,
+    compact_table,
     difference_table,
     differences,
     headline_table,
@@ -177,12 +179,18 @@ def _section(
 
 
 def headline(folder: Path, n_bits: int | None = None) -> str:
-    """Return the first table of a report as Markdown, for each data set of a results folder."""
+    """Return the short form of a report's first table as Markdown, for each data set of a folder.
+
+    Parameters
+    ----------
+    n_bits : code length; by default 64, or the longest available
+    """
     results = Results.of(read_summaries(folder))
     parts = []
     for dataset in results.datasets:
-        lines = mark_lines(results, dataset, n_bits)
-        table = headline_table(results, dataset, n_bits).markdown()
+        length = results.shown_bits(dataset) if n_bits is None else n_bits
+        lines = mark_lines(results, dataset, length, better_variants(results, dataset, length))
+        table = compact_table(results, dataset, length).markdown()
         parts.append("\n".join([f"#### {dataset}\n", table, *(f"{line}\n" for line in lines)]))
     return "\n".join(parts)
 

@@ -55,8 +55,9 @@ class Candidates(NamedTuple):
 class Settled(NamedTuple):
     """The s best candidates of each query: scores and slots (q, s), by score, then slot.
 
-    ``lowest`` (q,) is what codes that matter reach, in units of ``scaled``, -inf where fewer than s
-    candidates were there; ``proven`` (q,) is whether the candidates hold the answer.
+    ``lowest`` (q,) is a lower bound on the scores of the answer, in units of ``scaled``; -inf if
+    there were fewer than s candidates. ``proven`` (q,) says whether the candidates contain the
+    answer.
     """
 
     scores: Scores
@@ -117,17 +118,17 @@ def scan(
 ) -> Candidates:
     """Return the best codes of each query in low precision: s and some more.
 
-    ``eased`` are the queries that are scanned with, in place of ``projections``; ``wider`` is how
-    many times as many codes are returned as should suffice.
+    ``eased`` are the queries that are scanned with, in place of ``projections``; ``wider``
+    multiplies the number of codes that should suffice.
 
     Packing a code takes about as long as looking it up in float32 for two queries; so a search
-    packs what it would otherwise look up, and one of a single query at most one segment.
+    packs codes instead of looking them up, a search with a single query at most one segment.
     """
     parts = packed.parts(codes, n_slots, (1 + len(projections) // 2) * SEGMENT)
     found = []
     for part in parts:
         found.append(part.search(projections, eased, s, wider))
-        # what s codes of one part reach, codes of the others have to reach too
+        # a score that s codes of one part reach is a lower bound for codes of the other parts too
         eased = eased._replace(floor=np.maximum(eased.floor, found[-1].floor))
     sums, slots, bound, error, _ = found[0] if len(found) == 1 else join(found)
     if slots.shape[1] > 4 * s:
@@ -167,8 +168,8 @@ def _best_of_one(
 ) -> tuple[Scores, Slots] | float | None:
     """Return the s best codes of one query, as `scan` and `settle` do, with less to set up.
 
-    Where the answer is not proven, what s codes reach is returned; None where one segment does not
-    hold all codes, or too few were found.
+    If the answer is not proven, the score that s codes reach is returned; None if one segment does
+    not hold all codes, or too few were found.
     """
     if n_slots > packed.segment or projection.slack[0] == 0:
         return None
@@ -218,8 +219,8 @@ def _nothing(q: int, s: int) -> Settled:
 def _prune(sums: Array, slots: Slots, s: int, error: Array, eased: Surrogate) -> Slots:
     """Drop candidates that cannot matter: below the floor, or worse than the s-th best by sums.
 
-    Where there is a floor, queries may have been cut, and their sums do not tell how good the s-th
-    best is, only what is below the floor.
+    If there is a floor, values of the queries may have been clipped: the sums then show which codes
+    are below the floor, but not how good the s-th best is.
     """
     c = sums.shape[1]
     sums[slots < 0] = -np.inf

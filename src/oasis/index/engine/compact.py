@@ -30,7 +30,7 @@ class CompactIndex:
     id_order, id_samples : (n,) int32 and int64; None when ids ascend
     code_order, code_samples : (s,) int32 and uint64; see `oasis.index.engine.keys`
     n_label_bytes : int
-        How many bytes of a code say its labels; 0 where codes have no such part.
+        Number of bytes of a code that are label bits; 0 if codes have none.
     """
 
     ids: npt.NDArray[np.int64]

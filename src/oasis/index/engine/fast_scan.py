@@ -40,7 +40,7 @@ class Found(NamedTuple):
     slots : (q, c): -1 for none
     bound : (q,): no other code that reaches the floor has a larger score; -inf where there is none
     error : (q,): by how much a sum may differ from the score of a code that reaches the floor
-    floor : (q,): what s codes reach for sure, -inf where nothing is known
+    floor : (q,): a score that s codes certainly reach; -inf if none is known
     """
 
     sums: Array
@@ -54,11 +54,10 @@ class Part(Protocol):
     """A part of the codes that can be scanned."""
 
     def search(self, projections: Projections, eased: Surrogate, s: int, wider: int) -> Found:
-        """Return the best codes, where the s best of all parts are asked for.
+        """Return the best codes, for a search that asks for the s best of all parts.
 
-        ``eased`` may be scanned in place of the queries; codes below its floor do not matter. As
-        many codes are returned as should suffice for most queries, ``wider`` times as many where
-        they did not.
+        ``eased`` may be scanned in place of the queries; codes below its floor do not matter. The
+        number of codes returned suffices for most queries; ``wider`` multiplies it if it did not.
         """
 
 

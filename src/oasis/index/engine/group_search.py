@@ -4,19 +4,17 @@ No content score exceeds C, the sum of the absolute content values of the query.
 label score plus C is below the s-th best score of all codes cannot matter:
 
 1. Rank the groups by rounded label scores.
-2. Take the s-th best score to be at least some number: the floor where one is known, else a guess.
+2. Assume a lower bound on the s-th best score: the floor if one is known, else a guess.
    Look into every group whose label score plus C reaches it: in faiss's list of a large group, at
    the members of small ones one by one.
-3. What the s-th best of these codes reaches is a floor. If groups that were left out may reach it,
+3. The s-th best score of these codes is a floor. If groups that were left out may reach it,
    repeat with the floor.
 
-Where the ranked groups are not enough, all lists that may reach the bar are looked into, and the
-codes of all small groups are scanned; both for the queries of a batch together. Where content
-weighs so much that hardly any group could be ruled out, groups are not ranked, and all lists are
-looked into.
+If the ranked groups are not enough, all lists that may reach the bar are searched, and the codes of
+all small groups are scanned; both for the queries of a batch together. If content weighs so much
+that hardly any group could be ruled out, groups are not ranked, and all lists are searched.
 
-Whether rounded look-ups or groups left out leave a doubt is settled by
-`oasis.index.engine.best_codes`.
+`oasis.index.engine.best_codes` then proves the answer or repeats the search.
 """
 
 from __future__ import annotations
@@ -75,9 +73,9 @@ class Ranked(NamedTuple):
     label : (g,) rounded label scores, best first
     number : (g,)
     error : float
-        By how much a label score may be rounded.
+        Largest rounding error of a label score.
     outside : float
-        What the label scores of all other groups do not exceed.
+        Upper bound on the label scores of all other groups.
     """
 
     label: Scores
@@ -117,11 +115,11 @@ class GroupSearch:
     projections, row : the query is row ``row``
     content : ContentQueries, of this query alone
     floor : float
-        What s codes are known to reach; -inf where nothing is known.
+        A score that s codes are known to reach; -inf if none is known.
     s : int
-        How many codes are asked for.
+        Number of codes asked for.
     wider : int
-        How many times as many candidates a look-up returns as should suffice.
+        Factor on the number of candidates that a look-up should have to return.
 
     Attributes
     ----------
@@ -131,15 +129,15 @@ class GroupSearch:
         Whether groups are to be ranked.
     ranked : Ranked, or None before `rank`
     reach : float
-        C, and what rounding may add to it.
+        C plus its rounding error.
     deviation : float
-        About the standard deviation of content scores.
+        Estimate of the standard deviation of content scores.
     error : float
-        By how much a sum of look-ups in lists may be rounded.
+        Largest rounding error of a sum of look-ups in lists.
     n_listed : int
-        How many codes a look-up in lists returns.
+        Number of codes that a look-up in lists returns.
     in_full : bool
-        Whether codes are to be scored in full where they are few: look-ups round too much.
+        Whether few codes are scored exactly, because look-ups would round too much.
     scan : bool
         Whether the codes of small groups were left out, and have to be scanned.
     """
@@ -171,7 +169,7 @@ class GroupSearch:
         self.in_full = 2 * self.error > self.deviation or wider > 4
         self.reach = self._total + 2 * self._slack
         self.scan = False
-        # where C exceeds all label values together, no group can be ruled out
+        # if C exceeds the sum of all label values, no group can be ruled out
         self.ranks = sum(self._label_half) > self._total
         if self.ranks and groups.n_groups > RANKED:
             label = projections.scaled[row, : 8 * groups.n_label_bytes]
@@ -220,7 +218,7 @@ class GroupSearch:
     def take(self, sums: Scores, slots: Slots, bound: float, outside: float) -> Look:
         """Return the best codes of lists as faiss returned them.
 
-        ``outside`` is what the label scores of other lists do not exceed.
+        ``outside`` is an upper bound on the label scores of other lists.
         """
         there = slots >= 0
         sums, slots = sums[there], slots[there]

@@ -48,7 +48,7 @@ def _threads(n_queries: int, n_codes: int) -> Iterator[None]:
 
     faiss divides queries among threads, which wait for each other by spinning: one query has
     nothing to divide, and on a busy machine a short scan takes many times as long with two. The
-    number of threads is one of the calling thread, and so is its restoration.
+    number of threads is a setting of the calling thread, and is restored there.
     """
     import faiss
 

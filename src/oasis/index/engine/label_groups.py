@@ -1,6 +1,6 @@
 """Codes with a label half and a content half, packed by label half.
 
-The first bits of such a code say which labels an item has, and few label halves occur; the other
+The first bits of such a code encode the labels of an item, and few label halves occur; the other
 bits hardly ever repeat. Codes with equal label halves form a group. The score of a code is the
 label score of its group plus its content score. Each code is packed once: as content bits in the
 list of its group (`oasis.index.engine.content_lists`) or, where the group is too small for a list,
@@ -140,7 +140,7 @@ class LabelGroups:
         return self.search_above(projections, eased.floor, s, wider)
 
     def search_above(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
-        """Return the same, given what s codes reach."""
+        """Return the same, given a score that s codes reach."""
         content = ContentQueries.of(projections, 8 * self.n_label_bytes)
         searches = [
             GroupSearch(self, projections, row, content[row : row + 1], each, s, wider)
@@ -225,7 +225,7 @@ class LabelGroups:
         return unpack(self._labels.T).T.astype(np.float64)
 
     def _scan(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
-        """Return the best codes of groups without lists, given what s codes reach."""
+        """Return the best codes of groups without lists, given a score that s codes reach."""
         found = search_index(self._whole, projections.eased(floor), s, wider)
         # sums fall along a row, and codes below the floor do not matter
         n = int((found.sums >= (floor - found.error)[:, None]).sum(axis=1).max())
@@ -303,7 +303,7 @@ def _by_label(labels: Codes) -> tuple[Slots, Slots]:
     """Return an order in which equal label halves are side by side, and where each group begins.
 
     Label halves of one hash may alternate: then there are more groups than label halves, which
-    costs a little space and no exactness.
+    costs some space, but results stay exact.
     """
     order = argsort(code_keys(labels))
     pairs = words(np.ascontiguousarray(labels[order]))

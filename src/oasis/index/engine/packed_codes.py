@@ -98,7 +98,7 @@ class CutPart(NamedTuple):
         late = found.slots >= self.length
         bound = found.bound
         if isinstance(self.part, LabelGroups):
-            # codes may have been left out because s others are better, which need not be there
+            # codes may have been left out because of better ones that belong to the later snapshot
             bound = np.where(late.any(axis=1), np.inf, bound)
         return found._replace(slots=np.where(late, -1, found.slots), bound=bound)
 
@@ -112,7 +112,7 @@ class PackedCodes:
     Parameters
     ----------
     n_label_bytes : int
-        How many bytes at the beginning of a code say its labels; 0 where it has no such part.
+        Number of bytes at the beginning of a code that are label bits; 0 if it has none.
     """
 
     def __init__(self, n_label_bytes: int = 0) -> None:

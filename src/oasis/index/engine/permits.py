@@ -92,7 +92,7 @@ class AllowList:
     def admits(self, ids: npt.NDArray[np.int64]) -> Mask:
         """Return which of these ids are admitted."""
         if self._bitmap is None and self._sorted is None:
-            # as large as the ids are many, a bitmap is made and read much faster than a sort
+            # a bitmap of this size is built and read much faster than the ids are sorted
             top = int(self._ids.max(initial=-1))
             if top < _BITMAP_BYTES_PER_ID * max(self.count, 1024):
                 bitmap = np.zeros(top + 1, dtype=np.bool_)

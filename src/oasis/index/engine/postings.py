@@ -88,7 +88,7 @@ class Postings:
         return base + links + 8 * self._n_lists + 4 * self._n_pool
 
     def check_base(self) -> None:
-        """Check the base lists once, before their first use: a damaged file must not mislead."""
+        """Check the base lists once, before their first use, because the file may be damaged."""
         if self._checked or self.offsets is None or self.base_rows is None:
             return
         offsets, rows = self.offsets, self.base_rows

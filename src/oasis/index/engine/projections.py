@@ -44,9 +44,9 @@ class Surrogate(NamedTuple):
     scaled : (q, n_bits) float32
     rounding, slack : (q,), as those of `Projections`
     excess : (q,)
-        What the scores of the given queries exceed those of these by, at most.
+        Largest difference between a score of the given query and one of this query.
     floor : (q,)
-        Codes whose score is lower do not matter; ``excess`` holds for the others alone.
+        Codes with a lower score are not in the answer; ``excess`` holds only for the others.
     """
 
     scaled: Scores
@@ -281,7 +281,7 @@ class Projections:
         return rounded
 
     def lowest(self, scores: Scores) -> Array:
-        """Return, for each query, what a scan must stay below to be worse than a score for sure.
+        """Return, for each query, the sum below which a code is certainly worse than a score.
 
         In units of ``scaled``: the score less what rounding it to float32 may have added, which is
         the part of one term in ``slack``; sums of multiples are integers.

@@ -208,7 +208,7 @@ class Snapshot:
     def minus(self, rows: Ints) -> Snapshot:
         """Return the next snapshot, without these rows; they are there."""
         snapshot = replace(self, removed=self.removed.plus(rows, self.n_rows))
-        # rebuilding costs a few removals' worth each, and ends the detours around removed rows
+        # amortised, this costs as much as a few removals, and removed rows no longer slow searches
         if 3 * snapshot.removed.count > snapshot.n_rows:
             return Snapshot.of(snapshot.compact(), trusted=True)
         return snapshot
@@ -220,8 +220,8 @@ class Snapshot:
         """Group a chunk by code: rows list by list, where each list begins, and its slot.
 
         New slots are numbered from ``n_slots`` on, by first row. A code that shares its hash with
-        another may get a slot again: that costs a little space and no exactness, for nothing
-        relies on slots having different codes.
+        another may get a slot again: this costs some space, but results stay exact: nothing relies
+        on slots having different codes.
         """
         self.check_content()
         keys = code_keys(codes)

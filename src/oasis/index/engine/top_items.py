@@ -30,7 +30,7 @@ class TopItems:
     Attributes
     ----------
     n_looked_at : int
-        How many slots, and rows of each, a query looks at to begin with: a block's temporary arrays
+        Number of slots, and of rows of each, that a query reads first: a block's temporary arrays
         grow with it.
     """
 

@@ -123,9 +123,9 @@ async def update(
     id: ItemId,  # noqa: A002
     kind: IdKind = "text",
 ) -> Response:
-    """Change the labels or the payload of an item, and return it as it is stored then.
+    """Change the labels or the payload of an item, and return the stored item.
 
-    What is left out is kept. The code stays as it is, and nothing is learned.
+    Fields that are left out do not change. The code does not change, and nothing is learned.
     """
     key = item_id(id, kind)
     # escaped, a payload of 1 MiB has up to 3 MiB
@@ -147,7 +147,7 @@ async def update(
     openapi_extra=takes(wire.IdsRequest),
 )
 async def delete(request: Request, service: Served) -> Response:
-    """Delete items for ever; every id must be there."""
+    """Delete items permanently; every id must exist."""
     ids = await read_ids(request, service)
     return wire.answer({"n": await service.change(lambda: service.collection.delete(ids))})
 

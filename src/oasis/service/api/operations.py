@@ -1,4 +1,4 @@
-"""What operations have in common: who may ask, how they are described, how much they take, ids."""
+"""Common to all operations: permissions, descriptions, limits, and ids."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def original(
     """Return the original picture of an item, or None if the folder does not have it.
 
     Its path is the item's id, or the field ``path``, ``image`` or ``file`` of its payload, relative
-    to the folder or absolute. What it resolves to, links included, must be a file inside the
-    folder, of a kind that a browser shows, and of at most ``max_bytes``.
+    to the folder or absolute. The resolved path must be a file inside the folder, of a kind that
+    browsers show, and of at most ``max_bytes``.
     """
     root = folder.resolve()
     for name in _names(id, payload):

@@ -1,4 +1,4 @@
-"""What can be asked of a collection besides a search: items, pictures, classes, numbers, health."""
+"""Reads besides the search: items, pictures, classes, statistics, health."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def latest(
     service: Served,
     k: Annotated[int, Query(ge=1, le=100, description="How many items.")] = 24,
 ) -> Response:
-    """Return the items that came last, the newest first."""
+    """Return the latest items, newest first."""
     limit = service.settings.limits.answer_bytes
 
     def found() -> bytes:
@@ -131,7 +131,7 @@ def _sent(request: Request, id: str, picture: bytes | None, none: str) -> Respon
     openapi_extra=takes(wire.IdsRequest),
 )
 async def known_ids(request: Request, service: Served) -> Response:
-    """Return those of the ids that items have."""
+    """Return those of the given ids that exist."""
     ids = await read_ids(request, service)
 
     def known() -> bytes:
@@ -193,7 +193,7 @@ async def limits(service: Served) -> Response:
 
 @router.post("/v1/check", dependencies=WRITE, responses=gives(described.FindingsAnswer))
 async def check(service: Served) -> Response:
-    """Read everything and return what is wrong with it, in words; one check at a time.
+    """Read everything and return a list of what is wrong; one check at a time.
 
     Changes wait meanwhile.
     """

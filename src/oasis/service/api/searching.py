@@ -117,7 +117,7 @@ def _is_short(service: Service, body: Body[wire.SearchRequest]) -> bool:
 
 
 def _compares_features(asked: wire.SearchRequest) -> bool:
-    """Return whether a search by vectors looks for items with the very features of a query."""
+    """Return whether a search by vectors is compared with fingerprints too."""
     is_fused = asked.fuse and asked.mode == "asymmetric" and asked.content != 0
     return asked.vectors is not None and is_fused
 

@@ -115,7 +115,7 @@ async def _within(
 
 async def service_of(request: Request) -> Service:
     """Return the service that a request is for."""
-    # async, as what is not would be run in a thread
+    # async, because the framework runs other functions in a thread
     service: Service = request.app.state.service
     return service
 

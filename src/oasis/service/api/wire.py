@@ -206,7 +206,7 @@ class IngestRequest(_Request):
 
 
 class UpdateRequest(_Request):
-    """What an item is to have; what is left out is kept."""
+    """New labels or payload of an item; fields that are left out do not change."""
 
     labels: Elements[StrictStr] | None = Field(None, description="All its labels; null for none.")
     payload: dict[str, Any] | None = Field(
@@ -301,7 +301,7 @@ def rejected(each: Rejected) -> dict[str, Any]:
 
 def stats(found: Stats, *, readonly: bool) -> dict[str, Any]:
     """Return the collection in numbers as JSON has them, without the address of an engine."""
-    # who may search need not know hosts and paths behind the service
+    # callers need not know hosts and paths behind the service
     place = found.index if found.index == LOCAL else "milvus"
     return {**asdict(found), "index": place, "readonly": readonly}
 

@@ -1,4 +1,4 @@
-"""Connections: how many one address may have, and how long and how large a request's head may be.
+"""Limits of connections: number per address, and time and size of a request's head.
 
 The server of uvicorn bounds neither; a few hundred unfinished heads would take every file that the
 process may open. Bodies are bounded by `oasis.service.http.guard`.

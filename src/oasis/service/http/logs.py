@@ -94,12 +94,12 @@ class JsonOnStderr:
     """Makes every line on standard error one of JSON, from now to the end of the process.
 
     For a process that serves: the handlers of the root logger, the hooks of the interpreter and
-    descriptor 2 are replaced. `restore` puts them back, for one that could not begin to.
+    descriptor 2 are replaced. `restore` puts them back if the process could not start to serve.
 
     Parameters
     ----------
     level : int
-        Of what oasis logs; of others, warnings are logged.
+        Level of oasis's own loggers; other loggers log warnings.
     """
 
     def __init__(self, level: int = logging.INFO) -> None:
