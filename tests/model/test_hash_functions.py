@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from oasis.errors import InputError
 from oasis.model import hash_functions
-from oasis.model.hash_functions import LabelMap, LinearMap, in_row_blocks
+from oasis.model.hash_functions import LabelMap, LinearMap
 
 
 def label_map(normalize=False, seed=0):
@@ -126,28 +126,9 @@ def test_rows_are_scaled_block_by_block_as_all_at_once(dtype, offset, monkeypatc
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, user_api="blas"):
             assert np.array_equal(function.project({"x": X}), parts)
-    assert np.array_equal(function.project_rows("x", sp.csr_array(X))[1], has)
-
-
-def test_what_is_computed_by_blocks_of_rows_is_what_all_rows_give(monkeypatch):
-    rng = np.random.default_rng(5)
-    X = {"x": rng.standard_normal((50, 16)), "y": sp.csr_array(np.eye(50))}
-
-    def sums(part):
-        return part["x"].sum(axis=1), part["y"] @ np.arange(50.0)[:, None]
-
-    whole = sums(X)
-    monkeypatch.setattr(hash_functions, "_BLOCK_CELLS", 16 * 7)
+    monkeypatch.setattr(hash_functions, "_BLOCK_ROWS", 8)
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, user_api="blas"):
-            for expected, got in zip(whole, in_row_blocks(sums, X), strict=True):
-                assert np.array_equal(got, expected)
-
-
-def test_an_error_in_a_block_names_the_row_of_the_batch(monkeypatch):
-    monkeypatch.setattr(hash_functions, "_BLOCK_CELLS", 4 * 7)
-    X = np.ones((50, 4))
-    X[23, 2] = np.nan
-    function = LinearMap({"x": np.ones((3, 4))}, normalize=True)
-    with pytest.raises(InputError, match="row 23, column 2"):
-        in_row_blocks(lambda part: function.project_rows("x", part["x"]), {"x": X})
+            sparse, has_sparse = function.project_rows("x", sp.csr_array(X))
+            assert np.array_equal(has_sparse, has)
+            np.testing.assert_allclose(sparse, expected, atol=1e-5)

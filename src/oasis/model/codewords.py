@@ -263,12 +263,13 @@ def pair_gradient(C: Single, batch: Batch) -> Single:
     x = (u * np.float32(1 / n_bits)) @ u.T
     x -= np.float32(NEAR)
     x *= batch.turn
-    np.putmask(x, x >= batch.rest, np.float32(np.inf))
+    acts = x < batch.rest
     # x is -x_ij here, and the derivative of log(1 + exp(x_ij)) is 1 / (1 + exp(-x_ij))
     with np.errstate(over="ignore"):  # infinity makes the derivative 0
         np.exp(x, out=x)
     x += 1
     np.divide(batch.force, x, out=x)
+    x *= acts  # four times as fast as to set some values of x
     gradient: Single = batch.new.T @ ((x @ u) * (1 - u * u))
     return gradient
 

@@ -30,7 +30,7 @@ however many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -40,12 +40,15 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, pack, unpack
+from oasis.errors import InputError
+from oasis.hashers.chunk import check_finite
 from oasis.model.calibration import Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
-from oasis.model.hash_functions import LabelMap, LinearMap, Mask, in_row_blocks, sharpened
+from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
 from oasis.model.novelty import Novelty
 from oasis.model.readout import Readout
+from oasis.model.threads import in_threads
 
 BIT_WEIGHT = 0.009
 """Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
@@ -73,6 +76,11 @@ LIKE_WEIGHT = 0.5
 _LEAST_SPREAD = 1e-6
 """Standard deviation of scores, over the largest value of a query, that is more than rounding."""
 
+# values are computed from features for so many cells at a time, and projections from the values of
+# so many rows
+_MOST_VALUES = 1 << 24
+_BLOCK_ROWS = 4096
+
 
 class QueryParts(NamedTuple):
     """What the projections of n queries are made from.
@@ -89,6 +97,30 @@ class QueryParts(NamedTuple):
     content: Single
     strange: Single
     has: Mapping[str, Mask]
+
+
+class RowValues(NamedTuple):
+    """All that is computed from the features of n queries.
+
+    Attributes
+    ----------
+    values : modality name -> (n, m), see `QueryMap`
+    has : modality name -> which queries have it, (n,)
+    """
+
+    values: Mapping[str, Single]
+    has: Mapping[str, Mask]
+
+    @property
+    def n(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    def rows(self, block: slice) -> RowValues:
+        """Return those of some queries."""
+        return RowValues(
+            {name: each[block] for name, each in self.values.items()},
+            {name: each[block] for name, each in self.has.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -126,48 +158,120 @@ class QueryMap:
 
     def project(self, X: Mapping[str, Matrix], weight: float | None = None) -> Single:
         """Return the (n, r) float32 projections of a non-empty subset of the modalities."""
-        return in_row_blocks(lambda block: (self.joined(self.parts(block), weight),), X)[0]
+        return self.of_rows(lambda parts: (self.joined(parts, weight),), X)[0]
 
     def codes(self, X: Mapping[str, Matrix]) -> Codes:
         """Return the packed signs of projections, (n, r / 8)."""
-        return in_row_blocks(lambda block: (self._block_codes(block),), X)[0]
+        return self.of_rows(lambda parts: (self._codes(parts),), X)[0]
 
-    def _block_codes(self, X: Mapping[str, Matrix]) -> Codes:
-        parts = self.parts(X)
+    def _codes(self, parts: QueryParts) -> Codes:
         if parts.content.shape[1]:
             return pack(self.joined(parts))
         return pack(self.readout.sign_values(self._label_weights(parts)))
 
+    def of_rows(
+        self,
+        function: Callable[[QueryParts], tuple[npt.NDArray[Any], ...]],
+        X: Mapping[str, Matrix],
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Return arrays with a row for each sample, computed block by block, in several threads.
+
+        Features are read once, for all products with them; ``function`` is given what follows.
+        Small arrays take longer in several threads than in one, since Python runs one thread at a
+        time, so its blocks have thousands of rows.
+        """
+        n = next(iter(X.values())).shape[0]
+        if n <= _BLOCK_ROWS:
+            return function(self.parts(X))
+        n_values = sum(len(map_.weights[name]) for name, map_ in self._maps(X).items())
+        size = max(_MOST_VALUES // max(n_values, 1), _BLOCK_ROWS)
+        results: dict[int, tuple[npt.NDArray[Any], ...]] = {}
+        for first in range(0, n, size):
+            try:
+                values = self._values({name: x[first : first + size] for name, x in X.items()})
+            except InputError:
+                for name, matrix in X.items():  # the error above counts from the first of these
+                    check_finite(matrix, name)
+                raise
+
+            def work(start: int, first: int = first, values: RowValues = values) -> None:
+                block = values.rows(slice(start, start + _BLOCK_ROWS))
+                results[first + start] = function(self._parts(block))
+
+            in_threads(work, range(0, values.n, _BLOCK_ROWS))
+        blocks = [results[start] for start in sorted(results)]
+        return tuple(np.concatenate(each) for each in zip(*blocks, strict=True))
+
     def parts(self, X: Mapping[str, Matrix]) -> QueryParts:
         """Return what projections are `joined` from."""
-        n_classes, n_own = len(self.labels.shares), self.content.content.sizes
+        return self._parts(self._values(X))
+
+    def _values(self, X: Mapping[str, Matrix]) -> RowValues:
+        """Return everything that depends on the features themselves."""
+        maps = self._maps(X)
         values, has = {}, {}
         for name, matrix in X.items():
-            values[name], has[name] = self._all[name].project_rows(name, matrix)
+            values[name], has[name] = maps[name].project_rows(name, matrix)
+        if self._sizes:
+            own = {name: values[name][:, self._own(name)] for name in X if name in self._sizes}
+            self.content.complete(own, X, has)
+        return RowValues(values, has)
+
+    def _parts(self, rows: RowValues) -> QueryParts:
+        values, has, n_classes = rows.values, rows.has, len(self.labels.shares)
         labels = self.labels.combined({k: each[:, :n_classes] for k, each in values.items()}, has)
-        own = {k: values[k][:, n_classes : n_classes + n] for k, n in n_own.items() if k in X}
-        content = self.content.completed(own, X, has)
-        if not content.shape[1]:
-            return QueryParts(labels, content, np.zeros(len(labels), dtype=np.float32), has)
+        if not self._sizes:
+            nothing = np.zeros((len(labels), 0), dtype=np.float32)
+            return QueryParts(labels, nothing, np.zeros(len(labels), dtype=np.float32), has)
+        start = {name: self._own(name).stop for name in values}
+        content = []
+        for name, size in self._sizes.items():
+            if name in values:
+                content.append(values[name][:, self._own(name)])
+                continue
+            predicted = {}
+            for k, each in values.items():
+                predicted[k] = each[:, start[k] : start[k] + size], has[k]
+                start[k] += size
+            content.append(self.content.joined_predictions(name, predicted, len(labels)))
         strange = _least({k: each[:, -1] for k, each in values.items()}, has)
-        return QueryParts(labels, content, strange, has)
+        return QueryParts(labels, np.hstack(content), strange, has)
 
     @cached_property
-    def _all(self) -> dict[str, LinearMap]:
-        """Modality -> predicted labels and, where there is content, its values and strangeness.
+    def _sizes(self) -> dict[str, int]:
+        """Content bits of each modality that has some."""
+        return self.content.content.sizes
 
-        All of it is one product.
+    def _own(self, name: str) -> slice:
+        """Columns of the content values of a modality, behind its predictions of labels."""
+        n_classes = len(self.labels.shares)
+        return slice(n_classes, n_classes + self._sizes.get(name, 0))
+
+    def _maps(self, X: Mapping[str, Matrix]) -> dict[str, LinearMap]:
+        """Return a map for each modality of X, to all values that are computed from it.
+
+        These are predicted labels and, where there is content, its own content values, predicted
+        ones of each modality that X lacks, and its strangeness. All of it is one product.
         """
-        maps, own = {}, self.content.content.own
-        for name, predictor in self.labels.predictors.items():
-            parts = [predictor]
-            if own:
-                parts += [own[name]] if name in own else []
-                parts.append(self.strange[name])
-            W = np.vstack([each.weights[name] for each in parts])
-            offset = np.concatenate([each.offsets[name] for each in parts])
-            maps[name] = LinearMap({name: W}, {name: offset}, normalize=True)
-        return maps
+        present = frozenset(X)
+        if present not in self._known_maps:
+            self._known_maps[present] = {name: self._map(name, present) for name in X}
+        return self._known_maps[present]
+
+    @cached_property
+    def _known_maps(self) -> dict[frozenset[str], dict[str, LinearMap]]:
+        return {}
+
+    def _map(self, name: str, present: frozenset[str]) -> LinearMap:
+        parts = [self.labels.predictors[name]]
+        if self._sizes:
+            own = self.content.content.own
+            parts += [own[name]] if name in own else []
+            parts += [self.content.pairs[name, each] for each in own if each not in present]
+            parts.append(self.strange[name])
+        W = np.vstack([each.weights[name] for each in parts])
+        offset = np.concatenate([each.offsets[name] for each in parts])
+        return LinearMap({name: W}, {name: offset}, normalize=True)
 
     def joined(self, parts: QueryParts, weight: float | None = None) -> Single:
         """Return the projections (n, r)."""

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -147,42 +148,64 @@ class ContentMap:
             for name, map_ in self.content.own.items()
             if name in X
         }
-        return self.completed(own, X, {name: has_row(matrix) for name, matrix in X.items()})
+        self.complete(own, X, {name: has_row(matrix) for name, matrix in X.items()})
+        n = next(iter(X.values())).shape[0]
+        parts = [
+            own[name] if name in own else self._predicted(name, X, n) for name in self.content.own
+        ]
+        return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
-    def completed(
+    def complete(
         self, own: Mapping[str, Single], X: Mapping[str, Matrix], has: Mapping[str, Mask]
-    ) -> Single:
-        """Return content values (n, r_c) from those of each modality that X has.
+    ) -> None:
+        """Replace the content values of rows that lack their modality by predicted ones.
 
         Parameters
         ----------
-        own : modality name -> its content values
-        X : features, from which the values of missing modalities are predicted
+        own : modality name -> its content values (n, r_m), modified in place
+        X : features of all present modalities
         has : modality name -> which rows have it
         """
-        n = next(iter(X.values())).shape[0]
-        parts = []
-        for name, size in self.content.sizes.items():
-            values = own[name] if name in own else np.zeros((n, size), np.float32)
-            lacks = ~has[name] if name in has else np.ones(n, dtype=np.bool_)
-            if lacks.any():
-                rows = np.flatnonzero(lacks)
-                values[rows] = self._predicted(name, {k: x[rows] for k, x in X.items()})
-            parts.append(values)
-        return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
+        for name, values in own.items():
+            if not has[name].all():
+                rows = np.flatnonzero(~has[name])
+                others = {k: x[rows] for k, x in X.items() if k != name}
+                values[rows] = self._predicted(name, others, len(rows))
 
-    def _predicted(self, name: str, X: Mapping[str, Matrix]) -> Single:
-        """Return the content values of a missing modality, predicted from the present ones."""
-        parts = []
-        for other, matrix in X.items():
-            if other == name:
-                continue
-            where = self.content.place_without(other, name)
-            prediction = self.predictors[other].project({other: matrix})[:, where]
-            parts.append((prediction, has_row(matrix), self.explained[other][where]))
+    def _predicted(self, name: str, X: Mapping[str, Matrix], n: int) -> Single:
+        """Return the content values of a modality that all n rows lack."""
+        projected = {k: self.pairs[k, name].project_rows(k, x) for k, x in X.items()}
+        return self.joined_predictions(name, projected, n)
+
+    @cached_property
+    def pairs(self) -> dict[tuple[str, str], LinearMap]:
+        """Present and missing modality -> map of the first to the content values of the second."""
+        pairs = {}
+        for present, map_ in self.predictors.items():
+            for name in self.content.sizes.keys() - {present}:
+                where = self.content.place_without(present, name)
+                weights, offsets = map_.weights[present][where], map_.offsets[present][where]
+                pairs[present, name] = LinearMap(
+                    {present: weights}, {present: offsets}, normalize=True
+                )
+        return pairs
+
+    def joined_predictions(
+        self, name: str, predictions: Mapping[str, tuple[Single, Mask]], n: int
+    ) -> Single:
+        """Return the content values (n, r_m) of a missing modality.
+
+        Parameters
+        ----------
+        predictions : present modality -> its values in `pairs`, and which rows have it
+        """
         size = self.content.sizes[name]
-        if not parts:
-            return np.zeros((next(iter(X.values())).shape[0], size), np.float32)
+        if not predictions:
+            return np.zeros((n, size), np.float32)
+        parts = [
+            (values, has, self.explained[other][self.content.place_without(other, name)])
+            for other, (values, has) in predictions.items()
+        ]
         return added_evidence(parts, np.zeros(size, np.float32))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
 
-# a thread takes so many cells, or rows, at a time
+# a thread takes so many cells at a time, of sparse features so many rows
 _BLOCK_CELLS = 1 << 21
 _BLOCK_ROWS = 2048
 # of these it takes so many cells, 2 MB, that they are still in the cache for a second pass; but
@@ -100,52 +100,17 @@ class LinearMap:
         return part, has
 
 
-def in_row_blocks(
-    function: Callable[[Mapping[str, Matrix]], tuple[npt.NDArray[Any], ...]],
-    X: Mapping[str, Matrix],
-) -> tuple[npt.NDArray[Any], ...]:
-    """Return arrays with a row for each sample, computed block by block, in several threads.
-
-    Parameters
-    ----------
-    function : from the features of some rows to arrays (n_rows, ...)
-    X : modality name -> features (n, d), finite; others are an `InputError` that names the feature
-
-    Notes
-    -----
-    Everything that depends on a block is computed while it is in the cache.
-
-    >>> in_row_blocks(lambda X: (X["x"].sum(axis=1),), {"x": np.ones((3, 2))})
-    (array([2., 2., 2.]),)
-    """
-    n = next(iter(X.values())).shape[0]
-    n_dense = sum(matrix.shape[1] for matrix in X.values() if not is_sparse(matrix))
-    size = min(max(_BLOCK_CELLS // max(n_dense, 1), 1), _BLOCK_ROWS)
-    if n <= size:
-        return function(X)
-    starts = range(0, n, size)
-    results: list[tuple[npt.NDArray[Any], ...]] = [()] * len(starts)
-
-    def work(at: int) -> None:
-        rows = slice(starts[at], starts[at] + size)
-        results[at] = function({name: matrix[rows] for name, matrix in X.items()})
-
-    try:
-        in_threads(work, range(len(starts)))
-    except InputError:
-        for name, matrix in X.items():  # the error above counts the rows of a block
-            check_finite(matrix, name)
-        raise
-    return tuple(np.concatenate(each) for each in zip(*results, strict=True))
-
-
 def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mask]:
     """Return ``X W'`` (n, r) of rows scaled to unit length, and which rows are not all zeros.
 
     The product is scaled, not the features.
     """
     n, d = matrix.shape
-    if is_sparse(matrix) or n * d <= _FEW_CELLS:
+    if is_sparse(matrix):
+        size, is_small = _BLOCK_ROWS, n <= _BLOCK_ROWS
+    else:
+        size, is_small = max(_BLOCK_CELLS // max(d, 1), 1), n * d <= _FEW_CELLS
+    if is_small:
         return _scaled_product(matrix, Wt)
     part = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
     has = np.empty(n, dtype=np.bool_)
@@ -153,7 +118,6 @@ def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mas
     def work(block: slice) -> None:
         has[block] = _scaled_product(matrix[block], Wt, part[block])[1]
 
-    size = max(_BLOCK_CELLS // max(d, 1), 1)
     in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
     return part, has
 
@@ -183,8 +147,9 @@ def _product_and_squares(
     squares = np.empty(n, dtype=matrix.dtype)
     for start in range(0, n, size):
         rows = matrix[start : start + size]
-        np.matmul(rows, Wt, out=product[start : start + size])
+        # first: it reads the rows in their order in memory, and the product finds them in the cache
         np.vecdot(rows, rows, out=squares[start : start + size])
+        np.matmul(rows, Wt, out=product[start : start + size])
     return product, squares
 
 

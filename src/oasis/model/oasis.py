@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Single, state_of, unit_rows
+from oasis.arrays import Array, Single, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
@@ -18,10 +18,10 @@ from oasis.model.base import Model, ModelState, check_count
 from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import sample_codes, usual_owned
-from oasis.model.coding import QueryMap
+from oasis.model.coding import QueryMap, QueryParts
 from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
 from oasis.model.file import ModelFile, Stored
-from oasis.model.hash_functions import Mask, in_row_blocks
+from oasis.model.hash_functions import Mask
 from oasis.model.leave_one_out import HELD_ROWS, HeldOut
 from oasis.model.novelty import ContentSums
 from oasis.model.paper import PublishedOASIS
@@ -187,11 +187,10 @@ class OASIS(Model[CodewordState]):
         weight = _check_weight(content)
         map_ = state.query_map
 
-        def both(block: Mapping[str, Matrix]) -> tuple[Single, Single]:
-            parts = map_.parts(block)
+        def both(parts: QueryParts) -> tuple[Single, Single]:
             return map_.joined(parts, weight), state.evidence(parts.labels, parts.has)
 
-        projections, evidence = in_row_blocks(both, check_features(X, state.widths))
+        projections, evidence = map_.of_rows(both, check_features(X, state.widths))
         return projections, evidence
 
     def project_codes(self, codes: Any, content: float | None = None) -> Single:
