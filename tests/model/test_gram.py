@@ -71,6 +71,29 @@ def test_wide_features_take_several_blocks_and_leave_the_start_alone(dtype, d):
         assert np.array_equal(np.tril(one.lower), before)
 
 
+@pytest.mark.parametrize("d", [20, 600, 1300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sum_is_sent_to_another_process_bit_for_bit_without_the_upper_triangle(dtype, d):
+    sent = GramSum(d, delta=0.5)
+    sent.add(rows(40, d=d, dtype=dtype))
+    buffers = []
+    message = pickle.dumps(sent, protocol=5, buffer_callback=buffers.append)
+    arrived = pickle.loads(message, buffers=buffers)
+    assert np.array_equal(np.tril(arrived.lower), np.tril(sent.lower))
+    assert arrived.single == sent.single
+    # columns in blocks of 256, so the squares on the diagonal are sent whole
+    assert sum(buffer.raw().nbytes for buffer in buffers) <= (d + 256) * d / 2 * 8 or d < 256
+    for total in (arrived, sent):
+        total.add(rows(30, d=d, dtype=dtype, seed=1))
+    assert np.array_equal(np.tril(arrived.lower), np.tril(sent.lower))
+
+
+def test_a_sum_that_only_has_a_start_is_sent_with_it():
+    start = np.asfortranarray(np.tril(np.arange(9.0).reshape(3, 3)))
+    arrived = pickle.loads(pickle.dumps(GramSum(3, delta=1.0, start=start)))
+    assert np.array_equal(np.tril(arrived.lower), start)
+
+
 def test_the_sum_of_wide_float32_features_does_not_depend_on_the_number_of_threads():
     first, second = rows(300, d=1300), rows(300, d=1300, seed=1)
     sums = []

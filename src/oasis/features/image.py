@@ -118,4 +118,7 @@ def _session(n_threads: int) -> Any:
         raise MissingExtraError("onnxruntime", extra="images", what="reading images") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = n_threads
+    # the net's threads wait for each other at every layer; spinning would take the core from the
+    # threads that decode the next batch
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(graph(), options, providers=["CPUExecutionProvider"])

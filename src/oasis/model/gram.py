@@ -79,6 +79,12 @@ class GramSum:
             self._start = None  # not needed any more: free it, and do not pickle it
         return self._own
 
+    def __reduce__(self) -> tuple[Callable[..., GramSum], tuple[Any, ...]]:
+        """Pickle the columns of the lower triangle: half of the bytes of the whole matrix."""
+        lower = self.lower
+        panels = [np.asfortranarray(lower[block]) for block in lower_blocks(self._d)]
+        return _from_panels, (self._d, self._delta, self.single, panels)
+
     def add(self, X: Matrix) -> None:
         """Add X'X for the rows X (n, d)."""
         is_single = X.dtype == np.float32
@@ -156,6 +162,15 @@ class GramSum:
                 np.add(start[block], term(*block), out=own[block])
 
         on_blocks(work, self._d)
+
+
+def _from_panels(d: int, delta: float, single: bool, panels: list[Array]) -> GramSum:
+    """Return the sum that `GramSum.__reduce__` took apart."""
+    total = GramSum(d, delta)
+    total.single = single
+    for block, panel in zip(lower_blocks(d), panels, strict=True):
+        total.lower[block] = panel
+    return total
 
 
 def lower_zeros(d: int, dtype: type[np.float32] | type[np.float64]) -> npt.NDArray[Any]:
