@@ -9,12 +9,12 @@ the features. It is a sequence of entries, each ::
 
     8s magic "OASISJNL", Q length of the body, I crc32 of the body, then the body
 
-and the body is a safetensors file: per modality one dense array, the three arrays of a CSR matrix, or
-of a dense array with many zeros a bit for each value and the values that are not 0; and the rest as
-JSON in its metadata. An entry fills whole pages of 4,096 bytes, by spaces after the header of its
-safetensors file: so the next one writes no page again that holds a committed one. The committed
-length of the file stands in the catalog; what lies beyond it is left from a crash and is overwritten
-by the next entry.
+and the body is a safetensors file: per modality one dense array, or the three arrays of a CSR
+matrix, or of a dense array with many zeros a bit for each value and the values that are not 0; and
+the rest as JSON in its metadata. An entry fills whole pages of 4,096 bytes, by spaces after the
+header of its safetensors file: so the next one writes no page again that holds a committed one.
+The committed length of the file stands in the catalog; what lies beyond it is left from a crash and
+is overwritten by the next entry.
 
 Replaying an entry is the same call of ``partial_fit`` on the same state, so the model comes out as
 it was, bit for bit, as long as the linear algebra works in the same way (same machine, same number
