@@ -1,5 +1,6 @@
 """A file is replaced whole or not at all."""
 
+import json
 import threading
 import zlib
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from oasis.arrays import Pieces
+from oasis.arrays import LowerTriangle
 from oasis.errors import FormatError, MissingFileError
 from oasis.store import (
     append,
@@ -117,26 +118,48 @@ def test_arrays_come_back_as_they_were(tmp_path):
     assert recorded_checksum(path)[1] != crc
 
 
-def test_the_file_is_one_of_safetensors_and_pieces_are_one_array(tmp_path):
+@pytest.mark.parametrize("d", [1, 64, 300])
+def test_the_file_is_one_of_safetensors_and_a_triangle_is_one_array(tmp_path, d):
     rng = np.random.default_rng(0)
-    parts = [rng.random(n) for n in (3, 0, 40_000, 1)]
+    matrix = np.asfortranarray(rng.random((d, d)))
+    columns = np.concatenate([matrix[j:, j] for j in range(d)])
+    matrix[np.triu_indices(d, 1)] = np.nan  # never read
     arrays = {
         np.dtype(kind).name: (100 * rng.random((2, 3))).astype(kind)
         for kind in ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", ">f8", ">i4")
     }
-    wanted = ARRAYS | arrays | {"number": np.array(7.0), "whole": np.concatenate(parts)}
+    wanted = ARRAYS | arrays | {"number": np.array(7.0), "whole": columns}
     write_arrays(tmp_path / "whole", wanted, {"text": "ä"})
-    write_arrays(tmp_path / "pieces", wanted | {"whole": Pieces(parts)}, {"text": "ä"})
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+    triangle = LowerTriangle(matrix)
+    write_arrays(tmp_path / "triangle", wanted | {"whole": triangle}, {"text": "ä"})
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "triangle").read_bytes()
     found = safetensors.numpy.load_file(tmp_path / "whole")
     assert found.keys() == wanted.keys()
     for name, array in wanted.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype.newbyteorder("=")
         assert found[name].shape == array.shape
-    assert np.array_equal(Pieces(parts), wanted["whole"])
+    assert np.array_equal(triangle, columns)
     with pytest.raises(ValueError, match="copy"):
-        np.array(Pieces(parts), copy=False)
+        np.array(triangle, copy=False)
+
+
+def literal_seal(arrays, metadata):
+    """The checksum of a file by its definition."""
+    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        value = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), value)
+        value = literal_folded_crc32(array.tobytes(), value)
+    return value
+
+
+@pytest.mark.parametrize("arrays", [{}, ARRAYS, {"b": np.arange(150_000.0), "a": np.ones(9, "u1")}])
+def test_the_recorded_checksum_is_that_of_its_definition(tmp_path, arrays):
+    metadata = {"kind": "test", "text": "ä"}
+    write_arrays(tmp_path / "arrays", arrays, metadata)
+    assert recorded_checksum(tmp_path / "arrays")[1] == literal_seal(arrays, metadata)
+    assert read_arrays(tmp_path / "arrays", accept)[0] == metadata
 
 
 def test_any_changed_byte_of_arrays_is_noticed(tmp_path):
@@ -160,9 +183,9 @@ def test_any_changed_byte_of_arrays_is_noticed(tmp_path):
         recorded_checksum(path)
 
 
-def literal_folded_crc32(content):
+def literal_folded_crc32(content, value=0):
     """The checksum by its definition, word by word."""
-    value, group = 0, 16 * 1021
+    group = 16 * 1021
     words = [int.from_bytes(content[at : at + 8], "little") for at in range(0, len(content), 8)]
     n = len(content) // (8 * group)
     for start in range(0, n * group, group):

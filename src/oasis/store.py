@@ -17,18 +17,23 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import safetensors
 
-from oasis.arrays import Pieces
+from oasis.arrays import LowerTriangle
 from oasis.errors import FormatError, MissingFileError, OasisError, StorageError
 
 _BLOCK = 1 << 20
+
+ArrayToWrite: TypeAlias = npt.NDArray[Any] | LowerTriangle
+"""An array to be written."""
+
+Part: TypeAlias = tuple[int, bytes | memoryview]
+"""Bytes of a file, and the offset at which they stand."""
 
 
 class Disk:
@@ -45,18 +50,18 @@ class Disk:
         try:
             if os.fstat(descriptor).st_size > offset + len(data):
                 os.ftruncate(descriptor, offset)
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(descriptor, view, offset)
-                offset, view = offset + written, view[written:]
+            _write_at(descriptor, offset, data)
         finally:
             os.close(descriptor)
 
-    def fill(self, path: Path, parts: Iterable[bytes | memoryview]) -> None:
-        """Write the concatenated parts as the content of a file."""
-        with path.open("wb", buffering=_BLOCK) as file:
-            for part in parts:
-                file.write(part)
+    def fill(self, path: Path, parts: Iterable[Part]) -> None:
+        """Write the content of a file in parts, each at its offset."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            for offset, data in parts:
+                _write_at(descriptor, offset, data)
+        finally:
+            os.close(descriptor)
 
     def sync(self, path: Path) -> None:
         """Wait until a file's content, or the entries of a directory, are on the medium."""
@@ -73,6 +78,13 @@ class Disk:
     def remove(self, path: Path) -> None:
         """Remove a file, if it is there."""
         path.unlink(missing_ok=True)
+
+
+def _write_at(descriptor: int, offset: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        offset, view = offset + written, view[written:]
 
 
 disk = Disk()
@@ -140,12 +152,11 @@ def checksum(path: Path) -> tuple[int, int]:
 
 
 def write_arrays(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any] | Pieces], metadata: Mapping[str, str]
+    path: Path, arrays: Mapping[str, ArrayToWrite], metadata: Mapping[str, str]
 ) -> None:
     """Write arrays and metadata to one safetensors file, atomically, with their checksum.
 
-    Nothing is copied (`safetensors.numpy.save_file` copies twice). Cost: one pass over the arrays
-    for the checksum, and one for the file.
+    Cost: one pass over the arrays, in blocks that are in the cache for checksum and file.
 
     Raises
     ------
@@ -153,24 +164,37 @@ def write_arrays(
         The file cannot be written.
     """
     sound = {name: _little_endian(array) for name, array in arrays.items()}
-    sealed = {**metadata, _SEAL: _seal(sound, metadata)}
-    # the largest type first, so that every array begins at a multiple of its type's size
-    order = sorted(sound, key=lambda name: (-sound[name].dtype.itemsize, name))
-    header: dict[str, Any] = {"__metadata__": sealed}
-    end = 0
-    for name in order:
-        array = sound[name]
-        begin, end = end, end + math.prod(array.shape) * array.dtype.itemsize
-        kind = _TYPES[array.dtype.str]
-        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (begin, end)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    content = (part for name in order for part in _parts(sound[name]))
     with replacing(path) as temporary:
         try:
-            disk.fill(temporary, chain([len(text).to_bytes(8, "little"), text], content))
+            disk.fill(temporary, _file_parts(sound, metadata))
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}; nothing was changed") from error
+
+
+def _file_parts(arrays: Mapping[str, ArrayToWrite], metadata: Mapping[str, str]) -> Iterator[Part]:
+    """Yield a safetensors file; its header, which has the checksum of all else, comes last."""
+    facts: dict[str, Any] = {}
+    end = 0
+    # the largest type first, so that every array begins at a multiple of its type's size
+    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):
+        array = arrays[name]
+        begin, end = end, end + math.prod(array.shape) * array.dtype.itemsize
+        kind = _TYPES[array.dtype.str]
+        facts[name] = {"dtype": kind, "shape": array.shape, "data_offsets": (begin, end)}
+
+    def header(seal: _Seal) -> bytes:
+        text = json.dumps({"__metadata__": {**metadata, _SEAL: str(seal)}} | facts).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text
+
+    seal = _Seal(metadata)
+    begin_of_content = len(header(seal))  # of the same length, whatever the checksum
+    for name in sorted(arrays):
+        at = begin_of_content + facts[name]["data_offsets"][0]
+        for block in seal.passing(name, arrays[name]):
+            yield at, block.data
+            at += len(block)
+    yield 0, header(seal)
 
 
 def read_arrays(
@@ -200,7 +224,11 @@ def read_arrays(
         raise MissingFileError(f"there is no file at {path}") from error
     except (OSError, ValueError, TypeError, safetensors.SafetensorError) as error:
         raise FormatError(f"{path} is not a safetensors file, or is truncated: {error}") from error
-    if seal != _seal(arrays, metadata):
+    found = _Seal(metadata)
+    for name in sorted(arrays):
+        for _ in found.passing(name, arrays[name]):
+            pass
+    if seal != str(found):
         raise FormatError(f"{path} is damaged: its checksum does not match its content")
     return metadata, arrays
 
@@ -228,32 +256,40 @@ _TYPES = {"|b1": "BOOL", "|u1": "U8", "|i1": "I8", "<f2": "F16", "<f4": "F32", "
 """NumPy's name of a type -> its name in safetensors."""
 
 
-def _little_endian(array: npt.NDArray[Any] | Pieces) -> npt.NDArray[Any] | Pieces:
-    if isinstance(array, Pieces):
+def _little_endian(array: ArrayToWrite) -> ArrayToWrite:
+    if isinstance(array, LowerTriangle):
         return array
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _parts(array: npt.NDArray[Any] | Pieces) -> Iterator[memoryview]:
+def _parts(array: ArrayToWrite) -> Iterator[memoryview]:
     """Yield the content of an array."""
-    for part in array.parts if isinstance(array, Pieces) else [array]:
+    for part in array.blocks() if isinstance(array, LowerTriangle) else [array]:
         if part.size:
             yield part.reshape(-1).view(np.uint8).data
 
 
-def _seal(arrays: Mapping[str, npt.NDArray[Any] | Pieces], metadata: Mapping[str, str]) -> str:
-    """Return the checksum of metadata, names, types, shapes and content, as hexadecimal text."""
-    value = zlib.crc32(json.dumps(dict(metadata), sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        value = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), value)
-        value = folded_crc32(_parts(array), value)
-    return f"{value:08x}"
+class _Seal:
+    """The checksum of metadata, names, types, shapes and contents, which pass by name."""
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self._value = zlib.crc32(json.dumps(dict(metadata), sort_keys=True).encode())
+
+    def passing(self, name: str, array: ArrayToWrite) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the content of the next array in blocks, each valid until the next one."""
+        about = f"{name} {array.dtype.str} {array.shape}".encode()
+        self._value = zlib.crc32(about, self._value)
+        for block in _blocks(_parts(array)):
+            self._value = _folded(block, self._value)
+            yield block
+
+    def __str__(self) -> str:
+        return f"{self._value:08x}"
 
 
 _ROWS, _COLUMNS = 16, 1021
 _GROUP = _ROWS * _COLUMNS * 8  # bytes
-_GROUPS = 4  # groups per step, so that sums and words stay in the cache
+_GROUPS = 16  # groups per block of 2 MB: few calls, each of which takes the interpreter's lock
 
 
 def folded_crc32(parts: Iterable[bytes | memoryview], value: int = 0) -> int:
@@ -274,20 +310,26 @@ def folded_crc32(parts: Iterable[bytes | memoryview], value: int = 0) -> int:
     value : int
         Checksum of the bytes before the parts.
     """
-    for block in _blocks(parts, _GROUPS * _GROUP):
-        n = len(block) // _GROUP
-        if n:
-            words = block[: n * _GROUP].view("<u8").reshape(n, _ROWS, _COLUMNS)
-            value = zlib.crc32(np.add.reduce(words, axis=1).astype("<u8", copy=False), value)
-        value = zlib.crc32(block[n * _GROUP :].data, value)
+    for block in _blocks(parts):
+        value = _folded(block, value)
     return value
 
 
-def _blocks(parts: Iterable[bytes | memoryview], size: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the bytes of all parts in blocks of ``size``, the last one shorter.
+def _folded(block: npt.NDArray[np.uint8], value: int) -> int:
+    """Return the checksum after a block of `_blocks`, from the one before it."""
+    n = len(block) // _GROUP
+    if n:
+        words = block[: n * _GROUP].view("<u8").reshape(n, _ROWS, _COLUMNS)
+        value = zlib.crc32(np.add.reduce(words, axis=1).astype("<u8", copy=False), value)
+    return zlib.crc32(block[n * _GROUP :].data, value)
+
+
+def _blocks(parts: Iterable[bytes | memoryview]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the bytes of all parts in blocks of `_GROUPS` groups, the last one shorter.
 
     Small parts are copied into a buffer, so a block is valid only until the next one is requested.
     """
+    size = _GROUPS * _GROUP
     buffer, begun = np.empty(size, np.uint8), 0
     for part in parts:
         rest = np.frombuffer(part, np.uint8)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from oasis.arrays import Pieces
+from oasis.arrays import LowerTriangle
 from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.store import read_arrays, write_arrays
@@ -26,7 +26,7 @@ FORMAT_VERSION = 13
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 """Arrays by name, as they are read."""
 
-Stored: TypeAlias = dict[str, npt.NDArray[Any] | Pieces]
+Stored: TypeAlias = dict[str, npt.NDArray[Any] | LowerTriangle]
 """Arrays by name, as they are written."""
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, Matrix, Pieces, has_row, in_range, is_sparse
+from oasis.arrays import Array, LowerTriangle, Matrix, has_row, in_range, is_sparse
 from oasis.errors import FormatError, InputError
 from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
 from oasis.model.gram import lower_zeros
@@ -232,9 +232,9 @@ class Ridge:
             last = now
         return None
 
-    def state(self) -> dict[str, npt.NDArray[Any] | Pieces]:
+    def state(self) -> dict[str, npt.NDArray[Any] | LowerTriangle]:
         """Return the arrays that `from_state` needs; of the lower triangle its columns."""
-        arrays: dict[str, npt.NDArray[Any] | Pieces] = {
+        arrays: dict[str, npt.NDArray[Any] | LowerTriangle] = {
             "BX": self.BX,
             "W": self.W,
             "tail": self.tail,
@@ -243,7 +243,7 @@ class Ridge:
             "delta": np.array([self.delta]),
         }
         if self.base is not None:
-            arrays["XX"] = Pieces([self.base[j:, j] for j in range(self.n_features)])
+            arrays["XX"] = LowerTriangle(self.base)
         return arrays
 
     @classmethod

@@ -9,9 +9,12 @@ the features. It is a sequence of entries, each ::
 
     8s magic "OASISJNL", Q length of the body, I crc32 of the body, then the body
 
-and the body is a safetensors file: per modality one dense array or the three arrays of a CSR
-matrix, and the rest as JSON in its metadata. The committed length of the file stands in the
-catalog; what lies beyond it is left from a crash and is overwritten by the next entry.
+and the body is a safetensors file: per modality one dense array, or the three arrays of a CSR
+matrix, or of a dense array with many zeros a bit for each value and the values that are not 0; and
+the rest as JSON in its metadata. An entry fills whole pages of 4,096 bytes, by spaces after the
+header of its safetensors file: so the next one writes no page again that holds a committed one.
+The committed length of the file stands in the catalog; what lies beyond it is left from a crash and
+is overwritten by the next entry.
 
 Replaying an entry is the same call of ``partial_fit`` on the same state, so the model comes out as
 it was, bit for bit, as long as the linear algebra works in the same way (same machine, same number
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import struct
 import zlib
@@ -44,6 +48,7 @@ from oasis.model import AnyModel
 
 _HEADER = struct.Struct("<8sQI")
 _MAGIC = b"OASISJNL"
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,17 @@ class Entry:
                 for part in ("data", "indices", "indptr"):
                     arrays[f"{number}/{part}"] = np.ascontiguousarray(getattr(matrix, part))
             else:
-                modalities.append({"name": name})
-                arrays[f"{number}/dense"] = np.ascontiguousarray(matrix)
+                dense = np.ascontiguousarray(matrix)
+                there = dense.view(f"u{dense.itemsize}") != 0  # -0.0 has a bit that is not 0
+                values, bits = dense[there], np.packbits(there)
+                if values.nbytes + bits.nbytes < dense.nbytes:
+                    modalities.append({"name": name, "dense shape": list(dense.shape)})
+                    arrays |= {f"{number}/values": values, f"{number}/there": bits}
+                else:
+                    modalities.append({"name": name})
+                    arrays[f"{number}/dense"] = dense
         facts = {"modalities": modalities, "labels": self.labels, "classes": self.new_classes}
-        body = safetensors.numpy.save(arrays, {"entry": json.dumps(facts)})
+        body = _filling_pages(safetensors.numpy.save(arrays, {"entry": json.dumps(facts)}))
         return _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)) + body
 
     @classmethod
@@ -106,11 +118,23 @@ class Entry:
                     arrays[f"{number}/{part}"].copy() for part in ("data", "indices", "indptr")
                 )
                 X[modality["name"]] = sp.csr_array(tuple(parts), shape=tuple(modality["shape"]))
+            elif "dense shape" in modality:
+                shape, values = modality["dense shape"], arrays[f"{number}/values"]
+                bits = np.unpackbits(arrays[f"{number}/there"], count=math.prod(shape))
+                X[modality["name"]] = np.zeros(shape, values.dtype)
+                X[modality["name"]][bits.astype(np.bool_).reshape(shape)] = values
             else:
                 # copied, as arrays inside the file's bytes may lie at odd addresses
                 X[modality["name"]] = arrays[f"{number}/dense"].copy()
         labels = [tuple(names) for names in facts["labels"]]
         return cls(X, labels, tuple(facts["classes"]), arrays["new_rows"])
+
+
+def _filling_pages(body: bytes) -> bytes:
+    """Return a safetensors file with spaces after its header, so that its entry fills pages."""
+    end = 8 + int.from_bytes(body[:8], "little")
+    spaces = b" " * (-(_HEADER.size + len(body)) % _PAGE)
+    return (end - 8 + len(spaces)).to_bytes(8, "little") + body[8:end] + spaces + body[end:]
 
 
 def read_entries(path: Path, start: int, stop: int) -> list[Entry]:

@@ -1,10 +1,12 @@
 """The writing half of a collection: every change is one commit, or did not happen.
 
-The order of a chunk: check everything; ask its samples against the stored base; learn on a copy of
-the model; write files and, beside that, the rows of an open transaction; wait until the files are
-on the medium; send the codes, where they are searched elsewhere; commit in SQLite; publish in
-memory; remove the files that the commit made useless. Whatever raises before the commit leaves disk
-and memory as they were.
+The order of a chunk: check everything, and compute fingerprints beside that; learn on a copy of the
+model; write files and, beside that, the rows of an open transaction, and ask the samples against
+the base as it was; wait until the files are on the medium; send the codes, where they are searched
+elsewhere; commit in SQLite; publish in memory; remove the files that the commit made useless.
+Whatever raises before the commit leaves disk and memory as they were.
+
+Learning keeps all cores busy, so nothing runs beside it.
 """
 
 from __future__ import annotations
@@ -114,19 +116,19 @@ class Writer:
         """Learn a chunk and store its items; where it ``replaces``, those with the ids go."""
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
-        first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
-        intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
-        for name in set().union(*set(chunk.labels)):
-            utf8(name, f"the class name {name!r}")
-        replaced = self._keys_of(intake.ids, "replaced") if replaces else []
-        if not replaces:
-            self._refuse_known(intake.ids)
-        quality = self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced))
+        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
+        with _beside(lambda: packed(fingerprints.of(chunk.X), head.next_key)) as wait_for_prints:
+            first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
+            intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
+            for name in set().union(*set(chunk.labels)):
+                utf8(name, f"the class name {name!r}")
+            replaced = self._keys_of(intake.ids, "replaced") if replaces else []
+            if not replaces:
+                self._refuse_known(intake.ids)
+            prints = wait_for_prints()
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
-        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        prints = packed(fingerprints.of(chunk.X), head.next_key)
         model.learn(chunk)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
@@ -147,6 +149,9 @@ class Writer:
                 _beside(
                     lambda: self._write_files(snapshot, change, chunk, model)
                 ) as wait_for_files,
+                _beside(
+                    lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced))
+                ) as wait_for_quality,
                 self._catalog.write(head) as connection,
             ):
                 if self._fingerprints is None:
@@ -157,6 +162,7 @@ class Writer:
                 new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
+                quality = wait_for_quality()
                 wait_for_files()
                 snapshot.replica.before_commit(self._catalog, head, new_chunk)
                 seconds = time.perf_counter() - began
