@@ -173,7 +173,8 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
     assert code == 0
     assert "07.png" in [hit["id"] for hit in json.loads(out)["results"][0]["hits"]]
     code, out, err = oasis("search", target, "--word", "boat")  # no class is there to be near
-    assert code == 0 and "nothing like this here" not in out and "all scores are 0" in err
+    assert (code, err) == (0, "")
+    assert "nothing like this here: all scores are 0" in out and ".png" not in out
     (folder / "sun").mkdir()
     Image.new("L", (64, 64), 9).save(folder / "sun" / "new.png")
     code, out, _ = oasis("ingest", target, folder, "--labels-from-folders", "--json")
@@ -374,3 +375,29 @@ def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):
     code, _, err = oasis("ingest", tmp_path / "b", source, *TEXT_ONLY, "--keep-text")
     assert code == 1
     assert "begun with keep_text=False" in err
+
+
+def test_a_collection_of_texts_is_begun_without_pictures(tmp_path, oasis):
+    rows = [row(number) for number in range(40)]
+    source = write_jsonl(tmp_path / "items.jsonl", rows)
+    words = ("--text-extractor", "hashed-text-64-tf@3")
+    for name, few, more in (("all", rows, ()), ("few", rows[:9], ("--image-extractor", "none"))):
+        target = tmp_path / name
+        write_jsonl(source, few)
+        code, _, err = oasis("ingest", target, source, *words, *more)
+        assert code == 0 and (err == "") == bool(more)
+        assert bool(more) or "the first 40 items have no picture, so this collection was" in err
+        with Collection.open(target, readonly=True) as c:
+            assert list(c.stats().extractor) == ["text"]
+    # a picture that comes later is told about
+    Image.new("L", (64, 64)).save(tmp_path / "a.png")
+    picture = {"image": "a.png", "labels": ["sea"]}
+    write_jsonl(source, [{"id": "p", **picture}, {"id": "q", "text": "a boat", **picture}])
+    code, out, err = oasis("ingest", tmp_path / "all", source)
+    assert code == 0 and "1 item ingested" in out
+    assert "it has a picture and no text, and this collection was begun without pictures" in out
+    assert "note: this collection was begun without pictures: they are shown, but" in err
+    with Collection.open(tmp_path / "all", readonly=True) as c:
+        assert c.thumbnail("q") is not None
+    code, _, err = oasis("search", tmp_path / "all", "--image", tmp_path / "a.png")
+    assert (code, err.count("\n")) == (1, 1) and "makes no features of pictures; use --text" in err

@@ -127,19 +127,22 @@ def test_like_finds_a_whole_number(tmp_path, oasis):
     assert json.loads(out)["results"][0]["query"] == {"like": 3}
 
 
-def test_a_hit_without_a_payload_is_shown_with_its_text(tmp_path, oasis):
+def test_hits_are_shown_with_text_and_payload(tmp_path, oasis):
     rows = [
         {"id": "a", "text": "a red\nboat", "labels": ["sea"]},
         {"id": "b", "text": "a cat", "payload": {"year": 2020}, "labels": ["cat"]},
         {"id": "c", "text": " ".join(["boats"] * 100), "labels": ["sea"]},
+        {"id": "d", "text": "said once", "payload": {"title": "said once"}, "labels": ["sea"]},
     ]
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert oasis("ingest", tmp_path / "c", source, "--text-extractor", "words")[0] == 0
     code, out, _ = oasis("search", tmp_path / "c", "--text", "red boat")
     shown = {line.split()[3]: line for line in out.splitlines() if line[:1].isdigit()}
-    assert code == 0 and sorted(shown) == ["a", "b", "c"]
-    assert shown["a"].rstrip().endswith("a red boat") and shown["b"].rstrip().endswith("year: 2020")
+    assert code == 0 and sorted(shown) == ["a", "b", "c", "d"]
+    assert shown["a"].rstrip().endswith("a red boat")
+    assert shown["b"].split()[4:] == ["cat", "a", "cat", "year:", "2020"]
+    assert shown["d"].split()[4:] == ["sea", "title:", "said", "once"]
     assert shown["c"].rstrip().endswith(rows[2]["text"])  # nothing is cut in a file or a pipe
 
 

@@ -315,6 +315,19 @@ def test_strings_that_are_no_words_are_weak_whatever_the_model_makes_of_them(tmp
             assert (c.evidence_items([asked])[0] < 0.5) == is_weak
 
 
+def test_unknown_words_are_weak_where_there_are_no_labels(tmp_path):
+    extractor = Extractor.of(image="none")
+    texts = ["cat face", "red car", "smiling dog", "rain cloud"]
+    for keep_text in (True, False):
+        with Collection.open(
+            tmp_path / f"{keep_text}", extractor=extractor, keep_text=keep_text
+        ) as c:
+            c.ingest_items([{"id": n, "text": text} for n, text in enumerate(texts)])
+            for text, is_weak in (("cat", False), ("nolbwo", keep_text), ("train", keep_text)):
+                assert {hit.weak for hit in c.search_items([{"text": text}], 3)[0]} == {is_weak}
+                assert (c.evidence_items([{"text": text}])[0] < 0.5) == is_weak
+
+
 def test_a_label_by_update_alone_is_named_in_a_text(tmp_path):
     extractor = Extractor.of(image="none", text="words")
     with Collection.open(tmp_path / "c", model=OASIS(64, random_state=0), extractor=extractor) as c:

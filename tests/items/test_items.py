@@ -345,12 +345,16 @@ def test_a_field_with_a_misspelt_name_is_noted_once(folder: Path, name: str) -> 
 
 
 def test_a_field_near_one_that_is_there_is_not_noted(folder: Path) -> None:
-    row = {"id": "a", "text": "t", "texts": "u", "labels": [], "label": "x", "test": 1}
+    row = {"id": "a", "text": "t", "texts": "u", "labels": [], "label": "x", "payload": {}}
     assert len(items_of(read_jsonl(write_lines(folder / "x.jsonl", row)))) == 1
 
 
-def test_columns_that_are_not_kept_are_noted(folder: Path) -> None:
-    path = write_lines(folder / "x.csv", "id,text,year,place", "a,t,1,Rome")
+@pytest.mark.parametrize("name", ["x.jsonl", "x.csv"])
+def test_columns_that_are_not_kept_are_noted(folder: Path, name: str) -> None:
+    rows: tuple[Any, ...] = ("id,text,year,place", "a,t,1,Rome")
+    if name == "x.jsonl":
+        rows = ({"id": "a", "text": "t", "year": 1, "place": "Rome"},)
+    path = write_lines(folder / name, *rows)
     with pytest.warns(UnusedFieldWarning, match=r"not kept: year, place; .* add --keep year"):
         assert items_of(read_items(path))[0].payload == {}
     fields = Fields(payload=("year",))  # what is left out by choice is not noted

@@ -254,7 +254,7 @@ def test_jsonl_without_a_field_that_was_asked_for_is_refused(tmp_path: Path) -> 
     for fields in (Fields(text="caption"), Fields(vectors={"image": "caption"})):
         with pytest.raises(DataError, match=r"no field 'caption'; its fields are \['id', 'text'\]"):
             list(read_items(path, fields))
-    late = "".join(f'{{"id": {i}, "text": "a"}}\n' for i in range(255))
+    late = "".join(f'{{"id": {i}, "text": "a", "payload": {{}}}}\n' for i in range(255))
     path.write_text(late + '{"id": 256, "caption": "a boat"}\n')
     *_, last = read_items(path, Fields(text="caption"))
     assert last == Item(256, text="a boat")

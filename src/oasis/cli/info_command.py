@@ -24,6 +24,9 @@ _ROUND_COLUMNS: tuple[Column, ...] = (
 _NAMES = 5
 """Names of new classes that are shown of a round."""
 
+_CHARACTERS = 40
+"""Characters of these names: a line of 80 then fits, also in a file or a pipe."""
+
 
 def info(
     collection: ExistingOrServed, token_file: TokenFile = None, as_json: AsJson = False
@@ -101,10 +104,15 @@ def _first_names(names: tuple[str, ...]) -> str:
 
     >>> _first_names(("cat", "dog")), _first_names(tuple("abcdefgh"))
     ('cat, dog', 'a, b, c, d, e and 3 more')
+    >>> _first_names(("a long name of a class", "and another of them", "a third"))
+    'a long name of a class and 2 more'
     """
-    if len(names) <= _NAMES + 1:  # one name is as short as "and 1 more"
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES:,} more"
+    if len(joined := ", ".join(names)) <= _CHARACTERS and len(names) <= _NAMES + 1:
+        return joined
+    n = max(n for n in range(1, _NAMES + 1) if n == 1 or len(", ".join(names[:n])) <= _CHARACTERS)
+    shown = ", ".join(names[:n])
+    shown = shown if len(shown) <= _CHARACTERS else f"{shown[: _CHARACTERS - 1]}…"
+    return f"{shown} and {len(names) - n:,} more" if len(names) > n else shown
 
 
 def _share(value: float | None) -> str:

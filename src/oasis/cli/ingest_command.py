@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,10 @@ from oasis.errors import DataError, InputError, UnreachableError
 
 if TYPE_CHECKING:
     from oasis.features.extractor import Extractor
-    from oasis.items import Fields, Item, Reject, RejectsFile
+    from oasis.items import Item, Reject, RejectsFile
+
+_FIRST = 256
+"""Rows that are looked at before a collection is begun."""
 
 
 def ingest(
@@ -88,8 +92,8 @@ def ingest(
     image_extractor: Annotated[
         str | None,
         typer.Option(
-            help="For a new collection: efficientnet (if not given), gradients, none, or "
-            "package.module:factory."
+            help="For a new collection: efficientnet (if not given; none if the first items have "
+            "no picture), gradients, none, or package.module:factory."
         ),
     ] = None,
     text_extractor: Annotated[
@@ -141,7 +145,7 @@ def ingest(
     """
     from oasis.cli.progress import progress_of
     from oasis.collection.transfer.feeding import FeedSummary, expected_items
-    from oasis.items import Fields, RejectsFile, read_items
+    from oasis.items import Fields, RejectsFile, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field
     vectors = dict(columns_of(each) for each in feature or [])
@@ -171,7 +175,8 @@ def ingest(
             yield each
 
     # a source that is missing or empty is refused before anything else is checked
-    widths = _checked_widths(source, read(), fields)
+    first = _first_items(source, read())
+    widths = vector_widths(read(), fields) if fields.vectors else None
     total = expected_items(source)
     summary = FeedSummary()
     how: dict[str, Any] = {
@@ -180,6 +185,7 @@ def ingest(
         "progress": lambda what: progress_of(what, total),
         "summary": summary,
     }
+    note = None
     try:
         if is_address(collection):
             listed = rejects or Path(f"{source.resolve().name}.rejects.jsonl")
@@ -189,7 +195,7 @@ def ingest(
             path = Path(collection)
             listed = rejects or path.with_name(f"{path.name}.rejects.jsonl")
             listing = RejectsFile(listed)
-            _ingest_here(path, read, listing, begun, widths, strict, how)
+            note = _ingest_here(path, read, listing, begun, widths, first, strict, how)
     except KeyboardInterrupt:
         remark(
             f"interrupted: {summary.ingested:,} items are stored; give the same command again "
@@ -216,6 +222,8 @@ def ingest(
         f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
+    if note is not None and summary.ingested:
+        remark(f"note: {note}")
     if source.is_dir() and summary.ingested and not has_text:
         remark(
             "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
@@ -228,20 +236,14 @@ def ingest(
         people().print(line, soft_wrap=True, markup=False)
 
 
-def _checked_widths(
-    source: Path, results: Iterator[Item | Reject], fields: Fields
-) -> dict[str, int] | None:
-    """Return the number of values of the vectors, by modality, or None if there are to be none.
+def _first_items(source: Path, results: Iterator[Item | Reject]) -> list[Item]:
+    """Return the items among the first 256 rows of a source; one without rows is refused."""
+    from oasis.items import Reject
 
-    A source without items is refused.
-    """
-    from oasis.items import vector_widths
-
-    if fields.vectors:
-        return vector_widths(results, fields)
-    if next(results, None) is None:
+    rows = list(islice(results, _FIRST))
+    if not rows:
         raise DataError(f"{source} holds no {'picture' if source.is_dir() else 'item'}")
-    return None
+    return [row for row in rows if not isinstance(row, Reject)]
 
 
 def _ingest_here(
@@ -250,16 +252,21 @@ def _ingest_here(
     rejects: RejectsFile,
     begun: dict[str, Any],
     widths: dict[str, int] | None,
+    first: list[Item],
     strict: bool,
     how: dict[str, Any],
-) -> None:
+) -> str | None:
+    """Ingest into a directory; return what to tell about its extractor, if anything."""
     from oasis.cli.opening import extractor_to_fill, model_to_fill
     from oasis.collection.transfer.feeding import ingest_all
 
+    extractor, note = extractor_to_fill(
+        path, begun["image_extractor"], begun["text_extractor"], widths, first
+    )
     ingest_all(
         path,
         read,
-        extractor_to_fill(path, begun["image_extractor"], begun["text_extractor"], widths),
+        extractor,
         rejects,
         n_bits=begun["bits"],
         model=model_to_fill(path, begun["bits"], begun["owned"]),
@@ -268,6 +275,7 @@ def _ingest_here(
         strict=strict,
         **how,
     )
+    return note
 
 
 def _ingest_there(

@@ -7,7 +7,7 @@ such as a repair, requires one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oasis.client import Client
     from oasis.collection import Collection
     from oasis.features.extractor import Extractor
+    from oasis.items import Item
     from oasis.model import OASIS
 
 _ANSWER_SECONDS = 300.0
@@ -107,22 +108,40 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
 
 
 def extractor_to_fill(
-    path: Path, image: str | None, text: str | None, widths: Mapping[str, int] | None = None
-) -> Extractor:
-    """Return the extractor for the items of an ingest.
+    path: Path,
+    image: str | None,
+    text: str | None,
+    widths: Mapping[str, int] | None,
+    first: Sequence[Item],
+) -> tuple[Extractor, str | None]:
+    """Return the extractor for the items of an ingest, and what to tell about it, if anything.
 
     It is the one recorded in the collection unless the command names one; `Collection.open` refuses
     one that differs from the record. ``widths`` has, by modality, the number of values of vectors
-    that come with the items.
+    that come with the items. If none of the ``first`` items has a picture, a new collection is
+    begun without pictures, unless an embedder for them is named.
     """
     from oasis.collection.transfer.feeding import collection_exists
-    from oasis.features.extractor import Extractor
+    from oasis.features.extractor import NONE, Extractor, has_no_pictures
 
-    if image is None and text is None and collection_exists(path):
+    is_new = True
+    if collection_exists(path):
         with open_directory(path) as opened:
-            recorded = opened.stats().extractor
-        if recorded is not None:
-            extractor = Extractor.from_description(recorded)
+            stats = opened.stats()
+        is_new = stats.extractor is None and not stats.n_seen
+        if image is None and text is None and stats.extractor is not None:
+            extractor = Extractor.from_description(stats.extractor)
             extractor.check_widths(widths or {})
-            return extractor
-    return Extractor.of(image, text, widths)
+            note = None
+            if extractor.is_begun_without_pictures() and any(each.image for each in first):
+                note = (
+                    "this collection was begun without pictures: they are shown, but items are "
+                    "learned and found by their texts alone"
+                )
+            return extractor, note
+    if is_new and image is None and not widths and text != NONE and has_no_pictures(first):
+        return Extractor.of(NONE, text), (
+            f"the first {len(first)} items have no picture, so this collection was begun without "
+            "pictures; where they are to come later, begin it with --image-extractor efficientnet"
+        )
+    return Extractor.of(image, text, widths), None

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from oasis.cli.console import Column, labels_line, people, print_json, remark, table
+from oasis.cli.console import Column, labels_line, people, print_json, table
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
 from oasis.errors import InputError, UnknownIdError
 
@@ -26,7 +26,6 @@ _HIT_COLUMNS: tuple[Column, ...] = (
     ("bits", "right"),
     ("id", "left"),
     ("labels", "line"),
-    ("payload or text", "line"),
 )
 
 
@@ -97,9 +96,9 @@ def search(
     """Search by text, picture or vector, or several of them; by an item; or by a class name.
 
     A class name need not have been seen: it is compared with the classes by its word vector. Labels
-    with a question mark are predicted. Hits without a payload are shown with their text. Instead of
-    a directory, the address of a running service may be given; pictures are sent to it. If nothing
-    is like the query, another spelling is suggested.
+    with a question mark are predicted. Hits are shown with their text and payload. Instead of a
+    directory, the address of a running service may be given; pictures are sent to it. If nothing is
+    like the query, another spelling is suggested.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -159,9 +158,9 @@ def search(
         if text is not None and any(hit.weak for hits in lists for hit in hits):
             meant = opened.suggest(text)
         width = people().width
-        told = (
-            {} if as_json else {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
-        )
+        told: dict[Any, _Told] = {}
+        if not as_json:
+            told = {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
     if as_json:
         results = [
             {"query": query, "hits": [asdict(hit) for hit in hits]}
@@ -173,6 +172,8 @@ def search(
         print_json({**how, "results": results})
         return
     for query, hits in zip(queries, lists, strict=True):
+        shown = [name for name in _Told._fields if any(getattr(told[hit.id], name) for hit in hits)]
+        columns = (*_HIT_COLUMNS, *((name, "line") for name in shown))
         rows = (
             (
                 str(place),
@@ -180,22 +181,24 @@ def search(
                 str(hit.distance),
                 str(hit.id),
                 labels_line(hit),
-                told[hit.id],
+                *(getattr(told[hit.id], name) for name in shown),
             )
             for place, hit in enumerate(hits, 1)
         )
-        if any(hit.weak and hit.score for hit in hits):
+        is_found = any(hit.score for hit in hits)
+        if is_found and any(hit.weak for hit in hits):
             people().print("nothing like this here; the nearest are:")
         if meant is not None:
             people().print(f"did you mean: {meant}", markup=False, soft_wrap=True)
         people().print(_title(query), style="bold", markup=False)
-        people().print(table(_HIT_COLUMNS, rows))
-        if not hits:
+        if is_found:
+            people().print(table(columns, rows))
+            if any(hit.tied for hit in hits):
+                people().print("= the score of a neighbour is the same")
+        elif hits:  # in the order of arrival, which says nothing about the query
+            people().print("nothing like this here: all scores are 0")
+        else:
             people().print("nothing found")
-        elif not any(hit.score for hit in hits):
-            remark("all scores are 0: nothing like this query has been learned yet")
-        elif any(hit.tied for hit in hits):
-            people().print("= the score of a neighbour is the same")
         people().print()
     if save is not None:
         people().print(f"contact sheet: {save}", soft_wrap=True)
@@ -232,17 +235,35 @@ def _check_made(stats: Stats, field: str, is_needed: bool) -> None:
     )
 
 
-def _told(opened: Any, hit: Hit, n_characters: int) -> str:
-    """Return the payload of a hit in one line, or its text if it has none; the rest is cut.
+class _Told(NamedTuple):
+    """Text and payload of a hit, a line each; empty if it has none."""
+
+    text: str
+    payload: str
+
+
+def _told(opened: Any, hit: Hit, n_characters: int) -> _Told:
+    """Return what is shown of a hit; a text that the payload repeats is left out.
 
     A text may have a mebibyte: it is cut in pipes, too.
     """
-    line = _line(hit.payload)
-    if not hit.payload:
-        n_characters = min(n_characters, _LONGEST_TEXT)
-        with suppress(UnknownIdError):  # deleted since
-            line = opened.get(hit.id).text or ""
-    line = " ".join(line.split())
+    text = ""
+    with suppress(UnknownIdError):  # deleted since
+        text = opened.get(hit.id).text or ""
+    if text in hit.payload.values():
+        text = ""
+    return _Told(
+        _cut(text, min(n_characters, _LONGEST_TEXT)), _cut(_line(hit.payload), n_characters)
+    )
+
+
+def _cut(text: str, n_characters: int) -> str:
+    """Return a text in one line of so many characters.
+
+    >>> _cut("two\\nlines", 20), _cut("two lines", 5)
+    ('two lines', 'two …')
+    """
+    line = " ".join(text.split())
     return line if len(line) <= n_characters else f"{line[: n_characters - 1]}…"
 
 

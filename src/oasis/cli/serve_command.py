@@ -85,6 +85,7 @@ def serve(
 
     Example: oasis serve photos.oasis --port 8000
     """
+    from oasis.collection.transfer.feeding import collection_exists
     from oasis.service.http.logs import LOG, JsonOnStderr
     from oasis.service.server import address_of, listen, run
     from oasis.service.settings import Limits, Settings, Tokens
@@ -96,7 +97,7 @@ def serve(
     tokens = Tokens(read_token, write_token)
     settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()), pictures)
     log = JsonOnStderr()
-    serving = False
+    serving, is_new = False, not collection_exists(collection)
     try:
         with (
             listen(host, port) as listening,
@@ -106,9 +107,9 @@ def serve(
             def ready() -> None:
                 nonlocal serving
                 serving = True
+                name = f"{collection} (new)" if is_new else str(collection)
                 people().print(
-                    f"{len(opened):,} items of {collection} at {address_of(listening)}",
-                    soft_wrap=True,
+                    f"{len(opened):,} items of {name} at {address_of(listening)}", soft_wrap=True
                 )
 
             run(opened, listening, settings, ready)

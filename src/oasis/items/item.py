@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
@@ -105,22 +105,38 @@ class Fields:
         missing = [name for name in self.names() if name not in found]
         wanted = [name for name in missing if name in needed or name not in defaults]
         if wanted:
-            raise DataError(f"{path} has no {what} {wanted[0]!r}; its {what}s are {found}")
-        unused = {name.lower(): name for name in found if name not in self.names()}
-        for name in missing:
-            for near in difflib.get_close_matches(name, unused, n=1, cutoff=_NEAR):
-                warnings.warn(
-                    f"{path}: the {what} {unused[near]!r} is not used; did you mean {name!r}?",
-                    UnusedFieldWarning,
-                    stacklevel=2,
-                )
+            hint = "; name the one of the ids: --id-field NAME (in Python: id=NAME)"
+            way = hint if wanted[0] == "id" else ""
+            raise DataError(f"{path} has no {what} {wanted[0]!r}; its {what}s are {found}{way}")
+        for near, name in self._misspelt(found).items():
+            warnings.warn(
+                f"{path}: the {what} {near!r} is not used; did you mean {name!r}?",
+                UnusedFieldWarning,
+                stacklevel=2,
+            )
 
-    def note_unkept(self, path: Path | str, columns: list[str]) -> None:
-        """Give an `UnusedFieldWarning` if there is no payload, but columns that it could hold."""
-        unused = [name for name in columns if name and name not in self.names()]
+    def _misspelt(self, found: list[str]) -> dict[str, str]:
+        """Return, by the name that was found, each missing name that it probably stands for."""
+        unused = {name.lower(): name for name in found if name not in self.names()}
+        return {
+            unused[near]: name
+            for name in self.names()
+            if name not in found
+            for near in difflib.get_close_matches(name, unused, n=1, cutoff=_NEAR)
+        }
+
+    def note_unkept(
+        self, path: Path | str, columns: list[str], what: Literal["columns", "fields"] = "columns"
+    ) -> None:
+        """Give an `UnusedFieldWarning` if there is no payload, but columns that it could hold.
+
+        Names that `check_given` takes for misspelt are not repeated.
+        """
+        known = {*self.names(), *self._misspelt(columns)}
+        unused = [name for name in columns if name and name not in known]
         if unused and isinstance(self.payload, str) and self.payload not in columns:
             warnings.warn(
-                f"{path}: columns that are not kept: {', '.join(unused[:10])}"
+                f"{path}: {what} that are not kept: {', '.join(unused[:10])}"
                 f"{', ...' if len(unused) > 10 else ''}; to see them in hits and to filter by "
                 f"them, add --keep {unused[0]} and so on (in Python: payload=({unused[0]!r}, ...))",
                 UnusedFieldWarning,

@@ -43,6 +43,7 @@ def jsonl_rows(path: Path, fields: Fields) -> Iterator[Row]:
     )
     if found:
         fields.check_given(path, "field", list(found))
+        fields.note_unkept(path, list(found), "fields")
     yield from chain(first, rows)
 
 

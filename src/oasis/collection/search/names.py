@@ -169,7 +169,8 @@ def with_words(
     label carry at most `UNKNOWN` of the weight of its words (`unknown_words`). Otherwise, if texts
     are kept, it is cubed, because the features of words that no item has are random to the model;
     and it is 0 for a query with nothing but a text, if the unknown words have no known meaning
-    either. It is at least the nearness of the text to the name of a class, from `NEAR` on.
+    either, or if the model has no classes, on which evidence is calibrated. It is at least the
+    nearness of the text to the name of a class, from `NEAR` on.
 
     Parameters
     ----------
@@ -190,8 +191,9 @@ def with_words(
             evidence[row] **= 3
         if evidence[row] < WEAK:
             evidence[row] = max(evidence[row], near_classes(learned(snapshot), query)[1])
-        if keep_text and evidence[row] >= WEAK and text_only[row] and _are_noise(query, unknown):
-            evidence[row] = 0
+        if keep_text and evidence[row] >= WEAK and text_only[row]:
+            is_told = bool(learned(snapshot).classes_)
+            evidence[row] *= is_told and not _are_noise(query, unknown)
     return evidence
 
 

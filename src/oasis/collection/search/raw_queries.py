@@ -162,8 +162,8 @@ class RawQueries(Queries):
         See `OASIS.evidence`: below 0.5 no known class fits. A text query gets at least 0.5 if it
         names a class, or if the words that stand in no kept text and in no name of a label have at
         most 70 % of the weight of its words. Otherwise, where texts are kept, the evidence is
-        cubed, and 0 if none of the unknown words has a known meaning. It is 1 where an item has the
-        features of the query. A model that cannot tell gives 1.
+        cubed, and 0 if none of the unknown words has a known meaning or if there are no classes. It
+        is 1 where an item has the features of the query. A model that cannot tell gives 1.
         """
         raw = self._extracted(items, words_count=True)
         return self._evidence_of(self._current(), raw)

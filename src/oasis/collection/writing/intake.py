@@ -227,6 +227,11 @@ def extract_items(
             rejected.append(Rejected(row, each, f"id {each!r} is given more than once"))
         elif not extractor.has_anything(items[row]):
             reason = f"it has nothing to learn from; expected one of {extractor.fields}"
+            if extractor.is_begun_without_pictures() and _field(items[row], "image") is not None:
+                reason = (
+                    "it has a picture and no text, and this collection was begun without pictures; "
+                    "give it a text, or begin a collection with pictures"
+                )
             rejected.append(Rejected(row, each, reason))
         else:
             try:

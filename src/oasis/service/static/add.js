@@ -3,7 +3,7 @@
 import { about, refresh, takes, takesItems, watch } from "./about.js";
 import * as api from "./api.js";
 import * as bulk from "./bulk.js";
-import { $, el, number, replace, showError } from "./dom.js";
+import { $, el, number, plural, replace, showError } from "./dom.js";
 import { labelsIn } from "./edit.js";
 import { pictureField } from "./picture.js";
 import { card } from "./results.js";
@@ -66,7 +66,7 @@ async function add() {
       showError({ title: "The item was not taken", detail: answer.rejected[0].reason });
       return;
     }
-    status.textContent = `Added. The collection has ${number(answer.n_items)} items now.`;
+    status.textContent = `Added. The collection has ${plural(answer.n_items, "item")} now.`;
     await refresh();
     await find(id, text, picture.file);
     $("#add-form").reset();

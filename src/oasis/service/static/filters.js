@@ -1,7 +1,7 @@
 // Filters, built from the labels and the payload fields that are there.
 
 import { about, watch } from "./about.js";
-import { $, el, number, replace } from "./dom.js";
+import { $, el, replace } from "./dom.js";
 
 const FEW = 12;
 
@@ -95,7 +95,7 @@ const read = (input) => (input.value.trim() === "" ? null : Number(input.value))
 
 function ofNumbers({ name, min, max }) {
   const [from, to] = [["from", min], ["to", max]].map(([end, edge]) =>
-    el("input", { type: "number", step: "any", placeholder: number(edge), "aria-label": `${name}, ${end}` }),
+    el("input", { type: "number", step: "any", placeholder: String(edge), "aria-label": `${name}, ${end}` }),
   );
   const told = () => {
     const condition = {};
