@@ -18,8 +18,8 @@ from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum
 
 N_BITS = 256
-"""Length of the codes of a new collection, unless asked otherwise. 168 of the bits are for content: with
-few or coarse labels, searches then find finer classes than with 128 bits (docs/research.md)."""
+"""Length of the codes of a new collection, unless asked otherwise. 168 bits are for content: where
+labels are few or coarse, searches find finer classes with them (docs/research.md)."""
 
 MAX_BITS = 4096
 """Longest codes of a new collection; a model holds matrices of n_bits x n_bits."""
