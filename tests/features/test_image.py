@@ -457,15 +457,27 @@ def test_a_picture_larger_than_its_thumbnail_has_a_preview(size: tuple[int, int]
         assert shown.size == (round(size[0] * share), round(size[1] * share))
 
 
-def test_a_preview_of_noise_is_small_enough() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (600, 600, 3), dtype=np.uint8)
-    preview = thumbnail(noise).preview
-    assert preview is not None and len(preview) <= MAX_PREVIEW_BYTES
+@pytest.mark.parametrize("n_bands", [3, 4])
+def test_a_thumbnail_of_noise_is_small_enough(n_bands: int) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 600, n_bands), dtype=np.uint8)
+    made = thumbnail(noise)
+    assert 1000 < len(made) <= MAX_BYTES
+    assert made.preview is not None and len(made.preview) <= MAX_PREVIEW_BYTES
 
 
-def test_a_thumbnail_of_noise_is_small_enough() -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
-    assert 1000 < len(thumbnail(noise)) <= MAX_BYTES
+def test_thumbnails_keep_transparent_pixels() -> None:
+    picture = Image.new("RGBA", (600, 300), (0, 0, 0, 0))
+    picture.paste((200, 30, 30, 255), (300, 0, 600, 300))
+    made = thumbnail(encoded(picture))
+    for data, width in ((made, SIDE), (made.preview, 512)):
+        assert data is not None
+        with Image.open(io.BytesIO(data)) as shown:
+            assert (shown.format, shown.mode, shown.width) == ("WEBP", "RGBA", width)
+            clear = np.asarray(shown)[:, :, 3]
+            solid = np.asarray(shown)[shown.height // 2, 3 * width // 4]
+        half = width // 2
+        assert (clear[:, : half - 4] == 0).all() and (clear[:, half + 4 :] == 255).all()
+        assert np.abs(solid[:3].astype(int) - (200, 30, 30)).max() <= 8
 
 
 DAMAGEABLE = [encoded(drawing(24, 16), kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF")]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from oasis.features.pictures import MAX_PIXELS, Picture, open_picture
+from oasis.features.pictures import MAX_PIXELS, Picture, on_white, open_picture
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,7 +37,8 @@ class Thumbnail(bytes):
 def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
     """Return the whole picture as a JPEG of at most 160 x 160 pixels and 10 kB.
 
-    A larger picture also gets a preview of at most 512 x 512 pixels and 64 kB.
+    A larger picture also gets a preview of at most 512 x 512 pixels and 64 kB. A picture with
+    transparent pixels becomes a WebP, which keeps them: on white it would be a slab on a dark page.
 
     Parameters
     ----------
@@ -55,18 +56,29 @@ def thumbnail(picture: object, max_pixels: int = MAX_PIXELS) -> Thumbnail:
     decoded = picture if isinstance(picture, Picture) else open_picture(picture, max_pixels)
     large = decoded.fitted(PREVIEW_SIDE)
     if max(large.size) <= SIDE:
-        return Thumbnail(_jpeg(large, MAX_BYTES))
-    made = Thumbnail(_jpeg(decoded.fitted(SIDE), MAX_BYTES))
-    made.preview = _jpeg(large, MAX_PREVIEW_BYTES)
+        return Thumbnail(_encoded(large, MAX_BYTES))
+    made = Thumbnail(_encoded(decoded.fitted(SIDE), MAX_BYTES))
+    made.preview = _encoded(large, MAX_PREVIEW_BYTES)
     return made
 
 
-def _jpeg(image: Image.Image, max_bytes: int) -> bytes:
-    """Return a JPEG of the best quality that is not larger than ``max_bytes``."""
+def _encoded(image: Image.Image, max_bytes: int) -> bytes:
+    """Return a file of the best quality that is not larger than ``max_bytes``."""
+    if image.mode == "RGBA":
+        for quality in _QUALITIES:
+            content = _saved(image, "WEBP", quality=quality)
+            if len(content) <= max_bytes:
+                return content
+        image = on_white(image)
     for quality in _QUALITIES:
-        out = io.BytesIO()
         # a few percent smaller, in twice the time
-        image.save(out, "JPEG", quality=quality, optimize=max_bytes == MAX_BYTES)
-        if out.tell() <= max_bytes:
+        content = _saved(image, "JPEG", quality=quality, optimize=max_bytes == MAX_BYTES)
+        if len(content) <= max_bytes:
             break
+    return content
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
     return out.getvalue()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from oasis import store
 from oasis.errors import DataError, MissingExtraError, StorageError
+from oasis.features.pictures import on_white
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
@@ -91,9 +92,7 @@ def _decoded(content: bytes | None) -> Image.Image | None:
         return None
     try:
         with Image.open(io.BytesIO(content), formats=("JPEG", "PNG", "WEBP", "GIF")) as opened:
-            page = Image.new("RGBA", opened.size, "white")
-            page.alpha_composite(opened.convert("RGBA"))
-            return page.convert("RGB")
+            return on_white(opened.convert("RGBA"))
     except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"a stored thumbnail cannot be read: {error}") from error
 
