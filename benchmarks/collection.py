@@ -294,8 +294,8 @@ def measure_texts(folder: Path, n: int) -> Iterator[Measured]:
     for keep_text in (True, False):
         rng = np.random.default_rng(SEED)
         texts, labels = captions(n, rng)
-        shape = f"{n:,} texts {'kept' if keep_text else 'not kept'}, 128 bits"
-        model, extractor = OASIS(128, random_state=0), Extractor.of(image="none")
+        shape = f"{n:,} texts {'kept' if keep_text else 'not kept'}, 256 bits"
+        model, extractor = OASIS(256, random_state=0), Extractor.of(image="none")
         with Collection.open(
             folder / shape[-22:], model=model, extractor=extractor, keep_text=keep_text
         ) as c:

@@ -57,6 +57,9 @@ _Result = TypeVar("_Result")
 SMALL_CHUNK = 32
 """A chunk with fewer labelled samples goes to the journal instead of writing the whole model."""
 
+_LONG = 256
+"""Samples of a chunk from which on threads for its fingerprints and its quality are worth it."""
+
 JOURNAL_ENTRIES = 256
 JOURNAL_BYTES = 8 << 20
 """The journal is folded into the model file when it would pass either."""
@@ -117,7 +120,10 @@ class Writer:
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        with _beside(lambda: packed(fingerprints.of(chunk.X), head.next_key)) as wait_for_prints:
+        is_long = chunk.n_samples >= _LONG
+        with _beside(
+            lambda: packed(fingerprints.of(chunk.X), head.next_key), in_thread=is_long
+        ) as wait_for_prints:
             first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
             intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
             for name in set().union(*set(chunk.labels)):
@@ -150,7 +156,8 @@ class Writer:
                     lambda: self._write_files(snapshot, change, chunk, model)
                 ) as wait_for_files,
                 _beside(
-                    lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced))
+                    lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced)),
+                    in_thread=is_long,
                 ) as wait_for_quality,
                 self._catalog.write(head) as connection,
             ):
@@ -366,11 +373,17 @@ class Writer:
 
 
 @contextmanager
-def _beside(work: Callable[[], _Result]) -> Iterator[Callable[[], _Result]]:
+def _beside(
+    work: Callable[[], _Result], *, in_thread: bool = True
+) -> Iterator[Callable[[], _Result]]:
     """Do work in a thread while the block runs; yields what waits for it and returns its result.
 
-    The block does not end before the work has.
+    The block does not end before the work has. Without a thread the work is done first.
     """
+    if not in_thread:
+        result = work()
+        yield lambda: result
+        return
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(work).result
 
