@@ -4,9 +4,9 @@ A code of 256 bits has about fifty for the content of a picture, one of 128 bits
 of pictures may have the same twenty, so codes alone do not identify a picture; fingerprints do. Bit
 i is the sign of ``(x - m) h_i``, with x the features at unit length, m their mean over the first
 chunk of a collection (0 for sparse features), and h_i a random direction that depends only on the
-name and width of the modality. Two feature vectors at an angle a differ in ``64 a / pi`` bits on average.
-The same features give the same bits but for rounding; those of a picture that was saved again
-differ in few.
+name and width of the modality. Two feature vectors at an angle a differ in ``64 a / pi`` bits on
+average. The same features give the same bits but for rounding; those of a picture that was saved
+again differ in few.
 
 A fingerprint serves one purpose: to recognise an item that is asked with its own features
 (`oasis.collection.repeats.lookup`). It is no part of the code, no index scans it, and it is deleted
