@@ -240,22 +240,26 @@ def test_every_class_owns_a_bit_alone_while_there_are_enough():
 def test_frequent_classes_choose_first_and_rare_ones_share():
     times = [3, 40, 1, 20, 2]
     L = sp.csr_array(np.repeat(np.eye(5), times, axis=0))
-    owned, _ = owners(L, 3)
+    owned, _ = owners(L, 3, n_bits=48)
     alone = owned[:, owned.sum(axis=0) == 1].any(axis=1)
     assert alone.tolist() == [False, True, False, True, False]
 
 
 def test_a_class_that_arrives_joins_the_bit_with_the_fewest_samples_so_far():
     L = sp.csr_array(np.repeat(np.eye(2), [5, 1], axis=0))
-    before, known = owners(L, 2)
+    before, known = owners(L, 2, n_bits=48)
     later = sp.csr_array(np.array([[1.0, 0, 0], [0, 0, 1.0]]))
-    after, C = owners(later, 2, known, counts=[1, 50])  # since then the second became frequent
+    # since then the second became frequent
+    after, C = owners(later, 2, known, counts=[1, 50], n_bits=48)
     assert np.array_equal(C[:2], known)
     assert np.array_equal(after[2], before[0])
 
 
-def test_without_learned_bits_a_class_that_shares_owns_three():
-    owned, C = owners(sp.csr_array(np.repeat(np.eye(20), 2, axis=0)), 16)
-    assert np.array_equal(owned, C)
-    assert sorted(owned.sum(axis=1)) == [1.0] * 16 + [3.0] * 4
-    assert len(np.unique(owned, axis=0)) == 20
+@pytest.mark.parametrize(("n_learned", "n_shared"), [(0, 3), (8, 3), (9, 2), (32, 2), (33, 1)])
+def test_a_class_that_shares_owns_more_bits_where_few_are_learned(n_learned, n_shared):
+    L = sp.csr_array(np.repeat(np.eye(20), 2, axis=0))
+    owned, C = owners(L, 16, n_bits=16 + n_learned)
+    assert np.array_equal(owned, C[:, n_learned:])
+    assert sorted(owned.sum(axis=1)) == [1.0] * 16 + [float(n_shared)] * 4
+    if n_shared > 1:
+        assert len(np.unique(owned, axis=0)) == 20

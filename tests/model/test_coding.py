@@ -6,9 +6,13 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from oasis.arrays import unit_rows
-from oasis.codes import pack
+from oasis.codes import pack, unpack
+from oasis.datasets import load
 from oasis.errors import InputError
+from oasis.metrics import mean_average_precision
 from oasis.model import OASIS, coding
+from oasis.model.readout import SIGN_RIDGE
+from oasis.model.weighing import BIT_WEIGHT, CLASS_CONTENT, NOVEL, STRANGE, confidence
 from tests.helpers import toy
 
 
@@ -92,3 +96,58 @@ def test_a_modality_of_zeros_is_one_that_is_not_there():
         alone = model.project({name: X[name]})
         zeros = model.project({name: X[name], other: np.zeros_like(X[other])})
         np.testing.assert_allclose(zeros, alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("names", [("image", "text"), ("text",)])
+def test_content_signs_of_a_query_lean_towards_the_usual_content_of_its_classes(names):
+    model, bits, labels = OASIS(n_bits=128, random_state=0), [], []
+    for seed in range(2):
+        X, y = toy.chunk(150, seed)
+        model.partial_fit(X, y)
+        bits.append(unpack(model.codes_)[:, model.n_label_bits :])
+        labels += y
+    L = np.array([[name in each for name in model.classes_] for each in labels], dtype=float)
+    B = np.vstack(bits).astype(float)
+    A, b = L - L.mean(axis=0), B - B.mean(axis=0)
+    U = np.linalg.solve(b.T @ b + SIGN_RIDGE * len(b) * np.eye(B.shape[1]), b.T @ A).T
+    U /= np.linalg.norm(U, axis=1, keepdims=True)
+
+    asked = {name: toy.chunk(60, 5)[0][name] for name in names}
+    map_ = model.state_.query_map
+    parts = map_.parts(asked)
+    sure = confidence(map_.labels.above_shares(parts.labels), map_.low_hit)
+    sure /= 1 + (parts.strange / STRANGE) ** 2
+    sure /= 1 + (np.maximum(map_.novelty.of(parts.content), 0) / NOVEL) ** 2
+    lean = map_._label_weights(parts) @ U
+    lean *= CLASS_CONTENT / np.sqrt(np.square(lean).mean(axis=1, keepdims=True))
+    expected = parts.content + sure[:, None] * lean
+
+    values = model.project(asked)[:, model.n_label_bits :]
+    clear = np.abs(expected) > 1e-5
+    assert np.array_equal((values > 0)[clear], (expected > 0)[clear])
+    turned = clear & ((expected > 0) != (parts.content > 0))
+    assert 0 < turned.sum() < clear.sum() / 4
+    assert (np.abs(values[turned]) < 1e-20).all()  # asymmetric scores leave such a bit out
+    r_c = values.shape[1]
+    plain = model.project(asked, content=BIT_WEIGHT * r_c**0.5)[:, model.n_label_bits :]
+    assert np.array_equal((plain > 0)[clear], (parts.content > 0)[clear])
+    np.testing.assert_array_equal(values[clear & ~turned], plain[clear & ~turned])
+    assert np.array_equal(pack(model.project(asked)), model.encode(asked))
+
+
+def test_leaning_signs_find_labels_by_hamming_distance_better(monkeypatch):
+    data = load("synthetic-coco79", n_samples=800)
+    queries, stored = np.split(np.arange(data.n_samples), [150])
+    model = OASIS(n_bits=128, random_state=0)
+    codes = [
+        model.partial_fit(data.take(rows), data.labels(rows)).codes_.copy()
+        for rows in np.array_split(stored, 2)
+    ]
+
+    def found():
+        asked = model.encode(data.take(queries))
+        return mean_average_precision(asked, np.vstack(codes), data.L[queries], data.L[stored])
+
+    leaning = found()
+    monkeypatch.setattr(coding, "CLASS_CONTENT", 0.0)
+    assert leaning > found() + 0.02

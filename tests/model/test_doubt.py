@@ -10,7 +10,7 @@ from oasis import OASIS
 from oasis.codes import unpack
 from oasis.model.calibration import PRIOR_HIT, PRIOR_SAMPLES, PRIOR_USUAL, Calibration
 from oasis.model.codewords import DOUBT
-from oasis.model.coding import DOUBT_WEIGHT, NOVEL, STRANGE, confidence
+from oasis.model.weighing import DOUBT_WEIGHT, NOVEL, STRANGE, confidence
 
 N_CLASSES = 5
 
@@ -96,9 +96,11 @@ def test_an_item_in_doubt_does_not_ask_for_others_in_doubt(stream):
 @pytest.mark.parametrize(
     ("parameters", "n_owned", "n_doubt"),
     [
-        ({"n_bits": 128}, 63, 1),
+        ({"n_bits": 128}, 56, 1),
+        ({"n_bits": 128, "content": 64}, 55, 1),
+        ({"n_bits": 256}, 79, 1),
         ({"n_bits": 128, "owned": 14}, 14, 1),
-        ({"n_bits": 128, "owned": 72}, 72, 0),
+        ({"n_bits": 128, "owned": 80}, 80, 0),
         ({"n_bits": 128, "owned": 0}, 0, 0),
         ({"n_bits": 128, "content": 128}, 0, 0),
         ({"n_bits": 64}, 9, 0),

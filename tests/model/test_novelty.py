@@ -10,7 +10,6 @@ import toy
 from oasis import OASIS
 from oasis.codes import unpack
 from oasis.model.calibration import SAMPLES
-from oasis.model.coding import NOVEL
 from oasis.model.content import PRIOR_ROWS
 from oasis.model.novelty import (
     LEAST_VARIANCE,
@@ -19,6 +18,7 @@ from oasis.model.novelty import (
     PRIOR_SAMPLES,
     ContentSums,
 )
+from oasis.model.weighing import NOVEL
 
 
 class Truth:
@@ -114,10 +114,10 @@ def test_the_usual_distance_is_that_of_learned_samples():
 
 def test_what_was_measured_among_fewer_classes_fades():
     sums = learned(200)[0].state_.content_sums
-    c = len(sums.LB)
-    grown = sums.plus(np.zeros((0, 56)), sp.csr_array((0, 2 * c)))
+    c, r = sums.LB.shape
+    grown = sums.plus(np.zeros((0, r)), sp.csr_array((0, 2 * c)))
     np.testing.assert_allclose(grown.distances, sums.distances / 2)
-    assert grown.LB.shape == (2 * c, 56) and not grown.LB[c:].any()
+    assert grown.LB.shape == (2 * c, r) and not grown.LB[c:].any()
 
 
 def test_labels_of_a_novel_query_count_less_and_its_content_as_before():
@@ -128,8 +128,8 @@ def test_labels_of_a_novel_query_count_less_and_its_content_as_before():
     parts = map_.parts(asked)
     u = np.maximum(map_.novelty.of(parts.content), 0)
     assert (u > 1).any()
-    typical = replace(map_, novelty=_Typical()).joined(parts)
-    values, n_label = model.project(asked), model.n_label_bits
+    typical = replace(map_, novelty=_Typical()).joined(parts, 0.1)
+    values, n_label = model.project(asked, content=0.1), model.n_label_bits
     labels = slice(0, n_label - 1)  # without the doubt bit, whose sign changes with confidence
     less = 1 / (1 + (u / NOVEL) ** 2)
     np.testing.assert_allclose(

@@ -529,3 +529,17 @@ def test_encode_gives_the_signs_of_project_whatever_the_blocks(make, monkeypatch
     parts, evidence_of_parts = model.project_with_evidence(X)
     np.testing.assert_allclose(parts, projected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(evidence_of_parts, evidence, rtol=1e-4, atol=1e-6)
+
+
+def test_a_file_keeps_the_content_bits_of_a_version_with_another_default(tmp_path, monkeypatch):
+    X, y = toy.chunk(60, 0)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("oasis.model.oasis.usual_content", lambda n_bits: 56)
+        model = OASIS(n_bits=128, random_state=0).partial_fit(X, y)
+    model.save(tmp_path / "model.oasis")
+    loaded = OASIS.load(tmp_path / "model.oasis")
+    for each in (model, loaded):
+        assert (each.n_label_bits, each.n_content_bits) == (72, 56)
+    assert np.array_equal(loaded.encode(X), model.encode(X))
+    more = toy.chunk(60, 1)
+    assert np.array_equal(loaded.partial_fit(*more).codes_, model.partial_fit(*more).codes_)

@@ -7,11 +7,11 @@ import toy
 
 from oasis import OASIS
 from oasis.arrays import unit_rows
-from oasis.model.coding import STRANGE
 from oasis.model.hash_functions import sharpened
 from oasis.model.ridge import Ridge, with_constant
 from oasis.model.ridge_round import start_round
 from oasis.model.strangeness import strangeness
+from oasis.model.weighing import STRANGE
 
 
 def regressed(*chunks):
@@ -81,8 +81,9 @@ def test_labels_of_a_strange_query_count_less_and_its_content_as_before():
         )
         np.testing.assert_allclose(parts.strange, np.maximum(expected, 0), atol=1e-4)
         assert (parts.strange > 0.5).any() and (parts.strange == 0).any()
-        usual = model.state_.query_map.joined(parts._replace(strange=np.zeros_like(parts.strange)))
-        values, n_label = model.project(asked), model.n_label_bits
+        known = parts._replace(strange=np.zeros_like(parts.strange))
+        usual = model.state_.query_map.joined(known, 0.1)
+        values, n_label = model.project(asked, content=0.1), model.n_label_bits
         less = 1 / (1 + (parts.strange / STRANGE) ** 2)
         labels = slice(0, n_label - 1)  # without the doubt bit, whose sign changes with confidence
         np.testing.assert_allclose(

@@ -8,8 +8,10 @@ base            what both share: parameters, a state, saving and loading
 round           a round over rows in memory or on a cluster
 updates         the published block updates, one function for each equation
 codewords       `grown_codewords`: the codeword of each class; `sample_codes`: B = sign(L C)
+bit_shares      how many bits are of which kind by default
 content         bits that say what the labels do not
 coding          how `OASIS` codes queries and items from predicted and known labels
+weighing        how much label bits and content bits of a query count
 readout         `Codebook`: sums over stored codes; its `readout` projects labels into code space
 hash_functions  `LabelMap`: labels predicted from features
 calibration     how sure predicted labels are, from samples predicted before they were learned

@@ -61,6 +61,11 @@ class CodewordState(ModelState):
         return {name: ridge.n_features - 1 for name, ridge in self.ridges.items()}
 
     @property
+    def n_content_bits(self) -> int:
+        """Content bits of a code."""
+        return len(self.content_sums.bits.B1)
+
+    @property
     def code_matrices(self) -> dict[str, Array]:
         return {"codewords": self.codewords}
 
@@ -244,6 +249,7 @@ class CodewordState(ModelState):
             self.codebook.bits.covariance,
             self.content_map,
             self.content_sums.bits.shrunk_covariance(PRIOR_ROWS),
+            self.content_sums.directions(self.codebook.counts),
             self.calibration.low_hit,
             self.n_owned,
             self.n_doubt,
@@ -317,11 +323,16 @@ class CodewordState(ModelState):
 
     @classmethod
     def from_file(
-        cls, common: ModelState, file: ModelFile, n_label_bits: int, n_content_bits: int
+        cls, common: ModelState, file: ModelFile, n_bits: int, asked: int | None
     ) -> CodewordState:
-        """Return the state that `to_file` described; ValueError where parts do not fit."""
+        """Return the state that `to_file` described; ValueError where parts do not fit.
+
+        Where no number of content bits was ``asked`` for, it is that of the file: the default of
+        another version may be another.
+        """
         header, arrays = file.header, file.arrays
-        counts, r = arrays["counts"], n_label_bits
+        n_content_bits = len(arrays["content/B1"]) if asked is None else asked
+        counts, r = arrays["counts"], n_bits - n_content_bits
         n_owned, n_doubt = int(header["n_owned"]), int(header["n_doubt"])
         c = len(common.labels.names)
         pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])

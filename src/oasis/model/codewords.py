@@ -78,11 +78,8 @@ ALONE = 0.1
 PAST = 3.0
 """Maximum weight of all earlier chunks together, as a multiple of the present chunk."""
 
-SHARED = 3
-"""Bits that a class shares with other owners, if there are at most `FEW` learned bits; else 1."""
-
-FEW = 8
-"""See `SHARED`."""
+FEW = (8, 32)
+"""Numbers of learned bits up to which a class shares three and two owned bits, see `n_shared`."""
 
 SURE = 0.1
 """A predicted label sets its owned bits if it is at least this sure (`oasis.model.calibration`),"""
@@ -94,17 +91,6 @@ DOUBT = 0.9
 """The doubt bit of a sample is set if no predicted label is at least this sure."""
 
 _KEEP = (0.9, 0.99)
-
-
-def usual_owned(n_bits: int) -> int:
-    """Return the default number of owned bits of a code without content bits.
-
-    ``max(0, 3 (n_bits - 48) // 5)``, which costs little Hamming MAP.
-
-    >>> [usual_owned(n_bits) for n_bits in (16, 32, 64, 128)]
-    [0, 0, 9, 48]
-    """
-    return max(0, 3 * (n_bits - 48) // 5)
 
 
 def grown_codewords(
@@ -149,9 +135,21 @@ def grown_codewords(
     with one_thread():  # many small products; and the codes do not depend on the number of cores
         learned = _learned(C[:, :n_learned], sets, rng)
     of_classes = C[:, n_learned : n_learned + n_owned]
-    owned = _owned(of_classes, counts, L, SHARED if n_learned <= FEW else 1)
+    owned = _owned(of_classes, counts, L, n_shared(n_learned))
     doubt = np.zeros((len(owned), n_doubt))
     return np.vstack([C, np.hstack([learned, owned, doubt])])
+
+
+def n_shared(n_learned: int) -> int:
+    """Return how many owned bits a class shares with other owners, if no bit is free.
+
+    Two classes that share one bit are told apart by learned bits, and by a further shared bit where
+    learned bits are few.
+
+    >>> n_shared(8), n_shared(23), n_shared(55)
+    (3, 2, 1)
+    """
+    return 1 + sum(n_learned <= few for few in FEW)
 
 
 def sample_codes(L: sp.csr_array, C: Array) -> Array:
@@ -313,11 +311,11 @@ def _drawn(weights: Array, n_batches: int, rng: np.random.Generator) -> Rows:
     return rng.permuted(found.reshape(BATCH, n_batches), axis=1).T
 
 
-def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
+def _owned(C: Array, counts: Array, L: sp.csr_array, n_joined: int) -> Array:
     """Return the owned bits of the new classes, (c_new, r), as 0 and 1.
 
     Frequent classes come first. A class gets one bit if there is one without an owner; otherwise it
-    joins the owners of the ``n_shared`` bits with the fewest samples.
+    joins the owners of the ``n_joined`` bits with the fewest samples.
     """
     n_known, n_bits = C.shape
     samples = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
@@ -325,7 +323,7 @@ def _owned(C: Array, counts: Array, L: sp.csr_array, n_shared: int) -> Array:
     load = samples[:n_known] @ C  # (r,)
     new = np.zeros((len(samples) - n_known, n_bits))
     for number in np.argsort(-samples[n_known:], kind="stable"):
-        lightest = np.argsort(load, kind="stable")[:n_shared]
+        lightest = np.argsort(load, kind="stable")[:n_joined]
         bits = lightest[:1] if n_bits and load[lightest[0]] == 0 else lightest
         new[number, bits] = 1
         load[bits] += samples[n_known + number]

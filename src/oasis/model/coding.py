@@ -26,13 +26,22 @@ for a confident query, and before them for an unsure one, which may be of a clas
 
 Unless asked otherwise ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
+
+Hamming distance knows no weights: there the content bits of a query would hide its labels. So the
+signs of content bits are those of
+
+    ``c + 0.3 confidence t``  with  ``t = p U``, scaled to mean square 1
+
+with p the weights of predicted labels and U (c, r_c) the directions in which classes are read from
+content bits (`ContentSums.directions`). Where this changes a sign, the value is next to 0, so that
+asymmetric scores hardly change. With a weight w of the user's the signs are those of the values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,34 +56,21 @@ from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, Mask, sharpened
 from oasis.model.novelty import Novelty
-from oasis.model.readout import Readout
+from oasis.model.readout import Readout, set_signs
 from oasis.model.threads import in_threads
-
-BIT_WEIGHT = 0.009
-"""Weight of content, over the root of the number of content bits, unless asked otherwise: label MAP
-at 128 bits loses less than a point."""
-
-CAUTION = 2.0
-"""Power of the largest predicted label, over a low hit, in the confidence."""
-
-DOUBT_WEIGHT = 0.1
-"""Most that the doubt bit weighs, over the largest of the owned bits."""
-
-STRANGE = 1.25
-"""Standard deviations from what is usual at which the confidence is halved."""
-
-NOVEL = 1.5
-"""The same of the distance from every known class (`oasis.model.novelty`)."""
-
-PRIOR_SHARE = 0.5
-"""Part of the share of a class in all samples that is subtracted from its prediction, because a
-query without information is predicted to have every class by its share."""
-
-LIKE_WEIGHT = 0.5
-"""Weight of content where the query is a stored code: that of labels is the same."""
-
-_LEAST_SPREAD = 1e-6
-"""Standard deviation of scores, over the largest value of a query, that is more than rounding."""
+from oasis.model.weighing import (
+    BIT_WEIGHT,
+    CLASS_CONTENT,
+    DOUBT_WEIGHT,
+    LIKE_WEIGHT,
+    NOVEL,
+    PRIOR_SHARE,
+    STRANGE,
+    confidence,
+    deviations,
+    least,
+    scaled,
+)
 
 # values are computed from features for so many cells at a time, and projections from the values of
 # so many rows
@@ -134,6 +130,7 @@ class QueryMap:
     covariance : (r_l, r_l) of the label bits of stored codes
     content : maps features to content values
     content_covariance : (r_c, r_c) of the content bits of stored codes
+    class_content : (c, r_c), the direction in which each class is read from content bits
     low_hit : what is predicted of a class that a sample has, if it is low but not unusual
     n_owned, n_doubt : the last label bits are owned ones, and the doubt bit if there is one
     strange : how strange a query is (n, 1) by each modality, see `oasis.model.strangeness`
@@ -146,6 +143,7 @@ class QueryMap:
     covariance: Array
     content: ContentMap
     content_covariance: Array
+    class_content: Array
     low_hit: float
     n_owned: int
     n_doubt: int
@@ -234,7 +232,7 @@ class QueryMap:
                 predicted[k] = each[:, start[k] : start[k] + size], has[k]
                 start[k] += size
             content.append(self.content.joined_predictions(name, predicted, len(labels)))
-        strange = _least({k: each[:, -1] for k, each in values.items()}, has)
+        strange = least({k: each[:, -1] for k, each in values.items()}, has)
         return QueryParts(labels, np.hstack(content), strange, has)
 
     @cached_property
@@ -308,8 +306,24 @@ class QueryMap:
         if self.n_doubt:
             owned = kind[:, -self.n_owned - 1 : -1]
             kind[:, -1] = DOUBT_WEIGHT * (1 - 2 * sure) * owned.max(axis=1, initial=0.0)
-        w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0) if weight is None else weight
-        return self._weighed(kind, content, w, sure)
+        if weight is not None:
+            return self._weighed(kind, content, weight, sure)
+        w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0)
+        projections = self._weighed(kind, content, w, sure)
+        if content.shape[1]:
+            signs = content + self._usual_content(weights, sure)
+            set_signs(projections[:, -content.shape[1] :], signs)
+        return projections
+
+    def _usual_content(self, weights: Single, sure: Single) -> Single:
+        """Return what weights of labels (n, c) add to content values where only signs count."""
+        usual: Single = weights @ self._single_class_content  # (n, r_c)
+        target = np.float32(CLASS_CONTENT * usual.shape[1] ** 0.5) * sure
+        return scaled(usual, np.sqrt(np.vecdot(usual, usual)), target)
+
+    @cached_property
+    def _single_class_content(self) -> Single:
+        return self.class_content.astype(np.float32)
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
@@ -323,9 +337,9 @@ class QueryMap:
     def _weighed(self, kind: Single, content: Single, w: float, sure: Single) -> Single:
         if not content.shape[1]:
             return kind
-        kind = _scaled(kind, _deviations(kind, self.covariance), (1 - w) * sure)
-        spread = _deviations(content, self.content_covariance)
-        thing = _scaled(content, spread, np.full(len(content), w))
+        kind = scaled(kind, deviations(kind, self.covariance), (1 - w) * sure)
+        spread = deviations(content, self.content_covariance)
+        thing = scaled(content, spread, np.full(len(content), w))
         return np.hstack([kind, thing])
 
     def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -342,6 +356,7 @@ class QueryMap:
         yield "signs", self.readout.signs
         yield "covariance", self.covariance
         yield "content covariance", self.content_covariance
+        yield "class content", self.class_content
         yield "scalars", np.array([self.low_hit, self.n_owned, self.n_doubt])
         if self.novelty is not None:
             yield "usual novelty", np.array(self.novelty.usual)
@@ -378,44 +393,3 @@ class LabelCoder:
         sure = self.sureness.of(self.labels.above_shares(predicted), has)
         w = sharpened(predicted)
         return likely_codes(w, sure, self.codewords, self.n_owned, self.n_doubt)
-
-
-def confidence(labels: Single, low_hit: float) -> Single:
-    """Return how sure labels (n, c) are, 0 to 1: the largest over a low hit, to a power.
-
-    >>> confidence(np.array([[0.8, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
-    [1.0, 0.0]
-    """
-    strongest = labels.max(axis=1, initial=0.0) / np.float32(low_hit)
-    sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
-    return sure
-
-
-def _least(strange: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
-    """Return the least of values (n,) over the modalities that a row has, from 0 on."""
-    infinite = np.float32(np.inf)
-    least = reduce(
-        np.minimum,
-        [x if has[k].all() else np.where(has[k], x, infinite) for k, x in strange.items()],
-    )
-    positive: Single = np.maximum(least, np.float32(0))
-    positive[np.isinf(positive)] = 0
-    return positive
-
-
-def _deviations(values: Single, covariance: Array) -> npt.NDArray[Any]:
-    """Return the standard deviation, per row (n,), of inner products with bits of stored codes."""
-    spread: npt.NDArray[Any] = np.sqrt(np.maximum(np.vecdot(values @ covariance, values), 0))
-    return spread
-
-
-def _scaled(values: Single, sizes: npt.NDArray[Any], target: npt.NDArray[Any]) -> Single:
-    """Return rows times ``target / sizes``, with the largest value of a row for a size of 0.
-
-    So the label bits of a query keep their signs where all stored items have the same labels.
-    """
-    largest = np.abs(values).max(axis=1, initial=0.0)
-    sizes = np.where(sizes > _LEAST_SPREAD * largest, sizes, largest)
-    factors = np.divide(target, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
-    scaled: Single = values * factors.astype(np.float32)[:, None]
-    return scaled

@@ -31,7 +31,7 @@ import numpy as np
 from oasis.arrays import Array, Single
 from oasis.model.calibration import added
 from oasis.model.content import PRIOR_ROWS
-from oasis.model.readout import BitSums
+from oasis.model.readout import SIGN_RIDGE, BitSums, unit_directions
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -92,6 +92,10 @@ class ContentSums:
     def class_content(self, counts: Array) -> ClassContent:
         """Return where the content of each class lies, ``counts`` (c,) being their samples."""
         return ClassContent.of(self.bits, self.LB, counts)
+
+    def directions(self, counts: Array) -> Array:
+        """Return the unit direction (c, r_c) in which each class is read from content bits."""
+        return unit_directions(self.bits.directions(self.LB, counts, SIGN_RIDGE))
 
     def novelty(self, counts: Array) -> Novelty:
         """Return the novelty of queries, ``counts`` (c,) being the samples of each class."""

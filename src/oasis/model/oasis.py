@@ -15,9 +15,10 @@ from oasis.errors import InputError
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count
+from oasis.model.bit_shares import usual_content, usual_owned
 from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codeword_state import CodewordState
-from oasis.model.codewords import sample_codes, usual_owned
+from oasis.model.codewords import sample_codes
 from oasis.model.coding import QueryMap, QueryParts
 from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
 from oasis.model.file import ModelFile, Stored
@@ -32,18 +33,6 @@ from oasis.model.round import ChunkRows
 NEAR_COSINE = 0.35
 """Cosine of two word vectors above which names are near: of random nine-letter words 1 to 3 % reach
 it with one of 70 or 80 classes; ship and boat have 0.41."""
-
-
-def usual_content(n_bits: int) -> int:
-    """Return how many of the bits of a code are content bits, unless asked otherwise.
-
-    Labels take the first 72 bits: below that every content bit costs label MAP. Beyond 128 bits
-    every eighth bit is a label bit.
-
-    >>> [usual_content(n_bits) for n_bits in (16, 64, 96, 128, 192, 256)]
-    [0, 0, 24, 56, 112, 168]
-    """
-    return max(0, n_bits - 72 - 8 * max(0, (n_bits - 128) // 64))
 
 
 class OASIS(Model[CodewordState]):
@@ -76,8 +65,8 @@ class OASIS(Model[CodewordState]):
     owned : int, optional
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
-        all but 9 beside content bits, ``max(0, 3 (n_bits - 48) // 5)`` without any. Beside content
-        bits one label bit marks unlabelled items of which no predicted label is sure.
+        see `usual_owned`. Beside content bits one label bit marks unlabelled items of which no
+        predicted label is sure.
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -136,6 +125,9 @@ class OASIS(Model[CodewordState]):
     @property
     def n_content_bits(self) -> int:
         """How many bits of a code are content bits, the last ones."""
+        state: CodewordState | None = getattr(self, "state_", None)
+        if state is not None:
+            return state.n_content_bits
         return usual_content(self.n_bits) if self.content is None else int(self.content)
 
     @property
@@ -363,7 +355,7 @@ class OASIS(Model[CodewordState]):
     def _n_owned(self) -> int:
         if self.owned is not None:
             return int(self.owned)
-        return max(0, self.n_label_bits - 9) if self.n_content_bits else usual_owned(self.n_bits)
+        return usual_owned(self.n_label_bits, self.n_content_bits)
 
     @property
     def _n_doubt(self) -> int:
@@ -384,7 +376,7 @@ class OASIS(Model[CodewordState]):
         return state.to_file()
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        return CodewordState.from_file(common, file, self.n_label_bits, self.n_content_bits)
+        return CodewordState.from_file(common, file, self.n_bits, self.content)
 
 
 def _check_weight(content: Any) -> float | None:

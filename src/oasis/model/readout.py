@@ -39,6 +39,20 @@ CODEWORD_SHARE = 0.25
 """Length of the codeword that is added to a direction of unit length there."""
 
 
+def set_signs(values: Single, signs: Single) -> None:
+    """Give values (n, r) other signs, in place; where a sign changes, the value is next to 0.
+
+    >>> values = np.array([[0.5, -2.0, 3.0]], dtype=np.float32)
+    >>> set_signs(values, np.array([[1.0, 1.0, -1.0]], dtype=np.float32))
+    >>> values.round(3).tolist(), (values > 0).tolist()
+    ([[0.5, 0.0, -0.0]], [[True, True, False]])
+    """
+    positive = signs > 0
+    rows, bits = np.nonzero((values > 0) != positive)
+    least = np.float32(1e-30)  # next to nothing, and still there after scaling
+    values[rows, bits] = np.where(positive[rows, bits], least, -least)
+
+
 @dataclass(frozen=True)
 class Readout:
     """Directions of the classes in the space of codes.
@@ -63,10 +77,7 @@ class Readout:
         ([[0.5, 0.0]], [[True, True]])
         """
         values = labels.astype(np.float32, copy=False) @ self._single[0]
-        signs = self.sign_values(labels)
-        disagree = np.flatnonzero((values > 0) != (signs > 0))
-        least = np.float32(1e-30)  # next to nothing, and still there after scaling
-        values.ravel()[disagree] = np.where(signs.ravel()[disagree] > 0, least, -least)
+        set_signs(values, self.sign_values(labels))
         return values
 
     def sign_values(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -169,6 +180,21 @@ class BitSums:
         mean = self.B1 / self.n
         return self.BB / self.n - np.outer(mean, mean)
 
+    def directions(self, LB: Array, counts: Array, ridge: float) -> Array:
+        """Return D', (c, r): the direction in which each class is read from these bits.
+
+        Parameters
+        ----------
+        LB : (c, r), sum of L'B
+        counts : (c,), samples of each class
+        """
+        if not len(counts) or not self.n:
+            return np.zeros_like(LB)
+        mean = self.B1 / self.n
+        joint = LB - np.outer(counts, mean)
+        A = self.n * (self.covariance + ridge * np.eye(len(mean)))
+        return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
+
     def shrunk_covariance(self, n_prior: int) -> Array:
         """Return the covariance with so many codes of balanced, uncorrelated bits added.
 
@@ -230,19 +256,14 @@ class Codebook:
         codewords : (c, r), optional
             What a class adds to the learned bits of a code; 0 in others.
         """
-        signs = _unit_rows(self.directions(SIGN_RIDGE))
+        signs = unit_directions(self.directions(SIGN_RIDGE))
         if codewords is not None:
-            signs += CODEWORD_SHARE * _unit_rows(codewords)
+            signs += CODEWORD_SHARE * unit_directions(codewords)
         return Readout(self.directions(VALUE_RIDGE), signs)
 
     def directions(self, ridge: float) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
-        if not len(self.counts):
-            return np.zeros_like(self.LB)
-        n, mean = self.bits.n, self.bits.B1 / self.bits.n
-        joint = self.LB - np.outer(self.counts, mean)
-        A = n * (self.bits.covariance + ridge * np.eye(len(mean)))
-        return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
+        return self.bits.directions(self.LB, self.counts, ridge)
 
 
 def class_pairs(L: sp.csr_array) -> sp.csr_array:
@@ -274,7 +295,7 @@ def class_pairs(L: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((values, tuple(places)), shape=(n_classes, n_classes))
 
 
-def _unit_rows(directions: Array) -> Array:
+def unit_directions(directions: Array) -> Array:
     """Return rows at unit length.
 
     Rows with norm below 1e-12 (a class that every sample has) become 0.

@@ -156,8 +156,7 @@ class Queries(Lookups):
         codes = evidence = None
         if content is not None:
             check_weighable(model, content, mode)
-            if content in (0, 1):  # half of the projections are 0 and have no signs
-                codes = model.encode(X)
+            codes = model.encode(X)  # signs of weighed projections are others
         if isinstance(model, OASIS):
             projections, evidence = model.project_with_evidence(X, content)
         else:  # the published method does not tell how sure it is
