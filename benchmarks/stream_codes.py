@@ -1,8 +1,9 @@
 """Codes and queries of a real stream, as many as are asked for.
 
 The stream is the first setting of coco79 (39,798 images, 1,000 of them queries), learned by
-``OASIS(128)``: 72 bits say labels, 56 content. Beyond its 38,798 items the stream is repeated, and
-in every repetition each content bit is flipped with probability 0.15, so that codes keep differing.
+``OASIS(128, content=56, owned=63)``: 72 bits say labels, 56 content. Beyond its 38,798 items the
+stream is repeated, and in every repetition each content bit is flipped with probability 0.15, so
+that codes keep differing.
 The file is found as by ``oasis.datasets.load``; ``$OASIS_DATA`` may name its folder.
 """
 
@@ -53,7 +54,7 @@ def stream_codes(size: int) -> StreamCodes:
 def _learned() -> StreamCodes:
     data = load("coco79")
     stream = rounds(data, runbook("coco79-first"), 0)
-    model = OASIS(N_BITS, labels="orthogonal", random_state=0)
+    model = OASIS(N_BITS, content=56, labels="orthogonal", owned=63, random_state=0)
     codes = []
     for each in stream:
         model.partial_fit(data.take(each.train), data.labels(each.train))
