@@ -160,7 +160,8 @@ class OASIS(Model[CodewordState]):
         X : any of the modalities. Content values of a modality that a row lacks are predicted.
         content : float from 0 to 1, optional
             Weight of the content bits: 0 asks for the kind alone, 1 for content alone. None: a
-            weight at which label MAP loses less than a point.
+            weight at which label MAP loses less than a point; only then are the signs of content
+            bits those of `encode`, see `oasis.model.coding`.
         """
         state = self.learned
         weight = _check_weight(content)
