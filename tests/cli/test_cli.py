@@ -106,6 +106,10 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("search", "C", "--text", "boat", "--where", "yaer=2014"), "did you mean 'year'?"),
         (("search", "C", "--text", "boat", "--where", "x<1"), "no item has a field 'x'"),
         (
+            ("search", "C", "--text", "boat", "--where", "year>abc"),
+            "the field 'year' holds numbers only, and where compares it with the text 'abc'",
+        ),
+        (
             ("search", "C", "--text", "boat", "--where", '{"$labels": {"has": "see"}}'),
             "no class is called 'see'; did you mean 'sea'?",
         ),

@@ -75,6 +75,7 @@ def test_searches_print_the_same_as_in_a_directory(both, tmp_path):
     ("arguments", "said"),
     [
         (("--text", "boat", "--where", "yaer=2000"), "did you mean 'year'?"),
+        (("--text", "boat", "--where", "year>abc"), "the field 'year' holds numbers only"),
         (("--text", "boat", "--where", '{"$labels": {"has": "sae"}}'), "did you mean 'sea'?"),
         (("--like", "none"), "no item has the id 'none'"),
         (("--like", "tiem/1"), "no item has the id 'tiem/1'; did you mean 'item/1'?"),

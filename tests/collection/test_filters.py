@@ -298,6 +298,55 @@ def test_a_name_that_no_item_has_is_an_error_with_the_nearest(folder, where, lin
             assert len(c.search(X, where={"$not": {name: 1}})[0]) == 6
 
 
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ({"year": {"gt": "abc"}}, "the field 'year' holds numbers only, and where compares it "),
+        ({"year": "2000"}, "with the text '2000'$"),
+        ({"year": {"in": ["a", True]}}, "with the text 'a'$"),
+        ({"year": {"contains": 2}}, "holds numbers only, which cannot contain the number 2$"),
+        ({"title": {"lte": 3}}, "the field 'title' holds texts only, .* the number 3$"),
+        ({"title": {"lte": "c", "gt": 3}}, "holds texts only"),
+        ({"title": {"contains": 3}}, "holds texts only, which cannot contain the number 3"),
+        ({"fine": 1}, "the field 'fine' holds true and false only"),
+        ({"year": True}, "compares it with True$"),
+        ({"tags": "boat"}, r"holds lists only, .*; {'contains': 'boat'} asks for an element"),
+        ({"sort": "x", "$any": [{"year": {"lt": "x"}}]}, "'year' holds numbers only"),
+        ({'a"b': "x"}, "holds numbers and null only"),
+        ({"year": {"gt": "x" * 5000}}, "holds numbers only"),
+    ],
+)
+def test_a_comparison_with_another_kind_of_value_is_an_error(folder, where, line):
+    X, y = chunk(6, seed=0, classes=NAMES[:3])
+    payload = {"title": "b", "year": 2000, "fine": True, "tags": ["red"], "sort": "x", 'a"b': 1}
+    with open_toy(folder / "c") as c:
+        c.ingest(X, y, payload=[*[payload] * 5, {**payload, 'a"b': None}])
+        with pytest.raises(InputError, match=line) as caught:
+            c.search(X, where=where)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_a_comparison_that_a_later_item_may_meet_finds_nothing(folder):
+    X, y = chunk(6, seed=0, classes=NAMES[:3])
+    payloads = [{"size": 1, "name": "b", 'a"b': "b"}] * 5 + [{"size": "b", "name": "b"}]
+    with open_toy(folder / "c") as c:
+        c.ingest(X, y, payload=payloads)
+        for where in (
+            {"size": {"gt": "c"}},  # one size is a text
+            {"size": {"gt": 5.5}},
+            {"name": {"lt": "a"}},
+            {"name": {"contains": "x"}},
+            {"name": None},
+            {"name": {"in": [1, None]}},
+            {"name": {"in": [1, "c"]}},
+            {"name": {"in": []}},
+            {'a"b': "c"},
+        ):
+            assert c.search(X, where=where) == [[]] * 6
+        # of an item that passes otherwise, it is no mistake
+        assert len(c.search(X, where={"name": {"not": 1}})[0]) == 6
+
+
 def test_names_that_are_long_are_neither_compared_nor_shown_whole():
     long = [f"{number:05d}" + "x" * 10_000 for number in range(30)]
     assert len(nearest(long[0][:-1], long)) < 1500

@@ -84,7 +84,7 @@ def search(
             "'$labels=sky' (has this class; in single quotes), '$text~boat', or JSON such as "
             '{"$labels": {"has": "sky", "predicted": true}}, where predicted may be left out, and '
             '{"$any": [{"year": 2024}, {"kind": "cat"}]}; all must hold. A field or class that no '
-            "item has is an error.",
+            "item has is an error, and so is a text where a field holds numbers only.",
         ),
     ] = None,
     save: Annotated[

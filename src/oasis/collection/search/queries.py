@@ -14,6 +14,7 @@ from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.setup import Setup
 from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.filters.kinds import check_kinds
 from oasis.collection.filters.names import check_names
 from oasis.collection.records import Hit, Id, Mode, utf8
 from oasis.collection.repeats.lookup import RepeatLookup, at_repeats
@@ -258,6 +259,7 @@ class Queries(Lookups):
             with self._catalog.reading() as connection:
                 classes = self._catalog.class_names(connection)
                 check_names(connection, question.where, classes, self._field_names)
+                check_kinds(connection, question.where)
         return lists
 
     def _field_names(self) -> list[str]:
