@@ -325,23 +325,26 @@ def _folded(block: npt.NDArray[np.uint8], value: int) -> int:
 
 
 def _blocks(parts: Iterable[bytes | memoryview]) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the bytes of all parts in blocks of `_GROUPS` groups, the last one shorter.
+    """Yield the bytes of all parts in blocks of at most `_GROUPS` groups.
 
-    Small parts are copied into a buffer, so a block is valid only until the next one is requested.
+    All but the last consist of whole groups. They are views of the parts; only a group that more
+    than one part has a share in, and what is left at the end, is copied, into a buffer that the
+    next such group overwrites.
     """
-    size = _GROUPS * _GROUP
-    buffer, begun = np.empty(size, np.uint8), 0
+    most = _GROUPS * _GROUP
+    buffer, begun = np.empty(_GROUP, np.uint8), 0
     for part in parts:
         rest = np.frombuffer(part, np.uint8)
         while len(rest):
-            if not begun and len(rest) >= size:
-                yield rest[:size]
-                rest = rest[size:]
+            whole = 0 if begun else min(len(rest), most) // _GROUP * _GROUP
+            if whole:
+                yield rest[:whole]
+                rest = rest[whole:]
                 continue
-            n = min(size - begun, len(rest))
+            n = min(_GROUP - begun, len(rest))
             buffer[begun : begun + n] = rest[:n]
             begun, rest = begun + n, rest[n:]
-            if begun == size:
+            if begun == _GROUP:
                 yield buffer
                 begun = 0
     yield buffer[:begun]

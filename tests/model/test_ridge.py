@@ -215,3 +215,15 @@ def test_unit_rows_with_constant_are_bit_for_bit_those_made_in_two_steps(dtype):
     X[3] *= dtype(1e-30)  # squares underflow in float32
     X[300] *= dtype(1e25)
     assert np.array_equal(unit_rows_with_constant(X), with_constant(unit_rows(X)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_constant_ends_the_rows_of_sparse_features_as_of_dense_ones(dtype):
+    rng = np.random.default_rng(0)
+    dense = (rng.random((30, 8)) * (rng.random((30, 8)) < 0.2)).astype(dtype)
+    X = sp.csr_array(dense)
+    X.data[::3] = 0  # entries that are stored, and zero
+    wide = with_constant(X)
+    np.testing.assert_array_equal(wide.toarray(), with_constant(X.toarray()))
+    assert wide.dtype == dtype
+    assert wide.has_canonical_format

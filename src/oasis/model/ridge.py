@@ -58,13 +58,20 @@ def with_constant(X: Matrix) -> Matrix:
     array([[0.6, 0.8, 1. ],
            [0. , 0. , 0. ]])
     """
-    ones = has_row(X).astype(X.dtype)[:, None]
+    there = has_row(X)
     if is_sparse(X):
-        import scipy.sparse as sp
-
-        wide: Matrix = sp.hstack([X, sp.csr_array(ones)], format="csr")
-        return wide
-    return np.hstack([X, ones])
+        n, d = X.shape
+        ends = X.indptr[1:][there]
+        # not sp.hstack: its checks take longer than a row
+        return type(X)(
+            (
+                np.insert(X.data, ends, 1),
+                np.insert(X.indices, ends, d),
+                X.indptr + np.concatenate([[0], np.cumsum(there)]).astype(X.indptr.dtype),
+            ),
+            shape=(n, d + 1),
+        )
+    return np.hstack([X, there.astype(X.dtype)[:, None]])
 
 
 def unit_rows_with_constant(X: npt.NDArray[Any]) -> npt.NDArray[Any]:

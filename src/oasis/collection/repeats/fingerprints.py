@@ -27,12 +27,15 @@ import safetensors.numpy
 
 from oasis.arrays import Matrix, Single, in_range, is_sparse
 from oasis.errors import FormatError
+from oasis.model.threads import in_threads
 
 Prints: TypeAlias = npt.NDArray[np.uint64]
 """Fingerprints of items, (n, m), a column for each modality; 0 where an item lacks it."""
 
 BITS = 64
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+
+_BLOCK = 1024  # rows at a time: they are read twice, and stay in the cache
 
 LEAST_FEATURES = 16
 """A modality with fewer features has no fingerprint: different items are too often alike in it."""
@@ -145,12 +148,19 @@ def _checks(prints: Prints, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint1
 
 def _prints(name: str, X: Matrix, mean: Single) -> npt.NDArray[np.uint64]:
     planes = _planes(name, X.shape[1])
-    rows, scale = in_range(X)
-    values = np.asarray(rows @ planes) * scale[:, None] - mean @ planes
-    bits = np.packbits(values > 0, axis=1, bitorder="little")
-    prints: npt.NDArray[np.uint64] = bits.view("<u8")[:, 0].astype(np.uint64)
-    prints[prints == 0] = 1  # 0 stands for no features
-    prints[scale == 0] = 0
+    centre = mean @ planes
+    prints = np.empty(X.shape[0], dtype=np.uint64)
+
+    def work(block: slice) -> None:
+        rows, scale = in_range(X[block])
+        values = np.asarray(rows @ planes) * scale[:, None] - centre
+        bits = np.packbits(values > 0, axis=1, bitorder="little")
+        found = bits.view("<u8")[:, 0].astype(np.uint64)
+        found[found == 0] = 1  # 0 stands for no features
+        found[scale == 0] = 0
+        prints[block] = found
+
+    in_threads(work, [slice(at, at + _BLOCK) for at in range(0, len(prints), _BLOCK)])
     return prints
 
 

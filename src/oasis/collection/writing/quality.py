@@ -14,6 +14,7 @@ from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import label_numbers
 from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
+from oasis.model.threads import one_thread
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""
@@ -58,7 +59,8 @@ class QualityMeter:
             return None
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
-        codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
+        with one_thread():  # more would spin for a while, beside the threads that write
+            codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
         numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
             {numbers[name] for name in labels[row] if name in numbers} for row in rows.tolist()

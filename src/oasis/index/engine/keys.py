@@ -28,6 +28,7 @@ STRIDE = 64
 """One key in so many is kept beside a run, to find the right stretch of it without a gather."""
 
 _FAN_IN = 4
+_FEW = 16  # keys whose stretches are read whole: steps of a bisection take longer
 
 
 @dataclass(frozen=True)
@@ -195,10 +196,24 @@ def _find_sorted(
     stretch = np.searchsorted(samples, wanted, side="right") - 1
     low = np.maximum(stretch, 0) * STRIDE
     high = np.minimum(low + STRIDE, len(order))
+    if len(wanted) <= _FEW:
+        places = low[:, None] + np.arange(STRIDE)  # (n, STRIDE)
+        keys = lookup(order[np.minimum(places, len(order) - 1)].ravel()).reshape(places.shape)
+        passed = (keys <= wanted[:, None]) & (places < high[:, None])
+        low = low + np.count_nonzero(passed, axis=1)
+    else:
+        low = _bisected(order, low, high, wanted, lookup)
+    positions = order[np.maximum(low - 1, 0)].astype(np.int64)
+    return positions, (stretch >= 0) & (lookup(positions) == wanted)
+
+
+def _bisected(
+    order: npt.NDArray[np.int32], low: Positions, high: Positions, wanted: Keys, lookup: Lookup
+) -> Positions:
+    """Return how many keys of the order, up to ``high``, are at most each wanted one."""
     for _ in range(STRIDE.bit_length()):
         middle = np.minimum((low + high) >> 1, len(order) - 1)
         right = (lookup(order[middle]) <= wanted) & (low < high)
         low = np.where(right, middle + 1, low)
         high = np.where(right, high, np.maximum(middle, low))
-    positions = order[np.maximum(low - 1, 0)].astype(np.int64)
-    return positions, (stretch >= 0) & (lookup(positions) == wanted)
+    return low
