@@ -126,7 +126,7 @@ def test_items_may_bring_vectors_and_samples_texts(tmp_path):
     with Collection.open(tmp_path / "c", readonly=True) as c:
         c_found = c.search_items([query], 7, content=1.0)[0]
         assert [hit.id for hit in c_found] == [hit.id for hit in found]
-        assert [hit.id for hit in found][0] == 5 and len(found) == 7
+        assert found[0].id == 5 and len(found) == 7
 
 
 def test_pictures_of_a_path_are_sent_as_files(pair, tmp_path):

@@ -115,7 +115,7 @@ def test_content_signs_of_a_query_lean_towards_the_usual_content_of_its_classes(
     asked = {name: toy.chunk(60, 5)[0][name] for name in names}
     map_ = model.state_.query_map
     parts = map_.parts(asked)
-    sure = confidence(map_.labels.above_shares(parts.labels), map_.low_hit)
+    sure = confidence(map_.labels.above_shares(parts.labels), map_.sureness.low_hits(parts.has))
     sure /= 1 + (parts.strange / STRANGE) ** 2
     sure /= 1 + (np.maximum(map_.novelty.of(parts.content), 0) / NOVEL) ** 2
     lean = map_._label_weights(parts) @ U

@@ -61,7 +61,9 @@ def test_the_doubt_bit_of_a_query_depends_on_how_sure_its_labels_are(stream):
     query_map, values = state.query_map, model.project(X, content=0.0)
     owned = values[:, n_label - 1 - state.n_owned : n_label - 1].max(axis=1)
     parts = query_map.parts(X)
-    sure = confidence(query_map.labels.above_shares(parts.labels), query_map.low_hit)
+    sure = confidence(
+        query_map.labels.above_shares(parts.labels), query_map.sureness.low_hits(parts.has)
+    )
     sure /= 1 + (parts.strange / STRANGE) ** 2
     sure /= 1 + (np.maximum(query_map.novelty.of(parts.content), 0) / NOVEL) ** 2
     expected = DOUBT_WEIGHT * (1 - 2 * sure) * np.maximum(owned, 0)

@@ -405,8 +405,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="14"))
-    with pytest.raises(NewerVersionError, match="format version 14, this oasis reads up to 13"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="15"))
+    with pytest.raises(NewerVersionError, match="format version 15, this oasis reads up to 14"):
         OASIS.load(saved)
 
 

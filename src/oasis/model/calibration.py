@@ -18,14 +18,14 @@ learned: noise, an unknown word, a picture of something else.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oasis.arrays import Array, Single
+from oasis.arrays import Array, Rows, Single
 from oasis.model.hash_functions import Mask
 
 if TYPE_CHECKING:
@@ -142,13 +142,27 @@ class Sureness:
         ``has`` says which rows have a modality, (n,), of those that are there.
         """
         sure = self.together.sure(predictions)
-        if len(self.alone) > 1:
-            single = np.sum(list(has.values()), axis=0) == 1
-            for name, mask in has.items():
-                rows = np.flatnonzero(mask & single)
-                if len(rows):
-                    sure[rows] = self.alone[name].sure(predictions[rows])
+        for name, rows in self._single(has):
+            sure[rows] = self.alone[name].sure(predictions[rows])
         return sure
+
+    def low_hits(self, has: Mapping[str, Mask]) -> Single:
+        """Return `Calibration.low_hit` of each row, (n,); ``has`` as above."""
+        n = len(next(iter(has.values())))
+        low_hits = np.full(n, self.together.low_hit, dtype=np.float32)
+        for name, rows in self._single(has):
+            low_hits[rows] = self.alone[name].low_hit
+        return low_hits
+
+    def _single(self, has: Mapping[str, Mask]) -> Iterator[tuple[str, Rows]]:
+        """Yield each modality with the rows that have no other; nothing if there is only one."""
+        if len(self.alone) == 1:
+            return
+        single = np.sum(list(has.values()), axis=0) == 1
+        for name, mask in has.items():
+            rows = np.flatnonzero(mask & single)
+            if len(rows):
+                yield name, rows
 
 
 def _prior(mean: float, deviation: float) -> Array:

@@ -20,7 +20,7 @@ from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.leave_one_out import HeldOut, ridge_by_sums
 from oasis.model.novelty import ContentSums
-from oasis.model.readout import BitSums, ClassPairs, Codebook
+from oasis.model.readout import BitSums, ClassPairs, Codebook, CodeSums
 from oasis.model.round import ChunkRows, evenly_spaced
 from oasis.model.strangeness import strangeness
 
@@ -38,6 +38,7 @@ class CodewordState(ModelState):
     n_owned : so many label bits are owned by classes; those before them are learned
     n_doubt : 1 if the last label bit is the doubt bit (`oasis.model.codewords`), else 0
     codebook : sums of label bits and labels
+    guesses : the same of samples as if they had no labels, see `oasis.model.readout`
     content : the functions of the content bits; None before the first chunk, and without any
     content_sums : sums over the content bits of the samples that were learned
     n_regressed : samples in the sums of features
@@ -49,6 +50,7 @@ class CodewordState(ModelState):
     n_owned: int
     n_doubt: int
     codebook: Codebook
+    guesses: CodeSums
     content: Content | None
     content_sums: ContentSums
     n_regressed: int
@@ -130,7 +132,8 @@ class CodewordState(ModelState):
     ) -> CodewordState:
         """Return the state that also knows how samples with labels L (n, c) were predicted.
 
-        By each modality (n, c), and which rows have it (n,).
+        And which label bits they would have had without labels. Predictions are by each modality
+        (n, c), with the rows that have it (n,).
         """
         label_map = self.label_map
         together = label_map.above_shares(label_map.combined(predictions, has))
@@ -139,7 +142,9 @@ class CodewordState(ModelState):
             rows = np.flatnonzero(has[name])
             single = label_map.combined({name: each[rows]}, {name: has[name][rows]})
             alone[name] = self.alone[name].plus(label_map.above_shares(single), L[rows], most)
-        return replace(self, calibration=self.calibration.plus(together, L, most), alone=alone)
+        made = replace(self, calibration=self.calibration.plus(together, L, most), alone=alone)
+        values = made.label_coder_of(label_map).of_predictions(predictions, has)
+        return replace(made, guesses=self.guesses.plus(np.where(values > 0, 1.0, -1.0), L))
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
@@ -237,7 +242,7 @@ class CodewordState(ModelState):
         others = self.n_owned + self.n_doubt
         n_learned = self.codewords.shape[1] - others
         learned = np.pad(self.codewords[:, :n_learned], ((0, 0), (0, others)))
-        readout = self.codebook.readout(learned)
+        stored = self.codebook.stored(self.guesses, self.n_seen - self.codebook.bits.n)
         strange: dict[str, LinearMap] = {}
         novelty = None
         if self.content is not None:
@@ -245,12 +250,12 @@ class CodewordState(ModelState):
             novelty = self.content_sums.novelty(self.codebook.counts)
         return QueryMap(
             self.label_map,
-            readout,
-            self.codebook.bits.covariance,
+            self.codebook.readout(learned, stored),
+            stored.bits.covariance,
             self.content_map,
             self.content_sums.bits.shrunk_covariance(PRIOR_ROWS),
             self.content_sums.directions(self.codebook.counts),
-            self.calibration.low_hit,
+            self._sureness,
             self.n_owned,
             self.n_doubt,
             strange,
@@ -283,9 +288,11 @@ class CodewordState(ModelState):
     @cached_property
     def label_coder(self) -> LabelCoder:
         """What gives unlabelled samples that are stored their label bits."""
-        return LabelCoder(
-            self.label_map, self._sureness, self.codewords, self.n_owned, self.n_doubt
-        )
+        return self.label_coder_of(self.label_map)
+
+    def label_coder_of(self, label_map: LabelMap) -> LabelCoder:
+        """Return the same for labels that ``label_map`` predicts."""
+        return LabelCoder(label_map, self._sureness, self.codewords, self.n_owned, self.n_doubt)
 
     def to_file(self) -> tuple[dict[str, Any], Stored]:
         """Return what a file has beside what both kinds of model have: header and arrays."""
@@ -295,6 +302,10 @@ class CodewordState(ModelState):
             "B1": book.bits.B1,
             "LB": book.LB,
             "counts": book.counts,
+            "guesses/BB": self.guesses.bits.BB,
+            "guesses/B1": self.guesses.bits.B1,
+            "guesses/LB": self.guesses.LB,
+            "guesses/counts": self.guesses.counts,
             "pairs": book.pairs.data,
             "pairs/columns": book.pairs.columns,
             "pairs/ends": book.pairs.ends,
@@ -313,6 +324,7 @@ class CodewordState(ModelState):
             arrays[f"content/{name}/o"] = map_.offsets[name]
         meta = {
             "n_coded": book.bits.n,
+            "n_guesses": self.guesses.bits.n,
             "n_content_coded": self.content_sums.bits.n,
             "n_owned": self.n_owned,
             "n_doubt": self.n_doubt,
@@ -339,6 +351,12 @@ class CodewordState(ModelState):
         pairs.check(c)
         bits = BitSums(arrays["BB"], arrays["B1"], int(header["n_coded"]))
         book = Codebook(bits, arrays["LB"], counts, pairs)
+        guesses = CodeSums(
+            BitSums(arrays["guesses/BB"], arrays["guesses/B1"], int(header["n_guesses"])),
+            arrays["guesses/LB"],
+            arrays["guesses/counts"],
+        )
+        c_guessed = len(guesses.counts)
         content_bits = BitSums(
             arrays["content/BB"], arrays["content/B1"], int(header["n_content_coded"])
         )
@@ -352,6 +370,10 @@ class CodewordState(ModelState):
             ("content/distances", sums.distances, (3,)),
             ("LB", book.LB, (c, r)),
             ("counts", counts, (c,)),
+            ("guesses/BB", guesses.bits.BB, (r, r)),
+            ("guesses/B1", guesses.bits.B1, (r,)),
+            ("guesses/LB", guesses.LB, (c_guessed, r)),
+            ("guesses/counts", guesses.counts, (c_guessed,)),
             ("codewords", arrays["codewords"], (c, r)),
             ("calibration", arrays["calibration"], (1 + len(common.ridges), 2, 3)),
         ):
@@ -376,6 +398,7 @@ class CodewordState(ModelState):
             n_owned,
             n_doubt,
             book,
+            guesses,
             content,
             sums,
             int(header["n_regressed"]),
@@ -385,6 +408,8 @@ class CodewordState(ModelState):
                 for name, each in zip(common.ridges, arrays["calibration"][1:], strict=True)
             },
         )
+        if guesses.bits.n < 0 or c_guessed > c:
+            raise ValueError(f"{guesses.bits.n} guesses of {c_guessed} classes, of {c}")
         if not (arrays["calibration"][:, :, 0] >= 0).all() or not sums.distances[0] >= 0:
             raise ValueError("a calibration of a negative number of samples")
         for name, ridge in common.ridges.items():

@@ -11,18 +11,22 @@ where ``sd(l) = sqrt(l' Cov l)`` with Cov the covariance of the label bits of st
 have the same ones, the part is divided by its largest value.
 
 The confidence depends on the largest predicted label beyond its share (`LabelMap.above_shares`),
-divided by a low value for classes that samples have (`Calibration.low_hit`) and capped at 1, which
-is s, on the strangeness t of the query (`oasis.model.strangeness`) and on its novelty u
-(`oasis.model.novelty`), both at least 0:
+divided by a low value for classes that samples have (`Calibration.low_hit`, of samples with all
+modalities or with the only one of the query) and capped at 1, which is s, on the strangeness t of
+the query (`oasis.model.strangeness`) and on its novelty u (`oasis.model.novelty`), both at least 0:
 
-    ``confidence = s² / ((1 + (t / 1.25)²) (1 + (u / 1.5)²))``
+    ``confidence = s² / ((1 + t²) (1 + (u / 1.5)²))``
 
 If no known class fits a query, or it is unlike all samples, or its content is unlike that of every
 class, the content bits decide.
 
-The doubt bit (`oasis.model.codewords`) has the value ``0.1 (1 - 2 confidence) max(0, max l)``, with
-the largest over the owned bits. An item without a sure label ranks behind items with given labels
-for a confident query, and before them for an unsure one, which may be of a class without labels.
+The doubt bit (`oasis.model.codewords`) has the value
+
+    ``confidence min(l_d, -v) + (1 - confidence) v``  with  ``v = 0.1 max(0, max l)``
+
+where l_d is what the readout says of it, and the largest is over the owned bits. An item without a
+sure label ranks behind items with given labels for a confident query, the more the less such labels
+are true, and before them for an unsure one, which may be of a class without labels.
 
 Unless asked otherwise ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same
 however many there are.
@@ -126,12 +130,12 @@ class QueryMap:
     Attributes
     ----------
     labels : predicts labels
-    readout : where the label bits of codes with given labels are
+    readout : how labels are read from the label bits of stored codes
     covariance : (r_l, r_l) of the label bits of stored codes
     content : maps features to content values
     content_covariance : (r_c, r_c) of the content bits of stored codes
     class_content : (c, r_c), the direction in which each class is read from content bits
-    low_hit : what is predicted of a class that a sample has, if it is low but not unusual
+    sureness : what is predicted of classes that samples have
     n_owned, n_doubt : the last label bits are owned ones, and the doubt bit if there is one
     strange : how strange a query is (n, 1) by each modality, see `oasis.model.strangeness`
     novelty : how far its content is from that of every class, see `oasis.model.novelty`; None
@@ -144,7 +148,7 @@ class QueryMap:
     content: ContentMap
     content_covariance: Array
     class_content: Array
-    low_hit: float
+    sureness: Sureness
     n_owned: int
     n_doubt: int
     strange: Mapping[str, LinearMap]
@@ -274,7 +278,8 @@ class QueryMap:
     def joined(self, parts: QueryParts, weight: float | None = None) -> Single:
         """Return the projections (n, r)."""
         if self.novelty is not None:
-            sure = confidence(self.labels.above_shares(parts.labels), self.low_hit)
+            low_hits = self.sureness.low_hits(parts.has)
+            sure = confidence(self.labels.above_shares(parts.labels), low_hits)
             sure /= 1 + np.square(parts.strange / np.float32(STRANGE))
             novel = np.maximum(self.novelty.of(parts.content), 0)
             sure /= 1 + np.square(novel / np.float32(NOVEL))
@@ -296,7 +301,7 @@ class QueryMap:
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
         nothing = np.zeros((len(weights), len(self.content_covariance)), dtype=np.float32)
-        sure = confidence(weights, self.low_hit)
+        sure = confidence(weights, np.float32(self.sureness.together.low_hit))
         return self._joined(sharpened(weights), sure, nothing, 0.0)
 
     def _joined(
@@ -304,8 +309,8 @@ class QueryMap:
     ) -> Single:
         kind = self.readout.project(weights)  # (n, r_l)
         if self.n_doubt:
-            owned = kind[:, -self.n_owned - 1 : -1]
-            kind[:, -1] = DOUBT_WEIGHT * (1 - 2 * sure) * owned.max(axis=1, initial=0.0)
+            v = np.float32(DOUBT_WEIGHT) * kind[:, -self.n_owned - 1 : -1].max(axis=1, initial=0.0)
+            kind[:, -1] = sure * np.minimum(kind[:, -1], -v) + (1 - sure) * v
         if weight is not None:
             return self._weighed(kind, content, weight, sure)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0)
@@ -357,7 +362,9 @@ class QueryMap:
         yield "covariance", self.covariance
         yield "content covariance", self.content_covariance
         yield "class content", self.class_content
-        yield "scalars", np.array([self.low_hit, self.n_owned, self.n_doubt])
+        yield "label bits", np.array([self.n_owned, self.n_doubt])
+        for name, each in {"": self.sureness.together, **self.sureness.alone}.items():
+            yield f"low hit {name}", np.array(each.low_hit)
         if self.novelty is not None:
             yield "usual novelty", np.array(self.novelty.usual)
             yield "whitening of content", self.novelty.classes.whitening
@@ -388,7 +395,10 @@ class LabelCoder:
 
     def project(self, X: Mapping[str, Matrix]) -> Single:
         """Return (n, r_l) float32 values whose signs are the label bits."""
-        predictions, has = self.labels.parts(X)
+        return self.of_predictions(*self.labels.parts(X))
+
+    def of_predictions(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
+        """Return the same for predictions (n, c) by each modality; which rows have it, (n,)."""
         predicted = self.labels.combined(predictions, has)
         sure = self.sureness.of(self.labels.above_shares(predicted), has)
         w = sharpened(predicted)

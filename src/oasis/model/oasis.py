@@ -26,7 +26,7 @@ from oasis.model.hash_functions import Mask
 from oasis.model.leave_one_out import HELD_ROWS, HeldOut
 from oasis.model.novelty import ContentSums
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import Codebook
+from oasis.model.readout import Codebook, CodeSums
 from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows
 
@@ -283,6 +283,7 @@ class OASIS(Model[CodewordState]):
             self._n_owned,
             self._n_doubt,
             Codebook.zero(n_label),
+            CodeSums.zero(n_label),
             None,
             ContentSums.zero(self.n_content_bits),
             0,

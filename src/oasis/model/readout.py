@@ -13,6 +13,13 @@ There are two readouts. ``values`` uses the ridge `VALUE_RIDGE`: it is nearly ex
 few bits. ``signs`` uses the larger `SIGN_RIDGE`, which spreads a class over all bits, for searches
 that use only the signs of a projection. A larger ridge shrinks rare classes, so the directions in
 ``signs`` have unit length, plus `CODEWORD_SHARE` times the class's codeword.
+
+**Items without labels** have the label bits of their predicted labels, some of them wrong. A
+readout from given labels alone trusts every bit. How such bits relate to the true labels is learned
+from samples whose labels are known: before a chunk is learned, some of its samples are predicted
+for the calibration (`oasis.model.calibration`), and the label bits that they would have had without
+labels are added to sums of their own. ``values`` is then read from the sums over given labels plus
+these, which count as many samples as are stored without labels (`Codebook.stored`).
 """
 
 from __future__ import annotations
@@ -34,6 +41,9 @@ VALUE_RIDGE = 0.001
 
 SIGN_RIDGE = 0.2
 """Ridge of the readout that gives their signs."""
+
+GUESS_RIDGE = 0.05
+"""What is added to `VALUE_RIDGE`, times the share of stored items that have no labels."""
 
 CODEWORD_SHARE = 0.25
 """Length of the codeword that is added to a direction of unit length there."""
@@ -207,26 +217,66 @@ class BitSums:
 
 
 @dataclass(frozen=True)
-class Codebook:
-    """Sums over all stored label bits and labels; the size depends on bits and classes alone.
+class CodeSums:
+    """Sums over label bits and labels; the size depends on bits and classes alone.
 
     Attributes
     ----------
     bits : sums over the label bits, r of them
     LB : (c, r), sum of L'B
     counts : (c,), samples of each class
-    pairs : (c, c), sum of `class_pairs`
     """
 
     bits: BitSums
     LB: Array
     counts: Array
+
+    @classmethod
+    def zero(cls, n_bits: int) -> CodeSums:
+        """Return the sums over no samples and no classes."""
+        return CodeSums(BitSums.zero(n_bits), np.zeros((0, n_bits)), np.zeros(0))
+
+    def plus(self, B: Array, L: sp.csr_array) -> CodeSums:
+        """Return the sums with samples added: codes B (n, r), labels L (n, c) as 0 and 1."""
+        counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
+        return self._added(CodeSums(BitSums.of(B), L.T @ B, counts))
+
+    def times(self, factor: float) -> CodeSums:
+        """Return the sums of so many times the samples."""
+        bits = BitSums(factor * self.bits.BB, factor * self.bits.B1, round(factor * self.bits.n))
+        return CodeSums(bits, factor * self.LB, factor * self.counts)
+
+    def _added(self, other: CodeSums) -> CodeSums:
+        """Return the sums of the samples of both, whichever knows more classes."""
+        few, many = sorted((self, other), key=lambda each: len(each.counts))
+        more = len(many.counts) - len(few.counts)
+        return CodeSums(
+            self.bits.joined(other.bits),
+            np.pad(few.LB, ((0, more), (0, 0))) + many.LB,
+            np.pad(few.counts, (0, more)) + many.counts,
+        )
+
+    def directions(self, ridge: float) -> Array:
+        """Return D', (c, r): the direction in which each class is read from a code."""
+        return self.bits.directions(self.LB, self.counts, ridge)
+
+
+@dataclass(frozen=True)
+class Codebook(CodeSums):
+    """Sums over the codes of samples with given labels.
+
+    Attributes
+    ----------
+    pairs : (c, c), sum of `class_pairs`
+    """
+
     pairs: ClassPairs
 
     @classmethod
     def zero(cls, n_bits: int) -> Codebook:
         """Return the codebook of no samples and no classes."""
-        return cls(BitSums.zero(n_bits), np.zeros((0, n_bits)), np.zeros(0), ClassPairs.none())
+        none = CodeSums.zero(n_bits)
+        return cls(none.bits, none.LB, none.counts, ClassPairs.none())
 
     @property
     def is_uniform(self) -> bool:
@@ -234,36 +284,41 @@ class Codebook:
         return not self.bits.covariance.any()
 
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
-        """Return the codebook with a chunk added: codes B (n, r), labels L (n, c) as 0 and 1."""
-        counts = np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
-        return self.joined(Codebook(BitSums.of(B), L.T @ B, counts, ClassPairs.of(class_pairs(L))))
+        """Return the codebook with a chunk added, as `CodeSums.plus`; L has all known classes."""
+        sums = super().plus(B, L)
+        pairs = self.pairs.joined(ClassPairs.of(class_pairs(L)))
+        return Codebook(sums.bits, sums.LB, sums.counts, pairs)
 
-    def joined(self, other: Codebook) -> Codebook:
-        """Return the codebook of the samples of both; ``other`` knows all classes of this one."""
-        more = len(other.counts) - len(self.counts)
-        return Codebook(
-            self.bits.joined(other.bits),
-            np.pad(self.LB, ((0, more), (0, 0))) + other.LB,
-            np.pad(self.counts, (0, more)) + other.counts,
-            self.pairs.joined(other.pairs),
-        )
+    def stored(self, guesses: CodeSums, n_guessed: int) -> CodeSums:
+        """Return the sums over everything that is stored.
 
-    def readout(self, codewords: Array | None = None) -> Readout:
-        """Return the readout of labels from the codes so far.
+        Parameters
+        ----------
+        guesses : sums over label bits that samples would have had without their labels
+        n_guessed : items that are stored without labels
+        """
+        if not (n_guessed and guesses.bits.n):
+            return self
+        return self._added(guesses.times(n_guessed / guesses.bits.n))
+
+    def readout(
+        self, codewords: Array | None = None, everything: CodeSums | None = None
+    ) -> Readout:
+        """Return the readout of labels from stored codes.
 
         Parameters
         ----------
         codewords : (c, r), optional
             What a class adds to the learned bits of a code; 0 in others.
+        everything : optional
+            Sums over items without labels too, see `stored`.
         """
+        everything = everything or self
         signs = unit_directions(self.directions(SIGN_RIDGE))
         if codewords is not None:
             signs += CODEWORD_SHARE * unit_directions(codewords)
-        return Readout(self.directions(VALUE_RIDGE), signs)
-
-    def directions(self, ridge: float) -> Array:
-        """Return D', (c, r): the direction in which each class is read from a code."""
-        return self.bits.directions(self.LB, self.counts, ridge)
+        guessed = 1 - self.bits.n / max(everything.bits.n, 1)
+        return Readout(everything.directions(VALUE_RIDGE + GUESS_RIDGE * guessed), signs)
 
 
 def class_pairs(L: sp.csr_array) -> sp.csr_array:

@@ -23,9 +23,10 @@ CAUTION = 2.0
 """Power of the largest predicted label, over a low hit, in the confidence."""
 
 DOUBT_WEIGHT = 0.1
-"""Most that the doubt bit weighs, over the largest of the owned bits."""
+"""Least that the doubt bit weighs, over the largest of the owned bits, where a query is sure of its
+labels or has none."""
 
-STRANGE = 1.25
+STRANGE = 1.0
 """Standard deviations from what is usual at which the confidence is halved."""
 
 NOVEL = 1.5
@@ -46,13 +47,14 @@ CLASS_CONTENT = 0.3
 where only signs count: Hamming distance cannot weigh label bits more than content bits."""
 
 
-def confidence(labels: Single, low_hit: float) -> Single:
+def confidence(labels: Single, low_hit: Single | np.float32) -> Single:
     """Return how sure labels (n, c) are, 0 to 1: the largest over a low hit, to a power.
 
-    >>> confidence(np.array([[0.8, 0.0], [-0.1, 0.0]], dtype=np.float32), 0.8).tolist()
+    >>> labels = np.array([[0.8, 0.0], [-0.1, 0.0]], dtype=np.float32)
+    >>> confidence(labels, np.float32(0.8)).tolist()
     [1.0, 0.0]
     """
-    strongest = labels.max(axis=1, initial=0.0) / np.float32(low_hit)
+    strongest = labels.max(axis=1, initial=0.0) / low_hit
     sure: Single = np.clip(strongest, 0.0, 1.0) ** np.float32(CAUTION)
     return sure
 
