@@ -22,6 +22,7 @@ leave_one_out   how strong the ridge is, chosen on the first chunk
 factor          the Cholesky factor of that sum
 threads         how many threads BLAS uses
 file            the file of a model
+codeword_file   what it says of a `CodewordState`
 ==============  ================================================================================
 """
 

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oasis.arrays import Array, Matrix, Single, unit_rows
-from oasis.model.base import ModelState, check_shape
+from oasis.model.base import ModelState
 from oasis.model.calibration import HELD_WEIGHT, SAMPLES, Calibration, Sureness
 from oasis.model.codewords import grown_codewords
 from oasis.model.coding import LabelCoder, QueryMap
 from oasis.model.content import PRIOR_ROWS, Content, ContentMap, OtherContent
-from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.leave_one_out import HeldOut, ridge_by_sums
 from oasis.model.novelty import ContentSums
-from oasis.model.readout import BitSums, ClassPairs, Codebook, CodeSums
+from oasis.model.readout import Codebook, CodeSums
 from oasis.model.round import ChunkRows, evenly_spaced
 from oasis.model.strangeness import strangeness
 
@@ -294,140 +293,7 @@ class CodewordState(ModelState):
         """Return the same for labels that ``label_map`` predicts."""
         return LabelCoder(label_map, self._sureness, self.codewords, self.n_owned, self.n_doubt)
 
-    def to_file(self) -> tuple[dict[str, Any], Stored]:
-        """Return what a file has beside what both kinds of model have: header and arrays."""
-        book = self.codebook
-        arrays: Stored = {
-            "BB": book.bits.BB,
-            "B1": book.bits.B1,
-            "LB": book.LB,
-            "counts": book.counts,
-            "guesses/BB": self.guesses.bits.BB,
-            "guesses/B1": self.guesses.bits.B1,
-            "guesses/LB": self.guesses.LB,
-            "guesses/counts": self.guesses.counts,
-            "pairs": book.pairs.data,
-            "pairs/columns": book.pairs.columns,
-            "pairs/ends": book.pairs.ends,
-            "codewords": self.codewords,
-            "content/BB": self.content_sums.bits.BB,
-            "content/B1": self.content_sums.bits.B1,
-            "content/LB": self.content_sums.LB,
-            "content/distances": self.content_sums.distances,
-            "calibration": np.stack(
-                [[each.hits, each.misses] for each in (self.calibration, *self.alone.values())]
-            ),
-        }
-        own = {} if self.content is None else self.content.own
-        for name, map_ in own.items():
-            arrays[f"content/{name}/P"] = map_.weights[name]
-            arrays[f"content/{name}/o"] = map_.offsets[name]
-        meta = {
-            "n_coded": book.bits.n,
-            "n_guesses": self.guesses.bits.n,
-            "n_content_coded": self.content_sums.bits.n,
-            "n_owned": self.n_owned,
-            "n_doubt": self.n_doubt,
-            "n_regressed": self.n_regressed,
-            "content": None if self.content is None else list(own),
-        }
-        return meta, arrays
-
-    @classmethod
-    def from_file(
-        cls, common: ModelState, file: ModelFile, n_bits: int, asked: int | None
-    ) -> CodewordState:
-        """Return the state that `to_file` described; ValueError where parts do not fit.
-
-        Where no number of content bits was ``asked`` for, it is that of the file: the default of
-        another version may be another.
-        """
-        header, arrays = file.header, file.arrays
-        n_content_bits = len(arrays["content/B1"]) if asked is None else asked
-        counts, r = arrays["counts"], n_bits - n_content_bits
-        n_owned, n_doubt = int(header["n_owned"]), int(header["n_doubt"])
-        c = len(common.labels.names)
-        pairs = ClassPairs(arrays["pairs"], arrays["pairs/columns"], arrays["pairs/ends"])
-        pairs.check(c)
-        bits = BitSums(arrays["BB"], arrays["B1"], int(header["n_coded"]))
-        book = Codebook(bits, arrays["LB"], counts, pairs)
-        guesses = CodeSums(
-            BitSums(arrays["guesses/BB"], arrays["guesses/B1"], int(header["n_guesses"])),
-            arrays["guesses/LB"],
-            arrays["guesses/counts"],
-        )
-        c_guessed = len(guesses.counts)
-        content_bits = BitSums(
-            arrays["content/BB"], arrays["content/B1"], int(header["n_content_coded"])
-        )
-        sums = ContentSums(content_bits, arrays["content/LB"], arrays["content/distances"])
-        for name, array, shape in (
-            ("BB", bits.BB, (r, r)),
-            ("B1", bits.B1, (r,)),
-            ("content/BB", content_bits.BB, (n_content_bits, n_content_bits)),
-            ("content/B1", content_bits.B1, (n_content_bits,)),
-            ("content/LB", sums.LB, (c if n_content_bits else 0, n_content_bits)),
-            ("content/distances", sums.distances, (3,)),
-            ("LB", book.LB, (c, r)),
-            ("counts", counts, (c,)),
-            ("guesses/BB", guesses.bits.BB, (r, r)),
-            ("guesses/B1", guesses.bits.B1, (r,)),
-            ("guesses/LB", guesses.LB, (c_guessed, r)),
-            ("guesses/counts", guesses.counts, (c_guessed,)),
-            ("codewords", arrays["codewords"], (c, r)),
-            ("calibration", arrays["calibration"], (1 + len(common.ridges), 2, 3)),
-        ):
-            check_shape(name, array, shape)
-        if n_doubt not in (0, 1) or not n_doubt <= n_owned <= r - n_doubt:
-            raise ValueError(f"{n_owned} owned bits and {n_doubt} of doubt, of {r}")
-        content = None
-        if header["content"] is not None:
-            widths = {name: ridge.n_features - 1 for name, ridge in common.ridges.items()}
-            content = _content_from_file(header["content"], file, widths)
-            if sum(content.sizes.values()) != n_content_bits:
-                raise ValueError(
-                    f"{sum(content.sizes.values())} content bits, expected {n_content_bits}"
-                )
-        state = cls(
-            common.parameters,
-            common.labels,
-            common.ridges,
-            common.n_seen,
-            common.generator,
-            arrays["codewords"],
-            n_owned,
-            n_doubt,
-            book,
-            guesses,
-            content,
-            sums,
-            int(header["n_regressed"]),
-            Calibration(*arrays["calibration"][0]),
-            {
-                name: Calibration(*each)
-                for name, each in zip(common.ridges, arrays["calibration"][1:], strict=True)
-            },
-        )
-        if guesses.bits.n < 0 or c_guessed > c:
-            raise ValueError(f"{guesses.bits.n} guesses of {c_guessed} classes, of {c}")
-        if not (arrays["calibration"][:, :, 0] >= 0).all() or not sums.distances[0] >= 0:
-            raise ValueError("a calibration of a negative number of samples")
-        for name, ridge in common.ridges.items():
-            shape = (state.n_content_targets(name) + c, ridge.n_features)
-            check_shape(f"{name}/BX", ridge.BX, shape)
-        return state
-
 
 def _with_intercept(name: str, W: Array) -> LinearMap:
     """Return the map of a regression on unit features and a constant, W (k, d + 1)."""
     return LinearMap({name: W[:, :-1]}, {name: -W[:, -1]}, normalize=True)
-
-
-def _content_from_file(names: list[str], file: ModelFile, widths: Mapping[str, int]) -> Content:
-    own = {}
-    for name in names:
-        P, o = file.arrays[f"content/{name}/P"], file.arrays[f"content/{name}/o"]
-        check_shape(f"content/{name}/P", P, (len(o), widths[name]))
-        check_shape(f"content/{name}/o", o, (len(P),))
-        own[name] = LinearMap({name: P}, {name: o}, normalize=True)
-    return Content(own)

@@ -17,6 +17,7 @@ from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count
 from oasis.model.bit_shares import usual_content, usual_owned
 from oasis.model.calibration import SAMPLES, Calibration
+from oasis.model.codeword_file import from_file, to_file
 from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import sample_codes
 from oasis.model.coding import QueryMap, QueryParts
@@ -375,10 +376,10 @@ class OASIS(Model[CodewordState]):
             check_count("owned", self.owned, 0, self.n_label_bits)
 
     def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Stored]:
-        return state.to_file()
+        return to_file(state)
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        return CodewordState.from_file(common, file, self.n_bits, self.content)
+        return from_file(common, file, self.n_bits, self.content)
 
 
 def _check_weight(content: Any) -> float | None:
