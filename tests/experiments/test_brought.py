@@ -20,7 +20,7 @@ from oasis.errors import InputError
 from oasis.experiments.beyond.grid import inquire
 from oasis.experiments.beyond.inquiries import Plan
 from oasis.experiments.beyond.protocols import Sizes
-from oasis.experiments.grid import reproduce
+from oasis.experiments.grid import Event, Notice, reproduce
 from oasis.experiments.measure.cells import Results
 from oasis.experiments.measure.summaries import read_summaries
 from oasis.experiments.report.beyond import write_beyond
@@ -99,6 +99,12 @@ class Wrong(Plain):
     def partial_fit(self, X, y):
         super().partial_fit(X, y)
         self.codes_ = self.codes_.astype(float)
+
+
+class Crash(Plain):
+    def partial_fit(self, X, y):
+        super().partial_fit(X, y)
+        np.ones((2, 3)) @ np.ones(len(y)) / 0
 
 
 class Needy(Plain):
@@ -202,6 +208,31 @@ def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_p
     wrong, ours = reproduce(grid.runs(), tmp_path / "out")
     assert wrong.status == "failed" and "codes_ is float64" in wrong.error
     assert ours.status == "computed"
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_exception_of_theirs_fails_their_run_alone_and_its_traceback_is_told(
+    theirs: str, toy: str, tmp_path: Path, jobs: int
+) -> None:
+    grid = Grid([toy], ["first"], [f"{theirs}:Crash", "lemon"], [16], seeds=1)
+    events: list[Event] = []
+    crash, ours = reproduce(grid.runs(), tmp_path / "out", jobs=jobs, listener=events.append)
+    assert crash.status == "failed" and crash.error.startswith("ValueError: matmul: ")
+    assert "\n" not in crash.error
+    assert ours.status == "computed"
+    (notice,) = (each.text for each in events if isinstance(each, Notice))
+    assert "np.ones((2, 3)) @" in notice and notice.count("File ") == 1
+
+
+def test_an_exception_of_ours_is_not_hidden(
+    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(LEMON, "partial_fit", crash)
+    with pytest.raises(ZeroDivisionError):
+        reproduce(Grid([toy], ["first"], ["lemon"], [16], seeds=1).runs(), tmp_path / "out")
 
 
 def test_entry_points_are_methods_by_name(

@@ -33,8 +33,9 @@ from oasis.experiments.measure.summaries import (
     read_summary,
     write_summary,
 )
+from oasis.experiments.run.brought import traceback_of
 from oasis.experiments.run.definition import Run, load_dataset
-from oasis.experiments.run.methods import method_named
+from oasis.experiments.run.methods import METHODS, method_named
 from oasis.experiments.run.results import (
     RawResult,
     read_result,
@@ -101,8 +102,8 @@ def reproduce(
     DataError, MissingExtraError
         Immediately, because no run of a data set can succeed without its files.
     InputError
-        Before anything runs, if a method does not support a data set. Any other `OasisError` fails
-        only its own run, and the others continue.
+        Before anything runs, if a method does not support a data set. Any other `OasisError`, and
+        any exception of a method of yours, fails only its own run, and the others continue.
     """
     keys = [run.key for run in runs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -199,6 +200,12 @@ def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
         raise
     except OasisError as error:
         return Finished(run, "failed", error=str(error))
+    except Exception as error:
+        if run.method in METHODS:
+            raise
+        tell(Notice(run, f"{run.key} failed\n{traceback_of(error, run.method)}".rstrip()))
+        said = " ".join(str(error).split())[:200]
+        return Finished(run, "failed", error=f"{type(error).__name__}: {said}")
 
 
 def _ensured(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:

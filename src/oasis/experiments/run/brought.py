@@ -28,6 +28,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -87,6 +88,16 @@ def class_at(path: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{path} is {type(found).__name__}, expected a class")
     return _checked(path, found)
+
+
+def traceback_of(error: Exception, name: str) -> str:
+    """Return the traceback of an exception from the first frame of a brought method on."""
+    path = name if is_path(name) else announced().get(name, name)
+    package = path.partition(":")[0].partition(".")[0]
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(error.with_traceback(frames or error.__traceback__)))
 
 
 def parameters_of(cls: Callable[..., Any], name: str) -> dict[str, Any]:
