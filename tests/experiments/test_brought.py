@@ -26,12 +26,13 @@ from oasis.experiments.measure.summaries import read_summaries
 from oasis.experiments.report.beyond import write_beyond
 from oasis.experiments.report.report import write_report
 from oasis.experiments.run import brought
-from oasis.experiments.run.definition import Grid, load_dataset, parse_variant
+from oasis.experiments.run.definition import Grid, Run, load_dataset, parse_variant
 from oasis.experiments.run.methods import method_named
 from oasis.experiments.run.results import read_result
 from oasis.experiments.run.scaling import ColumnScale, ScaledHasher
 from oasis.experiments.scenarios.transformations import scenario_named
 from oasis.experiments.scenarios.trials import applies, carry_out
+from oasis.experiments.tuning import grid_of, tune, validation_part
 
 toy, no_figures = experiment_data.toy, experiment_data.no_figures
 
@@ -105,6 +106,22 @@ class Crash(Plain):
     def partial_fit(self, X, y):
         super().partial_fit(X, y)
         np.ones((2, 3)) @ np.ones(len(y)) / 0
+
+
+class Tunable(Plain):
+    tuning_grid = {"gain": (1.0, 2.0, 3.0)}
+
+
+class Misfit(Plain):
+    tuning_grid = {"gian": (1.0,)}
+
+
+class Shapeless(Plain):
+    tuning_grid = 3
+
+
+class Single(Plain):
+    tuning_grid = {"gain": 2.0}
 
 
 class Needy(Plain):
@@ -208,6 +225,29 @@ def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_p
     wrong, ours = reproduce(grid.runs(), tmp_path / "out")
     assert wrong.status == "failed" and "codes_ is float64" in wrong.error
     assert ours.status == "computed"
+
+
+def test_their_grid_is_tuned(theirs: str, toy: str) -> None:
+    data = load_dataset(toy)
+    part = validation_part(data, toy, "first", n_seeds=1, n_rounds=2, n_samples=80)
+    record = tune(Run(toy, "first", f"{theirs}:Tunable", 16, 0), data, part)
+    tried = {dict(trial.parameters).get("gain", 1.0) for trial in record.trials}
+    assert len(record.trials) == 9 and tried == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Misfit", "tuning_grid has 'gian', which is no parameter; known are gain, scaling"),
+        ("Shapeless", "tuning_grid is 3, expected a dict"),
+        ("Single", "gain=2.0, expected a list of numbers"),
+    ],
+)
+def test_a_grid_of_theirs_that_cannot_be_tuned_is_refused(
+    theirs: str, name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        grid_of(f"{theirs}:{name}")
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -20,7 +20,8 @@ A ranker has ``partial_fit(X, y)`` and ``scores(X)``, (queries, everything seen)
 The run sets these parameters of the constructor: ``n_bits`` (required for a hasher) and, if they
 exist, ``random_state``, ``classes`` (all class names, if the class has ``needs_classes = True``),
 and ``labels`` (vectors of the class names, or "wordllama", if it has no default). Others can be
-given with the method: ``package.module:Class+alpha=1``.
+given with the method: ``package.module:Class+alpha=1``. A class attribute ``tuning_grid =
+{"alpha": (1.0, 10.0)}`` has the values that `oasis tune` tries.
 """
 
 from __future__ import annotations

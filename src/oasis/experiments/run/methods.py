@@ -87,6 +87,7 @@ class Method:
         Maximum number of classes.
     answers_names : bool
         Whether class names can be queries (``project_words``).
+    tuning_grid : parameter -> values to tune, as a class of another package declares them
     """
 
     name: str
@@ -102,6 +103,7 @@ class Method:
     fixed_on: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     max_classes: int | None = None
     answers_names: bool = False
+    tuning_grid: Any = field(default_factory=dict)
 
     @property
     def has_codes(self) -> bool:
@@ -363,4 +365,5 @@ def _brought(name: str, path: str) -> Method:
         thrice=is_batch,
         max_classes=getattr(cls, "max_classes", None),
         answers_names=hasattr(cls, "project_words"),
+        tuning_grid=getattr(cls, "tuning_grid", {}),
     )
