@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from oasis.baselines import LEMON
 from oasis.cli import main
 from oasis.datasets import load
-from oasis.errors import InputError
+from oasis.errors import DataError, InputError
 from oasis.experiments.beyond.grid import inquire
 from oasis.experiments.beyond.inquiries import Plan
 from oasis.experiments.beyond.protocols import Sizes
@@ -25,7 +25,7 @@ from oasis.experiments.measure.cells import Results
 from oasis.experiments.measure.summaries import read_summaries
 from oasis.experiments.report.beyond import write_beyond
 from oasis.experiments.report.report import write_report
-from oasis.experiments.run import brought
+from oasis.experiments.run import brought, methods
 from oasis.experiments.run.definition import Grid, Run, load_dataset, parse_variant
 from oasis.experiments.run.methods import method_named
 from oasis.experiments.run.results import read_result
@@ -225,6 +225,32 @@ def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_p
     wrong, ours = reproduce(grid.runs(), tmp_path / "out")
     assert wrong.status == "failed" and "codes_ is float64" in wrong.error
     assert ours.status == "computed"
+
+
+def test_a_run_is_repeated_when_the_file_of_the_method_has_changed(
+    theirs: str, toy: str, tmp_path: Path
+) -> None:
+    runs = Grid([toy], ["first"], [f"{theirs}:Plain"], [16], seeds=1).runs()
+    events: list[Event] = []
+
+    def status() -> str:
+        (finished,) = reproduce(runs, tmp_path / "out", listener=events.append)
+        methods._brought.cache_clear()
+        return finished.status
+
+    path = Path(sys.modules[theirs].__file__ or "")
+    assert [status(), status()] == ["computed", "kept"]
+    path.write_text(f"{path.read_text('utf-8')}\nVERSION = 2\n", "utf-8")
+    assert [status(), status()] == ["computed", "kept"]
+    (notice,) = (each.text for each in events if isinstance(each, Notice))
+    assert "was made from another version of the method's file; moved to 0.npz.aside-1" in notice
+
+
+def test_a_missing_file_is_told_before_anything_runs(toy: str, tmp_path: Path) -> None:
+    runs = Grid([toy, str(tmp_path / "absent.npz")], ["first"], ["lemon"], [16], seeds=1).runs()
+    with pytest.raises(DataError, match=r"absent\.npz: no such file"):
+        reproduce(runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_their_grid_is_tuned(theirs: str, toy: str) -> None:

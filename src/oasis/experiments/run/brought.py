@@ -26,11 +26,13 @@ given with the method: ``package.module:Class+alpha=1``. A class attribute ``tun
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
@@ -89,6 +91,14 @@ def class_at(path: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{path} is {type(found).__name__}, expected a class")
     return _checked(path, found)
+
+
+def source_sha256(cls: Any) -> str:
+    """Return the SHA-256 of the file in which a class is written; empty if there is none."""
+    with suppress(OSError, TypeError):
+        if (path := inspect.getsourcefile(cls)) is not None:
+            return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return ""
 
 
 def traceback_of(error: Exception, name: str) -> str:
