@@ -128,6 +128,10 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("delete", "C", "item-4", "item3"), "did you mean 'item-3'?"),
         (("search", "C", "--text", "boat", "--where", "$labels=see"), "did you mean 'sea'?"),
         (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
+        (
+            ("export", "C", "no/codes.csv"),
+            "codes.csv ends in .csv, which is no format of codes; name",
+        ),
         (("export", "C", "no/such/folder.npz"), "cannot write"),
         (("info", "nowhere"), "there is no collection"),
         (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),

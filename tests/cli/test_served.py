@@ -201,7 +201,7 @@ def test_vectors_begin_an_empty_collection_of_a_service(folder, oasis):
         assert (code, out) == (
             0,
             "0 items ingested in 0 rounds, 0.0 s (0 a second); 20 in the "
-            "collection\n20 skipped: their ids were there already\n",
+            "collection\n20 skipped: their ids were there already; not changed\n",
         )
 
 

@@ -305,9 +305,9 @@ def test_a_name_that_no_item_has_is_an_error_with_the_nearest(folder, where, lin
         ({"year": "2000"}, "with the text '2000'$"),
         ({"year": {"in": ["a", True]}}, "with the text 'a'$"),
         ({"year": {"contains": 2}}, "holds numbers only, which cannot contain the number 2$"),
-        ({"title": {"lte": 3}}, "the field 'title' holds texts only, .* the number 3$"),
+        ({"title": {"lte": 3}}, "the field 'title' holds texts only, .* the number 3; in double"),
         ({"title": {"lte": "c", "gt": 3}}, "holds texts only"),
-        ({"title": {"contains": 3}}, "holds texts only, which cannot contain the number 3"),
+        ({"title": {"contains": 3}}, "cannot contain the number 3; in double quotes, .3., it is a"),
         ({"fine": 1}, "the field 'fine' holds true and false only"),
         ({"year": True}, "compares it with True$"),
         ({"tags": "boat"}, r"holds lists only, .*; {'contains': 'boat'} asks for an element"),
@@ -328,7 +328,8 @@ def test_a_comparison_with_another_kind_of_value_is_an_error(folder, where, line
 
 def test_a_comparison_that_a_later_item_may_meet_finds_nothing(folder):
     X, y = chunk(6, seed=0, classes=NAMES[:3])
-    payloads = [{"size": 1, "name": "b", 'a"b': "b"}] * 5 + [{"size": "b", "name": "b"}]
+    first = {"size": 1, "name": "b", 'a"b': "b", "sold": None, 'nothing"': None}
+    payloads = [first] * 5 + [{"size": "b", "name": "b"}]
     with open_toy(folder / "c") as c:
         c.ingest(X, y, payload=payloads)
         for where in (
@@ -341,10 +342,30 @@ def test_a_comparison_that_a_later_item_may_meet_finds_nothing(folder):
             {"name": {"in": [1, "c"]}},
             {"name": {"in": []}},
             {'a"b': "c"},
+            {"sold": 3},  # no item tells what its values will be
+            {"sold": {"contains": "x"}},
+            {'nothing"': 3},
         ):
             assert c.search(X, where=where) == [[]] * 6
         # of an item that passes otherwise, it is no mistake
         assert len(c.search(X, where={"name": {"not": 1}})[0]) == 6
+
+
+@pytest.mark.parametrize("mistake", [{"year": "x"}, {"yaer": 1}])
+def test_a_mistake_in_a_filter_that_finds_items_is_none_behind_the_last_of_them(folder, mistake):
+    X, y = chunk(6, seed=0, classes=NAMES[:3])
+    where = {"$any": [mistake, {"kind": "cat"}]}
+    with open_toy(folder / "c") as c:
+        c.ingest(
+            X, y, range(6), [{"year": 1, "kind": "cat" if row < 3 else "dog"} for row in range(6)]
+        )
+        lengths = [len(c.search(X, k=2, where=where, offset=at)[0]) for at in (0, 2, 4)]
+        assert lengths == [2, 1, 0]
+        c.delete([1, 2])
+    with open_toy(folder / "c") as c:
+        assert c.more_like(0, where=where) == []
+        with pytest.raises(InputError):
+            c.search(X, where=mistake, offset=2)
 
 
 def test_names_that_are_long_are_neither_compared_nor_shown_whole():

@@ -163,7 +163,7 @@ def test_npz_reads_every_form_of_a_modality(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label_names": None}, "no array 'label_names'"),
+        ({"label_names": None}, "no array 'label_names' .* its arrays are .*labels.*--map image="),
         ({"labels_indptr": None}, r"no array 'labels'; expected an \(n, 2\) indicator"),
         ({"labels": np.zeros((3, 3))}, r"'labels' has shape \(3, 3\), expected \(n, 2\)"),
         ({"labels": np.full((3, 2), 0.5)}, "'labels' holds values other than 0 and 1"),

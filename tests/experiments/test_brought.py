@@ -16,22 +16,23 @@ import scipy.sparse as sp
 from oasis.baselines import LEMON
 from oasis.cli import main
 from oasis.datasets import load
-from oasis.errors import InputError
+from oasis.errors import DataError, InputError
 from oasis.experiments.beyond.grid import inquire
 from oasis.experiments.beyond.inquiries import Plan
 from oasis.experiments.beyond.protocols import Sizes
-from oasis.experiments.grid import reproduce
+from oasis.experiments.grid import Event, Notice, reproduce
 from oasis.experiments.measure.cells import Results
 from oasis.experiments.measure.summaries import read_summaries
 from oasis.experiments.report.beyond import write_beyond
 from oasis.experiments.report.report import write_report
-from oasis.experiments.run import brought
-from oasis.experiments.run.definition import Grid, load_dataset, parse_variant
+from oasis.experiments.run import brought, methods
+from oasis.experiments.run.definition import Grid, Run, load_dataset, parse_variant
 from oasis.experiments.run.methods import method_named
 from oasis.experiments.run.results import read_result
 from oasis.experiments.run.scaling import ColumnScale, ScaledHasher
 from oasis.experiments.scenarios.transformations import scenario_named
 from oasis.experiments.scenarios.trials import applies, carry_out
+from oasis.experiments.tuning import grid_of, tune, validation_part
 
 toy, no_figures = experiment_data.toy, experiment_data.no_figures
 
@@ -99,6 +100,28 @@ class Wrong(Plain):
     def partial_fit(self, X, y):
         super().partial_fit(X, y)
         self.codes_ = self.codes_.astype(float)
+
+
+class Crash(Plain):
+    def partial_fit(self, X, y):
+        super().partial_fit(X, y)
+        np.ones((2, 3)) @ np.ones(len(y)) / 0
+
+
+class Tunable(Plain):
+    tuning_grid = {"gain": (1.0, 2.0, 3.0)}
+
+
+class Misfit(Plain):
+    tuning_grid = {"gian": (1.0,)}
+
+
+class Shapeless(Plain):
+    tuning_grid = 3
+
+
+class Single(Plain):
+    tuning_grid = {"gain": 2.0}
 
 
 class Needy(Plain):
@@ -202,6 +225,80 @@ def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_p
     wrong, ours = reproduce(grid.runs(), tmp_path / "out")
     assert wrong.status == "failed" and "codes_ is float64" in wrong.error
     assert ours.status == "computed"
+
+
+def test_a_run_is_repeated_when_the_file_of_the_method_has_changed(
+    theirs: str, toy: str, tmp_path: Path
+) -> None:
+    runs = Grid([toy], ["first"], [f"{theirs}:Plain"], [16], seeds=1).runs()
+    events: list[Event] = []
+
+    def status() -> str:
+        (finished,) = reproduce(runs, tmp_path / "out", listener=events.append)
+        methods._brought.cache_clear()
+        return finished.status
+
+    path = Path(sys.modules[theirs].__file__ or "")
+    assert [status(), status()] == ["computed", "kept"]
+    path.write_text(f"{path.read_text('utf-8')}\nVERSION = 2\n", "utf-8")
+    assert [status(), status()] == ["computed", "kept"]
+    (notice,) = (each.text for each in events if isinstance(each, Notice))
+    assert "was made from another version of the method's file; moved to 0.npz.aside-1" in notice
+
+
+def test_a_missing_file_is_told_before_anything_runs(toy: str, tmp_path: Path) -> None:
+    runs = Grid([toy, str(tmp_path / "absent.npz")], ["first"], ["lemon"], [16], seeds=1).runs()
+    with pytest.raises(DataError, match=r"absent\.npz: no such file"):
+        reproduce(runs, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_their_grid_is_tuned(theirs: str, toy: str) -> None:
+    data = load_dataset(toy)
+    part = validation_part(data, toy, "first", n_seeds=1, n_rounds=2, n_samples=80)
+    record = tune(Run(toy, "first", f"{theirs}:Tunable", 16, 0), data, part)
+    tried = {dict(trial.parameters).get("gain", 1.0) for trial in record.trials}
+    assert len(record.trials) == 9 and tried == {1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Misfit", "tuning_grid has 'gian', which is no parameter; known are gain, scaling"),
+        ("Shapeless", "tuning_grid is 3, expected a dict"),
+        ("Single", "gain=2.0, expected a list of numbers"),
+    ],
+)
+def test_a_grid_of_theirs_that_cannot_be_tuned_is_refused(
+    theirs: str, name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        grid_of(f"{theirs}:{name}")
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_exception_of_theirs_fails_their_run_alone_and_its_traceback_is_told(
+    theirs: str, toy: str, tmp_path: Path, jobs: int
+) -> None:
+    grid = Grid([toy], ["first"], [f"{theirs}:Crash", "lemon"], [16], seeds=1)
+    events: list[Event] = []
+    crash, ours = reproduce(grid.runs(), tmp_path / "out", jobs=jobs, listener=events.append)
+    assert crash.status == "failed" and crash.error.startswith("ValueError: matmul: ")
+    assert "\n" not in crash.error
+    assert ours.status == "computed"
+    (notice,) = (each.text for each in events if isinstance(each, Notice))
+    assert "np.ones((2, 3)) @" in notice and notice.count("File ") == 1
+
+
+def test_an_exception_of_ours_is_not_hidden(
+    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(LEMON, "partial_fit", crash)
+    with pytest.raises(ZeroDivisionError):
+        reproduce(Grid([toy], ["first"], ["lemon"], [16], seeds=1).runs(), tmp_path / "out")
 
 
 def test_entry_points_are_methods_by_name(

@@ -132,6 +132,12 @@ def test_tuned_runs_stand_beside_published_ones_in_one_row_of_the_report(
     with pytest.raises(SystemExit):
         main()
     assert {path: path.read_bytes() for path in (out / "tuning").rglob("*.json")} == before
+    with monkeypatch.context() as other:  # trials of another grid are repeated
+        other.setitem(GRIDS, "lemon", {"alpha": (1.0, 2.0, 3.0)})  # type: ignore[arg-type]
+        with pytest.raises(SystemExit):
+            main()
+    changed = [path for path, found in before.items() if path.read_bytes() != found]
+    assert sorted(path.parent.name for path in changed) == ["lemon", "lemon"]
     runs = Grid([toy], ["first", "second"], ["lemon", "thor", "probe"], [8, 16], 1).runs()
     tuned = list(tuned_runs(runs, out))
     assert len(tuned) == 8 and all(dict(run.parameters)["tuned"] == 3 for run in tuned)

@@ -135,6 +135,13 @@ def test_content_signs_of_a_query_lean_towards_the_usual_content_of_its_classes(
     assert np.array_equal(pack(model.project(asked)), model.encode(asked))
 
 
+def test_without_label_bits_a_query_has_the_code_of_the_same_item():
+    X, y = toy.chunk(150, 0)
+    model = OASIS(n_bits=64, content=64, random_state=0).partial_fit(X, y)
+    assert len(model.classes_) > 1
+    assert np.array_equal(model.encode(X), model.codes_)
+
+
 def test_leaning_signs_find_labels_by_hamming_distance_better(monkeypatch):
     data = load("synthetic-coco79", n_samples=800)
     queries, stored = np.split(np.arange(data.n_samples), [150])

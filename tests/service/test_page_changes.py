@@ -1,11 +1,14 @@
 """The page in a real browser: adding, editing and deleting, and who may."""
 
 import json
+from urllib.parse import quote
 
 import page_browser
 from page_browser import NASTY, N, drawn, ready, search, sync_api, titles, unnamed, upload
 from service_data import fill, picture
 from serving import serving
+
+from oasis.items.folder import name_words
 
 browser = page_browser.browser
 server = page_browser.server
@@ -156,6 +159,44 @@ def test_many_files_are_added_with_progress_and_what_is_refused_is_told(visit, f
         search(page, "harbour")
         stored = running.json("GET", "/v1/item?id=boat-1.png")[1]
         assert stored["labels"] == ["sea"] and stored["payload"] == {"title": "boat-1"}
+        page.close()
+
+
+def test_words_of_file_names_may_be_the_texts_of_pictures(visit, folder):
+    with serving(fill(folder / "c", 12)) as running:
+        page = ready(visit("/?view=add", url=running.url))
+        names = page.get_by_label("The words of file names are the texts")
+        with_caption = [
+            {**upload("sea", 1), "name": "a.png"},
+            {"name": "a.txt", "mimeType": "text/plain", "buffer": b"harbour"},
+        ]
+        page.set_input_files("#bulk-files", with_caption)
+        sync_api.expect(names).to_be_hidden()
+        bare = {**upload("sea", 2), "name": "redDouble-Decker_v2 \u65e5\u672c.png"}
+        page.set_input_files("#bulk-files", [*with_caption, bare])
+        names.check()
+        page.click("text=Add them")
+        page.wait_for_selector("#bulk-status >> text=2 items added.")
+        texts = {
+            name: running.json("GET", f"/v1/item?id={quote(name)}")[1]["text"]
+            for name in ("a.png", bare["name"])
+        }
+        assert texts == {"a.png": "harbour", bare["name"]: name_words(bare["name"][:-4])}
+        page.close()
+
+
+def test_fields_of_lines_that_are_not_kept_are_told(visit, folder):
+    with serving(fill(folder / "c", 12)) as running:
+        page = ready(visit("/?view=add", url=running.url))
+        lines = b'{"id": 70, "text": "cloud", "year": 9}\n{"id": 80, "text": "sea", "size": 1}\n'
+        page.set_input_files(
+            "#bulk-files",
+            {"name": "some.jsonl", "mimeType": "application/json", "buffer": lines},
+        )
+        page.click("text=Add them")
+        page.wait_for_selector("#bulk-status >> text=2 items added.")
+        told = page.inner_text("#bulk-status")
+        assert "Fields that are not kept: year, size;" in told
         page.close()
 
 

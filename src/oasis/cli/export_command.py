@@ -9,6 +9,7 @@ import typer
 
 from oasis.cli.console import people, print_json
 from oasis.cli.options import AsJson, Existing
+from oasis.errors import InputError
 
 
 def export(
@@ -17,7 +18,8 @@ def export(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="faiss, npz or parquet; if not given, what OUT ends in, or npz."
+            "--format",
+            help="faiss, npz or parquet; if not given, what OUT ends in; npz without an ending.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -33,8 +35,12 @@ def export(
 
     with open_directory(collection) as opened:
         ending = out.suffix.lower().removeprefix(".")
-        by_name = ending if ending in exporting.FORMATS else "npz"
-        written = exporting.export(opened, out, form or by_name)
+        if not form and ending and ending not in exporting.FORMATS:
+            raise InputError(
+                f"{out.name} ends in .{ending}, which is no format of codes; name it with --format "
+                f"{', '.join(exporting.FORMATS)}"
+            )
+        written = exporting.export(opened, out, form or ending or "npz")
     if as_json:
         print_json(written)
         return

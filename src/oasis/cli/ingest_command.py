@@ -64,7 +64,8 @@ def ingest(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A field to put into the payload, instead of a payload field. May be repeated.",
+            help="A field to put into the payload, instead of a payload field. May be repeated. A "
+            "CSV cell that is a number is kept as one: 1.10 as 1.1.",
         ),
     ] = None,
     labels_separator: Annotated[
@@ -230,7 +231,7 @@ def ingest(
             "the words of file names are taken instead"
         )
     if summary.skipped:
-        people().print(f"{summary.skipped:,} skipped: their ids were there already")
+        people().print(f"{summary.skipped:,} skipped: their ids were there already; not changed")
     if summary.rejected:
         line = visible(f"{summary.rejected:,} left out: {listing.told()}")
         people().print(line, soft_wrap=True, markup=False)

@@ -267,7 +267,8 @@ def _counts(finished: list[Finished]) -> str:
     counts = {"computed": 0, "measured": 0, "kept": 0, "failed": 0}
     for each in finished:
         counts[each.status] += 1
-    return f"{len(finished)} runs: " + ", ".join(f"{n} {name}" for name, n in counts.items() if n)
+    runs = "1 run: " if len(finished) == 1 else f"{len(finished)} runs: "
+    return runs + ", ".join(f"{n} {name}" for name, n in counts.items() if n)
 
 
 def _row(each: Finished) -> dict[str, object]:

@@ -60,14 +60,15 @@ def tune(
     grid = Grid(_names(dataset), _names(setting), _names(method), [bits], 1)
     runs = grid.runs()
     records = []
-    total = sum(len(trial_parameters(run.method, trials)) for run in runs)
+    points = {run.method: trial_parameters(run.method, trials) for run in runs}
+    total = sum(len(points[run.method]) for run in runs)
     with progress_of("tuning", total) as advance:
         loaded, part, before = None, None, ("", "")
         for run in runs:
             path = record_path(out, run)
-            n_trials = len(trial_parameters(run.method, trials))
-            if path.is_file() and len(read_record(path).trials) == n_trials:
-                advance(n_trials)
+            asked = points[run.method]
+            if path.is_file() and [t.parameters for t in read_record(path).trials] == asked:
+                advance(len(asked))
             else:
                 if loaded is None or before[0] != run.dataset:
                     loaded = load_dataset(run.dataset, data)

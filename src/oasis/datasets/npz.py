@@ -74,7 +74,11 @@ def read(path: str | Path, *, name: str | None = None, drop: Iterable[str] = ())
     arrays = _arrays(path)
     name = path.stem if name is None else name
     if "label_names" not in arrays:
-        raise DataError(f"{path}: no array 'label_names'; expected the c class names")
+        shown = ", ".join(list(arrays)[:20])
+        raise DataError(
+            f"{path}: no array 'label_names' of the c class names; its arrays are {shown}. "
+            "A mapping uses arrays of other names: --map image=ARRAY --map labels=ARRAY"
+        )
     classes = tuple(str(label) for label in arrays["label_names"])
     L = _labels(path, arrays, len(classes))
     modalities = _modalities(path, arrays, len(L))

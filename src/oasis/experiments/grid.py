@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from oasis.datasets.dataset import Dataset
+from oasis.datasets.own import is_own, split_name
 from oasis.errors import DataError, FormatError, InputError, MissingExtraError, OasisError
 from oasis.experiments.measure import traces
 from oasis.experiments.measure.convergence import trace_run
@@ -33,8 +34,9 @@ from oasis.experiments.measure.summaries import (
     read_summary,
     write_summary,
 )
+from oasis.experiments.run.brought import traceback_of
 from oasis.experiments.run.definition import Run, load_dataset
-from oasis.experiments.run.methods import method_named
+from oasis.experiments.run.methods import METHODS, method_named
 from oasis.experiments.run.results import (
     RawResult,
     read_result,
@@ -101,8 +103,8 @@ def reproduce(
     DataError, MissingExtraError
         Immediately, because no run of a data set can succeed without its files.
     InputError
-        Before anything runs, if a method does not support a data set. Any other `OasisError` fails
-        only its own run, and the others continue.
+        Before anything runs, if a method does not support a data set. Any other `OasisError`, and
+        any exception of a method of yours, fails only its own run, and the others continue.
     """
     keys = [run.key for run in runs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -185,7 +187,13 @@ def _is_kept_trace(run: Run, path: Path, dataset: Dataset, n_iter: int, tell: Li
 
 
 def _refuse_impossible(runs: Sequence[Run], data: Path | None) -> None:
-    """Raise if a method does not support a data set; loads data only for methods with a limit."""
+    """Raise if a file is missing or a method does not support a data set.
+
+    Loads data only for methods with a limit.
+    """
+    for dataset in dict.fromkeys(run.dataset for run in runs):
+        if is_own(dataset) and not split_name(dataset)[0].exists():
+            raise DataError(f"{split_name(dataset)[0]}: no such file")
     limited = {(run.dataset, run.method) for run in runs if method_named(run.method).max_classes}
     for dataset, method in sorted(limited):
         method_named(method).check_classes(_dataset(dataset, data))
@@ -199,6 +207,12 @@ def _ensure(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
         raise
     except OasisError as error:
         return Finished(run, "failed", error=str(error))
+    except Exception as error:
+        if run.method in METHODS:
+            raise
+        tell(Notice(run, f"{run.key} failed\n{traceback_of(error, run.method)}".rstrip()))
+        said = " ".join(str(error).split())[:200]
+        return Finished(run, "failed", error=f"{type(error).__name__}: {said}")
 
 
 def _ensured(run: Run, out: Path, data: Path | None, tell: Listener) -> Finished:
@@ -254,7 +268,13 @@ def _comparable(about: Any, other_method: Any) -> dict[str, Any]:
         for key, value in about["method"].items()
         if key != "title" and key in other_method
     }
-    return {"data set": about["dataset"], "runbook": about["runbook"]["digest"], "method": method}
+    source = method.pop("source_sha256", "")
+    return {
+        "data set": about["dataset"],
+        "runbook": about["runbook"]["digest"],
+        "method": method,
+        "version of the method's file": source,
+    }
 
 
 def _kept_summary(run: Run, path: Path, sha256: str, tell: Listener) -> Summary | None:

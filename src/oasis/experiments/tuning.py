@@ -26,7 +26,7 @@ from oasis.codes import Codes, pack
 from oasis.datasets.dataset import Dataset
 from oasis.errors import FormatError, InputError, OasisError
 from oasis.experiments.run.definition import Run, runbook_for
-from oasis.experiments.run.methods import Value, method_named
+from oasis.experiments.run.methods import Method, Value, method_named
 from oasis.hashers.protocol import OnlineHasher
 from oasis.metrics import chance_map, mean_average_precision
 from oasis.store import replacing
@@ -255,11 +255,34 @@ def trial_parameters(method: str, n_trials: int = N_TRIALS) -> list[Parameters]:
 
 
 def grid_of(method: str) -> Mapping[str, tuple[Value, ...]]:
-    """Return the declared grid of a method; only the scaling for a method without one."""
+    """Return the declared grid of a method; only the scaling for a method without one.
+
+    A class of another package declares it as its attribute ``tuning_grid``; the scaling is added.
+    """
     entry = method_named(method)
     if not entry.has_codes:
         raise InputError(f"{method!r} has no codes and is not tuned")
-    return GRIDS.get(method, {"scaling": _SCALINGS})
+    return GRIDS[method] if method in GRIDS else {"scaling": _SCALINGS, **_declared(entry)}
+
+
+def _declared(entry: Method) -> dict[str, tuple[Value, ...]]:
+    """Return the grid that a class of another package declares, checked."""
+    grid = entry.tuning_grid
+    if not isinstance(grid, Mapping):
+        raise InputError(f"{entry.name}: tuning_grid is {grid!r}, expected a dict")
+    for name, values in grid.items():
+        if name not in entry.parameters:
+            raise InputError(
+                f"{entry.name}: tuning_grid has {name!r}, which is no parameter; known are "
+                f"{', '.join(sorted(entry.parameters))}"
+            )
+        listed = isinstance(values, (list, tuple)) and len(values) > 0
+        if not listed or not all(isinstance(value, (bool, int, float, str)) for value in values):
+            raise InputError(
+                f"{entry.name}: tuning_grid has {name}={values!r}, expected a list of numbers, "
+                "texts, True and False"
+            )
+    return {name: tuple(values) for name, values in grid.items()}
 
 
 def tune(

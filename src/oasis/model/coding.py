@@ -38,7 +38,8 @@ signs of content bits are those of
 
 with p the weights of predicted labels and U (c, r_c) the directions in which classes are read from
 content bits (`ContentSums.directions`). Where this changes a sign, the value is next to 0, so that
-asymmetric scores hardly change. With a weight w of the user's the signs are those of the values.
+asymmetric scores hardly change. With a weight w of the user's the signs are those of the values, as
+they are in a model without label bits, where content hides nothing.
 """
 
 from __future__ import annotations
@@ -315,7 +316,7 @@ class QueryMap:
             return self._weighed(kind, content, weight, sure)
         w = min(BIT_WEIGHT * content.shape[1] ** 0.5, 1.0)
         projections = self._weighed(kind, content, w, sure)
-        if content.shape[1]:
+        if content.shape[1] and kind.shape[1]:
             signs = content + self._usual_content(weights, sure)
             set_signs(projections[:, -content.shape[1] :], signs)
         return projections

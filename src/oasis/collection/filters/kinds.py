@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 import sqlite3
 from collections.abc import Iterator
@@ -47,8 +48,9 @@ def check_kinds(connection: sqlite3.Connection, where: Filter) -> None:
     """Refuse a filter that compares a field with a kind of value that it has in no item.
 
     Called if a filter found nothing and `check_names` has found its fields. Equality with null is
-    never refused. Cost: a look at the first items that have such a value; where none has it, a
-    pass over all payloads, about a second for a million.
+    never refused, and nothing is of a field that is null in every item. Cost: a look at the first
+    items that have such a value; where none has it, a pass over all payloads, about a second for a
+    million.
     """
     fine: set[tuple[str, frozenset[str | None]]] = set()
     for leaf in leaves(where.root):
@@ -58,7 +60,9 @@ def check_kinds(connection: sqlite3.Connection, where: Filter) -> None:
             if (leaf.name, asked.kinds) in fine:
                 continue
             if not _is_there(connection, leaf.name, asked.kinds):
-                raise InputError(_refusal(leaf.name, asked, _kinds(connection, leaf.name)))
+                held = _kinds(connection, leaf.name)
+                if held - {"null"}:
+                    raise InputError(_refusal(leaf.name, asked, held))
             fine.add((leaf.name, asked.kinds))
 
 
@@ -78,9 +82,13 @@ def _refusal(name: str, asked: _Comparison, held: set[str]) -> str:
     field = f"the field {name[:100]!r} holds {told} only"
     kind, value = kind_of(asked.operand), reprlib.repr(asked.operand)
     operand = f"the {kind} {value}" if kind in ("text", "number") else value
+    way = ""
+    if "text" in held and kind != "text":  # 'title=1984' on a command line
+        way = f'; in double quotes, "{json.dumps(asked.operand)[:30]}", it is a text'
     if asked.is_contained:
-        return f"{field}, which cannot contain {operand}"
-    way = f"; {{'contains': {value}}} asks for an element of a list" if "list" in held else ""
+        return f"{field}, which cannot contain {operand}{way}"
+    if "list" in held:
+        way = f"; {{'contains': {value}}} asks for an element of a list"
     return f"{field}, and where compares it with {operand}{way}"
 
 

@@ -255,12 +255,22 @@ class Queries(Lookups):
                     raise
                 # the codes have moved meanwhile, and the connection to where they were is closed
                 snapshot = newer
-        if question.where is not None and snapshot.head.n_items and lists and not any(lists):
-            with self._catalog.reading() as connection:
-                classes = self._catalog.class_names(connection)
-                check_names(connection, question.where, classes, self._field_names)
-                check_kinds(connection, question.where)
+        if snapshot.head.n_items and lists and not any(lists):
+            self._check_where(question)
         return lists
+
+    def _check_where(self, question: Question) -> None:
+        """Refuse a mistake in the filter of a question without hits, if no item passes it."""
+        where = question.where
+        if where is None:
+            return
+        is_first = not question.offset and question.without is None
+        if not is_first and len(self._allow_lists.of(where).keys):
+            return  # the hits are on earlier pages, or the item itself
+        with self._catalog.reading() as connection:
+            classes = self._catalog.class_names(connection)
+            check_names(connection, where, classes, self._field_names)
+            check_kinds(connection, where)
 
     def _field_names(self) -> list[str]:
         return [each.name for each in self.fields()]

@@ -20,15 +20,19 @@ A ranker has ``partial_fit(X, y)`` and ``scores(X)``, (queries, everything seen)
 The run sets these parameters of the constructor: ``n_bits`` (required for a hasher) and, if they
 exist, ``random_state``, ``classes`` (all class names, if the class has ``needs_classes = True``),
 and ``labels`` (vectors of the class names, or "wordllama", if it has no default). Others can be
-given with the method: ``package.module:Class+alpha=1``.
+given with the method: ``package.module:Class+alpha=1``. A class attribute ``tuning_grid =
+{"alpha": (1.0, 10.0)}`` has the values that `oasis tune` tries.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
@@ -87,6 +91,24 @@ def class_at(path: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"{path} is {type(found).__name__}, expected a class")
     return _checked(path, found)
+
+
+def source_sha256(cls: Any) -> str:
+    """Return the SHA-256 of the file in which a class is written; empty if there is none."""
+    with suppress(OSError, TypeError):
+        if (path := inspect.getsourcefile(cls)) is not None:
+            return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return ""
+
+
+def traceback_of(error: Exception, name: str) -> str:
+    """Return the traceback of an exception from the first frame of a brought method on."""
+    path = name if is_path(name) else announced().get(name, name)
+    package = path.partition(":")[0].partition(".")[0]
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(error.with_traceback(frames or error.__traceback__)))
 
 
 def parameters_of(cls: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class Method:
         Maximum number of classes.
     answers_names : bool
         Whether class names can be queries (``project_words``).
+    tuning_grid : parameter -> values to tune, as a class of another package declares them
+    source_sha256 : of the file of a class of another package; empty for ours
     """
 
     name: str
@@ -102,6 +104,8 @@ class Method:
     fixed_on: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     max_classes: int | None = None
     answers_names: bool = False
+    tuning_grid: Any = field(default_factory=dict)
+    source_sha256: str = ""
 
     @property
     def has_codes(self) -> bool:
@@ -363,4 +367,6 @@ def _brought(name: str, path: str) -> Method:
         thrice=is_batch,
         max_classes=getattr(cls, "max_classes", None),
         answers_names=hasattr(cls, "project_words"),
+        tuning_grid=getattr(cls, "tuning_grid", {}),
+        source_sha256=brought.source_sha256(cls),
     )

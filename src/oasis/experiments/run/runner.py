@@ -165,6 +165,8 @@ def _about_method(run: Run, method: Method, dataset: Dataset) -> dict[str, Any]:
         "fixed": method.fixed_for(dataset.name),
         "defaults": {k: v for k, v in method.parameters.items() if k not in NOT_RECORDED},
     }
+    if method.source_sha256:
+        about["source_sha256"] = method.source_sha256
     if method.thrice and "rounds" not in about["parameters"]:
         about["rounds"] = "first, middle and last"
     return about

@@ -74,6 +74,9 @@ function choose(files) {
   chosen = files.filter(({ path }) => !path.split("/").some((part) => part.startsWith(".")));
   chosen.sort((a, b) => (a.path < b.path ? -1 : 1));
   $("#bulk-folders").closest(".check").hidden = !chosen.some(({ path }) => path.includes("/"));
+  const captions = captionsOf(chosen);
+  const bare = chosen.some(({ path }) => PICTURE.test(path) && !captions.has(stem(path)));
+  $("#bulk-names").closest(".check").hidden = !bare || !takes("text");
   replace($("#bulk-errors"));
   $("#bulk-report").hidden = true;
   count();
@@ -95,16 +98,24 @@ function labelsOf(path, common, byFolder) {
   return [...new Set([...folders, ...common])];
 }
 
-async function itemsOf(files, common, byFolder) {
+const captionsOf = (files) =>
+  new Map(files.filter(({ path }) => /\.txt$/i.test(path)).map((each) => [stem(each.path), each.file]));
+
+// "red-doubleDecker_2" becomes "red double Decker 2", as `oasis ingest --text-from-names` has it.
+const nameWords = (name) => name.replace(/[^\p{L}\p{N}]+/gu, " ").replace(/(?<=[a-z])(?=[A-Z])/g, " ").trim();
+
+async function itemsOf(files, common, { byFolder, byName }) {
   const items = [];
   const errors = [];
-  const captions = new Map(files.filter(({ path }) => /\.txt$/i.test(path)).map((each) => [stem(each.path), each.file]));
+  const unkept = new Set();
+  const captions = captionsOf(files);
   const pictured = new Set(files.filter(({ path }) => PICTURE.test(path)).map(({ path }) => stem(path)));
   for (const { file, path } of files) {
     const item = { id: path, labels: labelsOf(path, common, byFolder), payload: { title: base(stem(path)) } };
     if (PICTURE.test(path)) {
       const caption = captions.get(stem(path));
-      const text = caption && takes("text") ? (await caption.text()).trim() : "";
+      const written = caption ? (await caption.text()).trim() : "";
+      const text = takes("text") ? written || (byName ? nameWords(item.payload.title) : "") : "";
       items.push({ item: text ? { ...item, text } : item, picture: file, size: file.size });
     } else if (/\.txt$/i.test(path)) {
       if (pictured.has(stem(path))) continue; // a caption, taken with its picture
@@ -112,25 +123,26 @@ async function itemsOf(files, common, byFolder) {
       if (text) items.push({ item: { ...item, text }, picture: null, size: file.size });
       else errors.push([path, "the file is empty"]);
     } else if (/\.(jsonl|ndjson)$/i.test(path)) {
-      await lines(file, path, common, items, errors);
+      await lines(file, path, common, { items, errors, unkept });
     } else {
       errors.push([path, "it is neither a picture, a .txt nor a .jsonl"]);
     }
   }
-  return { items, errors };
+  return { items, errors, unkept };
 }
 
-async function lines(file, path, common, items, errors) {
+async function lines(file, path, common, { items, errors, unkept }) {
   const rows = (await file.text()).split("\n");
   rows.forEach((row, at) => {
     if (!row.trim()) return;
     const place = `${path}, line ${at + 1}`;
     try {
-      const { id, text, labels = [], payload = {} } = api.fromJson(row);
+      const { id, text, labels = [], payload = {}, ...others } = api.fromJson(row);
       if (typeof text !== "string" || !text) throw new Error("it has no text");
       const named = typeof labels === "string" ? labelsIn(labels) : labels;
       const item = { id: id ?? `${base(path)}:${at + 1}`, text, labels: [...new Set([...named, ...common])], payload };
       items.push({ item, picture: null, size: row.length, place });
+      Object.keys(others).forEach((name) => unkept.add(name));
     } catch (error) {
       errors.push([place, error instanceof SyntaxError ? "it is no JSON" : error.message]);
     }
@@ -174,7 +186,8 @@ async function run() {
   };
   listErrors(refused);
   try {
-    const { items, errors } = await itemsOf(chosen, labelsIn($("#bulk-labels").value), $("#bulk-folders").checked);
+    const how = { byFolder: $("#bulk-folders").checked, byName: $("#bulk-names").checked };
+    const { items, errors, unkept } = await itemsOf(chosen, labelsIn($("#bulk-labels").value), how);
     errors.forEach(([place, reason]) => refuse(place, reason));
     bar.max = Math.max(1, items.length);
     bar.value = 0;
@@ -197,7 +210,7 @@ async function run() {
       done += batch.length;
       bar.value = done;
     }
-    status.textContent = told(added, refused.length, mine.stopped ? items.length - done : 0);
+    status.textContent = `${told(added, refused.length, mine.stopped ? items.length - done : 0)}${notKept(unkept)}`;
     if (!mine.stopped) chosen = [];
   } catch (problem) {
     status.textContent = `${told(added, refused.length, 0)} Then it went wrong: ${problem.detail || problem}`;
@@ -230,6 +243,11 @@ function told(added, n, left) {
   if (n) parts.push(`${number(n)} refused`);
   if (left) parts.push(`stopped, ${number(left)} left`);
   return `${parts.join(", ")}.`;
+}
+
+function notKept(names) {
+  const shown = [...names].slice(0, 8).join(", ") + (names.size > 8 ? ", …" : "");
+  return names.size ? ` Fields that are not kept: ${shown}; what is in “payload” is kept.` : "";
 }
 
 function listErrors(refused) {
