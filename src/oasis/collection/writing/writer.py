@@ -1,10 +1,10 @@
 """The writing half of a collection: every change is one commit, or did not happen.
 
-The order of a chunk: check everything, and compute fingerprints beside that; learn on a copy of the
-model; write files and, beside that, the rows of an open transaction, and ask the samples against
-the base as it was; wait until the files are on the medium; send the codes, where they are searched
-elsewhere; commit in SQLite; publish in memory; remove the files that the commit made useless.
-Whatever raises before the commit leaves disk and memory as they were.
+The order of a chunk: check everything; learn on a copy of the model; write files and, beside that,
+the rows of an open transaction with the fingerprints, and ask the samples against the base as it
+was; wait until the files are on the medium; send the codes, where they are searched elsewhere;
+commit in SQLite; publish in memory; remove the files that the commit made useless. Whatever raises
+before the commit leaves disk and memory as they were.
 
 Learning keeps all cores busy, so nothing runs beside it.
 """
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Entry, Files
 from oasis.collection.records import Id, check_id, utf8
-from oasis.collection.repeats.fingerprints import Fingerprints, packed
+from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
 from oasis.collection.replica.replica import Replica
 from oasis.collection.texts.postings import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
@@ -52,6 +53,7 @@ from oasis.hashers.protocol import (
 )
 from oasis.model import AnyModel
 
+_Block = TypeVar("_Block")
 _Result = TypeVar("_Result")
 
 SMALL_CHUNK = 32
@@ -121,17 +123,13 @@ class Writer:
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
         is_long = chunk.n_samples >= _LONG
-        with _beside(
-            lambda: packed(fingerprints.of(chunk.X), head.next_key), in_thread=is_long
-        ) as wait_for_prints:
-            first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
-            intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
-            for name in set().union(*set(chunk.labels)):
-                utf8(name, f"the class name {name!r}")
-            replaced = self._keys_of(intake.ids, "replaced") if replaces else []
-            if not replaces:
-                self._refuse_known(intake.ids)
-            prints = wait_for_prints()
+        first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
+        intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
+        for name in set().union(*set(chunk.labels)):
+            utf8(name, f"the class name {name!r}")
+        replaced = self._keys_of(intake.ids, "replaced") if replaces else []
+        if not replaces:
+            self._refuse_known(intake.ids)
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
@@ -140,7 +138,7 @@ class Writer:
         model = with_seen(model, head.n_seen + n)
         predicted = predicted_labels(model, chunk)
         new_chunk = NewChunk(
-            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes, prints
+            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes
         )
         with self._changing(snapshot) as change:
             change.head = replace(
@@ -159,6 +157,11 @@ class Writer:
                     lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced)),
                     in_thread=is_long,
                 ) as wait_for_quality,
+                _ahead(
+                    lambda rows: fingerprints.packed(chunk.X, rows, head.next_key),
+                    blocks_of(n),
+                    in_thread=is_long,
+                ) as prints,
                 self._catalog.write(head) as connection,
             ):
                 if self._fingerprints is None:
@@ -166,7 +169,7 @@ class Writer:
                 if replaced:
                     delete_texts(connection, replaced)
                     delete_items(connection, replaced, change.head.commits)
-                new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
+                new_classes = insert_chunk(connection, new_chunk, prints, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
                 quality = wait_for_quality()
@@ -386,6 +389,21 @@ def _beside(
         return
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(work).result
+
+
+@contextmanager
+def _ahead(
+    work: Callable[[_Block], Iterable[_Result]], blocks: Sequence[_Block], *, in_thread: bool
+) -> Iterator[Iterator[_Result]]:
+    """Yield the results of all blocks, in order; a thread computes them ahead of their use.
+
+    The context does not end before the thread has. Without a thread they are computed when used.
+    """
+    if not in_thread:
+        yield chain.from_iterable(map(work, blocks))
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield chain.from_iterable(pool.map(work, blocks))
 
 
 class _Change:
