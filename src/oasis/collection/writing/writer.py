@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -53,7 +53,6 @@ from oasis.hashers.protocol import (
 )
 from oasis.model import AnyModel
 
-_Block = TypeVar("_Block")
 _Result = TypeVar("_Result")
 
 SMALL_CHUNK = 32
@@ -61,6 +60,8 @@ SMALL_CHUNK = 32
 
 _LONG = 256
 """Samples of a chunk from which on threads for its fingerprints and its quality are worth it."""
+
+_THREADS = 3  # for files, quality and fingerprints
 
 JOURNAL_ENTRIES = 256
 JOURNAL_BYTES = 8 << 20
@@ -96,6 +97,12 @@ class Writer:
             prints = catalog.meta(connection, "fingerprints")
         self._fingerprints = None if prints is None else Fingerprints.from_bytes(prints)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
+        # kept from one chunk to the next: on a busy machine a new thread begins after milliseconds
+        self._threads = ThreadPoolExecutor(_THREADS)
+
+    def close(self) -> None:
+        """End the threads; nothing may be written afterwards."""
+        self._threads.shutdown()
 
     def adopt(self, snapshot: Committed, model: AnyModel) -> Committed:
         """Make a model that knows more words the one to go on with."""
@@ -122,7 +129,7 @@ class Writer:
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        is_long = chunk.n_samples >= _LONG
+        threads = self._threads if chunk.n_samples >= _LONG else None
         first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
         intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
         for name in set().union(*set(chunk.labels)):
@@ -151,17 +158,12 @@ class Writer:
             )
             with (
                 _beside(
-                    lambda: self._write_files(snapshot, change, chunk, model)
+                    self._threads, lambda: self._write_files(snapshot, change, chunk, model)
                 ) as wait_for_files,
                 _beside(
+                    threads,
                     lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced)),
-                    in_thread=is_long,
                 ) as wait_for_quality,
-                _ahead(
-                    lambda rows: fingerprints.packed(chunk.X, rows, head.next_key),
-                    blocks_of(n),
-                    in_thread=is_long,
-                ) as prints,
                 self._catalog.write(head) as connection,
             ):
                 if self._fingerprints is None:
@@ -169,6 +171,12 @@ class Writer:
                 if replaced:
                     delete_texts(connection, replaced)
                     delete_items(connection, replaced, change.head.commits)
+                # blocks of rows are inserted while threads compute those after them
+                prints = chain.from_iterable(
+                    (map if threads is None else threads.map)(
+                        lambda rows: fingerprints.packed(chunk.X, rows, head.next_key), blocks_of(n)
+                    )
+                )
                 new_classes = insert_chunk(connection, new_chunk, prints, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
@@ -366,6 +374,9 @@ class Writer:
                 self._files.begin(snapshot.head)
                 yield change
         except BaseException:
+            # an interrupt may have left work in them that nobody waits for
+            self._threads.shutdown()
+            self._threads = ThreadPoolExecutor(_THREADS)
             if self._committed(snapshot):
                 # it is on disk, but memory has not followed: only opening anew helps
                 self._catalog.in_doubt = True
@@ -377,33 +388,21 @@ class Writer:
 
 @contextmanager
 def _beside(
-    work: Callable[[], _Result], *, in_thread: bool = True
+    threads: Executor | None, work: Callable[[], _Result]
 ) -> Iterator[Callable[[], _Result]]:
     """Do work in a thread while the block runs; yields what waits for it and returns its result.
 
-    The block does not end before the work has. Without a thread the work is done first.
+    The block does not end before the work has. Without threads the work is done first.
     """
-    if not in_thread:
+    if threads is None:
         result = work()
         yield lambda: result
         return
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(work).result
-
-
-@contextmanager
-def _ahead(
-    work: Callable[[_Block], Iterable[_Result]], blocks: Sequence[_Block], *, in_thread: bool
-) -> Iterator[Iterator[_Result]]:
-    """Yield the results of all blocks, in order; a thread computes them ahead of their use.
-
-    The context does not end before the thread has. Without a thread they are computed when used.
-    """
-    if not in_thread:
-        yield chain.from_iterable(map(work, blocks))
-        return
-    with ThreadPoolExecutor(1) as pool:
-        yield chain.from_iterable(pool.map(work, blocks))
+    doing = threads.submit(work)
+    try:
+        yield doing.result
+    finally:
+        wait([doing])
 
 
 class _Change:
