@@ -43,6 +43,16 @@ def test_unsorted_and_duplicate_entries_are_csr_too():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lengths_of_sparse_rows_are_those_of_dense_ones(dtype):
+    dense = DENSE.astype(dtype)
+    dense[1] = 0
+    for matrix in (sp.csr_array(dense), shuffled_csr(dense)):
+        _, scale = in_range(matrix)
+        assert scale.dtype == dtype
+        np.testing.assert_allclose(scale, in_range(dense)[1], rtol=1e-6)
+
+
 def test_what_is_stored_past_the_last_row_is_left_out():
     matrix = sp.csr_array(DENSE)
     n_entries = matrix.nnz

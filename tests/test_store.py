@@ -1,8 +1,10 @@
 """A file is replaced whole or not at all."""
 
 import json
+import os
 import threading
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from oasis.errors import FormatError, MissingFileError
 from oasis.store import (
     append,
     checksum,
+    disk,
     folded_crc32,
     read_arrays,
     recorded_checksum,
@@ -55,6 +58,27 @@ def test_append_cuts_what_was_past_the_offset(tmp_path):
     append(path, 5, b" and garbage")
     append(path, 5, b" second")
     assert path.read_bytes() == b"first second"
+
+
+def test_a_large_file_is_gone_at_once_and_no_descriptor_stays_open(tmp_path):
+    target = tmp_path / "large"
+    target.write_bytes(bytes(9 << 20))
+    disk.remove(target)
+    disk.remove(target)
+    assert not target.exists()
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(5)
+    opened = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    assert not [name for name in opened if name.startswith(str(target))]
+
+
+def test_a_link_to_a_large_file_is_removed_alone(tmp_path):
+    target, link = tmp_path / "large", tmp_path / "link"
+    target.write_bytes(bytes(9 << 20))
+    link.symlink_to(target)
+    disk.remove(link)
+    assert target.exists() and not link.is_symlink()
 
 
 def test_checksum_is_length_and_crc_of_the_content(tmp_path):

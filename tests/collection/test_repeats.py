@@ -1,5 +1,7 @@
 """Fingerprints: an item that is asked with its own features comes first; nothing else changes."""
 
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.repeats import lookup
-from oasis.collection.repeats.fingerprints import Fingerprints, packed
+from oasis.collection.repeats.fingerprints import Fingerprints, packed, unpacked
 from oasis.errors import FormatError, TooLargeError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
@@ -66,6 +68,20 @@ def test_bits_differ_in_proportion_to_the_angle():
         other = prints.of({"image": np.cos(angle) * x + np.sin(angle) * y})
         apart = np.bitwise_count(own ^ other).mean()
         assert apart == pytest.approx(64 * angle / np.pi, rel=0.15)
+
+
+def test_a_chunk_of_several_blocks_keeps_the_fingerprints_of_each_item(folder):
+    X, n = features(2500), 2500
+    before = set(threading.enumerate())
+    with Collection.open(folder / "c", model=OASIS(16, labels="orthogonal")) as c:
+        c.ingest(X, [["a"], ["b"]] * (n // 2), ids=list(range(n)))
+        rows = c._catalog.connection_to_write().execute(
+            "SELECT key, prints FROM items ORDER BY key"
+        )
+        keys, prints = zip(*rows, strict=True)
+    found = unpacked(prints, np.array(keys), 2)
+    assert (found == Fingerprints.of_chunk(X).of(X)).all()
+    assert set(threading.enumerate()) <= before
 
 
 # -- look-up ---------------------------------------------------------------------------------------

@@ -177,6 +177,8 @@ class Collection(RawIntake):
                 self._catalog.close()
                 if self._lock is not None:
                     self._lock.release()
+                if self._writer is not None:
+                    self._writer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -138,15 +138,20 @@ class CodewordState(ModelState):
         together = label_map.above_shares(label_map.combined(predictions, has))
         alone = {}
         for name, each in predictions.items():
-            rows = np.flatnonzero(has[name])
-            single = label_map.combined({name: each[rows]}, {name: has[name][rows]})
-            alone[name] = self.alone[name].plus(label_map.above_shares(single), L[rows], most)
+            there, of_these = has[name], L
+            if not there.all():
+                rows = np.flatnonzero(there)
+                each, there, of_these = each[rows], there[rows], L[rows]
+            single = label_map.combined({name: each}, {name: there})
+            alone[name] = self.alone[name].plus(label_map.above_shares(single), of_these, most)
         made = replace(self, calibration=self.calibration.plus(together, L, most), alone=alone)
         values = made.label_coder_of(label_map).of_predictions(predictions, has)
         return replace(made, guesses=self.guesses.plus(np.where(values > 0, 1.0, -1.0), L))
 
     def with_codewords(self, L: sp.csr_array, rng: np.random.Generator) -> CodewordState:
         """Return the state in which all classes of a chunk's labels L (n, c) have codewords."""
+        if L.shape[1] == len(self.codewords):
+            return self
         book = self.codebook
         grown = grown_codewords(
             self.codewords, book.counts, book.pairs.matrix(), L, self.n_owned, rng, self.n_doubt

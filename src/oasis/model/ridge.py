@@ -67,7 +67,7 @@ def with_constant(X: Matrix) -> Matrix:
             (
                 np.insert(X.data, ends, 1),
                 np.insert(X.indices, ends, d),
-                X.indptr + np.concatenate([[0], np.cumsum(there)]).astype(X.indptr.dtype),
+                X.indptr + np.concatenate([[0], np.cumsum(there)]),
             ),
             shape=(n, d + 1),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -43,7 +43,6 @@ class NewChunk:
     labels : class names of each item
     predicted : class names that are predicted of each item without labels
     codes : (n, n_bits / 8)
-    prints : fingerprints of each item, packed
     """
 
     number: int
@@ -52,7 +51,6 @@ class NewChunk:
     labels: list[tuple[str, ...]]
     predicted: list[tuple[str, ...]]
     codes: Codes
-    prints: list[bytes | None]
 
     @property
     def keys(self) -> Keys:
@@ -97,9 +95,15 @@ class _Classes:
 
 
 def insert_chunk(
-    connection: sqlite3.Connection, chunk: NewChunk, classes: Sequence[str]
+    connection: sqlite3.Connection,
+    chunk: NewChunk,
+    prints: Iterable[bytes | None],
+    classes: Sequence[str],
 ) -> list[str]:
-    """Insert the items of a chunk; return the classes that are new to the catalog."""
+    """Insert the items of a chunk; return the classes that are new to the catalog.
+
+    ``prints`` are the packed fingerprints of each item.
+    """
     numbers = _Classes(classes)
     given = numbers.of_all(chunk.labels)
     predicted = numbers.of_all(chunk.predicted)
@@ -111,12 +115,12 @@ def insert_chunk(
         connection,
         "items",
         (
-            (key, item, chunk.number, code, prints, own.text, guess.text, payload, None)
-            for key, item, code, prints, own, guess, payload in zip(
+            (key, item, chunk.number, code, print_, own.text, guess.text, payload, None)
+            for key, item, code, print_, own, guess, payload in zip(
                 keys,
                 intake.ids,
                 codes,
-                chunk.prints,
+                prints,
                 given,
                 predicted,
                 intake.payloads,

@@ -35,7 +35,7 @@ Prints: TypeAlias = npt.NDArray[np.uint64]
 BITS = 64
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
-_BLOCK = 1024  # rows at a time: they are read twice, and stay in the cache
+_BLOCK = 1024  # rows at a time
 
 LEAST_FEATURES = 16
 """A modality with fewer features has no fingerprint: different items are too often alike in it."""
@@ -84,6 +84,11 @@ class Fingerprints:
                 prints[:, column] = _prints(name, X[name], mean)
         return prints
 
+    def packed(self, X: Mapping[str, Matrix], rows: slice, first_key: int) -> list[bytes | None]:
+        """Return `packed` fingerprints of some of checked rows, whose keys begin with the first."""
+        some = {name: matrix[rows] for name, matrix in X.items()}
+        return packed(self.of(some), first_key + rows.start)
+
     def to_bytes(self) -> bytes:
         """Return what `from_bytes` reads."""
         return safetensors.numpy.save(dict(self._means))
@@ -96,6 +101,15 @@ class Fingerprints:
         except (TypeError, safetensors.SafetensorError) as error:
             raise FormatError(f"the record of fingerprints cannot be read: {error}") from error
         return cls(means)
+
+
+def blocks_of(n: int) -> list[slice]:
+    """Return blocks of n rows: they are read twice, and the second time are in the cache.
+
+    >>> blocks_of(1500)
+    [slice(0, 1024, None), slice(1024, 1500, None)]
+    """
+    return [slice(at, min(at + _BLOCK, n)) for at in range(0, n, _BLOCK)]
 
 
 def packed(prints: Prints, first_key: int) -> list[bytes | None]:
@@ -160,7 +174,7 @@ def _prints(name: str, X: Matrix, mean: Single) -> npt.NDArray[np.uint64]:
         found[scale == 0] = 0
         prints[block] = found
 
-    in_threads(work, [slice(at, at + _BLOCK) for at in range(0, len(prints), _BLOCK)])
+    in_threads(work, blocks_of(len(prints)))
     return prints
 
 

@@ -1,10 +1,10 @@
 """The writing half of a collection: every change is one commit, or did not happen.
 
-The order of a chunk: check everything, and compute fingerprints beside that; learn on a copy of the
-model; write files and, beside that, the rows of an open transaction, and ask the samples against
-the base as it was; wait until the files are on the medium; send the codes, where they are searched
-elsewhere; commit in SQLite; publish in memory; remove the files that the commit made useless.
-Whatever raises before the commit leaves disk and memory as they were.
+The order of a chunk: check everything; learn on a copy of the model; write files and, beside that,
+the rows of an open transaction with the fingerprints, and ask the samples against the base as it
+was; wait until the files are on the medium; send the codes, where they are searched elsewhere;
+commit in SQLite; publish in memory; remove the files that the commit made useless. Whatever raises
+before the commit leaves disk and memory as they were.
 
 Learning keeps all cores busy, so nothing runs beside it.
 """
@@ -14,9 +14,10 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with
 from oasis.collection.committed import Committed
 from oasis.collection.files.files import Entry, Files
 from oasis.collection.records import Id, check_id, utf8
-from oasis.collection.repeats.fingerprints import Fingerprints, packed
+from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
 from oasis.collection.replica.replica import Replica
 from oasis.collection.texts.postings import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
@@ -59,6 +60,8 @@ SMALL_CHUNK = 32
 
 _LONG = 256
 """Samples of a chunk from which on threads for its fingerprints and its quality are worth it."""
+
+_THREADS = 3  # for files, quality and fingerprints
 
 JOURNAL_ENTRIES = 256
 JOURNAL_BYTES = 8 << 20
@@ -94,6 +97,12 @@ class Writer:
             prints = catalog.meta(connection, "fingerprints")
         self._fingerprints = None if prints is None else Fingerprints.from_bytes(prints)
         self._changed = head.next_key - 1 - head.index_key + n_deleted
+        # kept from one chunk to the next: on a busy machine a new thread begins after milliseconds
+        self._threads = ThreadPoolExecutor(_THREADS)
+
+    def close(self) -> None:
+        """End the threads; nothing may be written afterwards."""
+        self._threads.shutdown()
 
     def adopt(self, snapshot: Committed, model: AnyModel) -> Committed:
         """Make a model that knows more words the one to go on with."""
@@ -120,18 +129,14 @@ class Writer:
         began, head = time.perf_counter(), snapshot.head
         chunk = check_chunk(X, y, feature_widths(snapshot.model))
         fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
-        is_long = chunk.n_samples >= _LONG
-        with _beside(
-            lambda: packed(fingerprints.of(chunk.X), head.next_key), in_thread=is_long
-        ) as wait_for_prints:
-            first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
-            intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
-            for name in set().union(*set(chunk.labels)):
-                utf8(name, f"the class name {name!r}")
-            replaced = self._keys_of(intake.ids, "replaced") if replaces else []
-            if not replaces:
-                self._refuse_known(intake.ids)
-            prints = wait_for_prints()
+        threads = self._threads if chunk.n_samples >= _LONG else None
+        first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
+        intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
+        for name in set().union(*set(chunk.labels)):
+            utf8(name, f"the class name {name!r}")
+        replaced = self._keys_of(intake.ids, "replaced") if replaces else []
+        if not replaces:
+            self._refuse_known(intake.ids)
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
@@ -140,7 +145,7 @@ class Writer:
         model = with_seen(model, head.n_seen + n)
         predicted = predicted_labels(model, chunk)
         new_chunk = NewChunk(
-            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes, prints
+            head.n_rounds + 1, head.next_key, intake, chunk.labels, predicted, codes
         )
         with self._changing(snapshot) as change:
             change.head = replace(
@@ -153,11 +158,11 @@ class Writer:
             )
             with (
                 _beside(
-                    lambda: self._write_files(snapshot, change, chunk, model)
+                    self._threads, lambda: self._write_files(snapshot, change, chunk, model)
                 ) as wait_for_files,
                 _beside(
+                    threads,
                     lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced)),
-                    in_thread=is_long,
                 ) as wait_for_quality,
                 self._catalog.write(head) as connection,
             ):
@@ -166,7 +171,13 @@ class Writer:
                 if replaced:
                     delete_texts(connection, replaced)
                     delete_items(connection, replaced, change.head.commits)
-                new_classes = insert_chunk(connection, new_chunk, snapshot.classes)
+                # blocks of rows are inserted while threads compute those after them
+                prints = chain.from_iterable(
+                    (map if threads is None else threads.map)(
+                        lambda rows: fingerprints.packed(chunk.X, rows, head.next_key), blocks_of(n)
+                    )
+                )
+                new_classes = insert_chunk(connection, new_chunk, prints, snapshot.classes)
                 kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
                 insert_texts(connection, [(key, text) for key, text in kept if text is not None])
                 quality = wait_for_quality()
@@ -363,6 +374,9 @@ class Writer:
                 self._files.begin(snapshot.head)
                 yield change
         except BaseException:
+            # an interrupt may have left work in them that nobody waits for
+            self._threads.shutdown()
+            self._threads = ThreadPoolExecutor(_THREADS)
             if self._committed(snapshot):
                 # it is on disk, but memory has not followed: only opening anew helps
                 self._catalog.in_doubt = True
@@ -374,18 +388,21 @@ class Writer:
 
 @contextmanager
 def _beside(
-    work: Callable[[], _Result], *, in_thread: bool = True
+    threads: Executor | None, work: Callable[[], _Result]
 ) -> Iterator[Callable[[], _Result]]:
     """Do work in a thread while the block runs; yields what waits for it and returns its result.
 
-    The block does not end before the work has. Without a thread the work is done first.
+    The block does not end before the work has. Without threads the work is done first.
     """
-    if not in_thread:
+    if threads is None:
         result = work()
         yield lambda: result
         return
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(work).result
+    doing = threads.submit(work)
+    try:
+        yield doing.result
+    finally:
+        wait([doing])
 
 
 class _Change:
