@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import blas, lapack
-from threadpoolctl import threadpool_limits
 
-from oasis.errors import InputError
 from oasis.model.factor import Centred, centred_trace, cholesky, symmetric_product
 
 
@@ -21,7 +18,7 @@ def whole(lower, delta):
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("d", [0, 1, 30, 600, 1300])
+@pytest.mark.parametrize("d", [0, 1, 30, 600])
 def test_both_halves_together_solve_the_system(single, d):
     lower, _ = sums(d)
     factor = cholesky(lower, 2.0, single)
@@ -32,45 +29,6 @@ def test_both_halves_together_solve_the_system(single, d):
     # (L^-1 Y)'(L^-1 Y) = Y' A^-1 Y: what small chunks are added by
     half = factor.lower(Y)
     np.testing.assert_allclose(half.T @ half, Y.T @ np.linalg.solve(A, Y), rtol=rtol, atol=rtol)
-
-
-@pytest.mark.parametrize("single", [False, True])
-def test_a_large_factor_does_not_depend_on_the_number_of_threads(single):
-    lower, _ = sums(d=1300)
-    halves = []
-    for n_threads in (1, 2):
-        with threadpool_limits(n_threads, user_api="blas"):
-            factor = cholesky(lower, 2.0, single)
-        halves.append(np.tril(factor.rest.L if single else factor.L))
-    assert np.array_equal(*halves)
-
-
-def ill_conditioned(d=1300, n=200, scale=150.0):
-    """Fewer rows than features: the smallest eigenvalue with a ridge of 1 is 1."""
-    X = np.random.default_rng(5).standard_normal((n, d)) * scale
-    return blas.dsyrk(1.0, X.T, lower=1)
-
-
-def test_a_large_factor_of_a_singular_sum_is_as_exact_as_that_of_lapack():
-    lower = ill_conditioned()
-    before = np.tril(lower)
-    A = whole(before, 1.0)
-    expected, failed = lapack.dpotrf(A, lower=1)
-    assert not failed
-    found = np.tril(cholesky(lower, 1.0, single=False).L)
-    size = np.linalg.norm(A)
-    assert np.linalg.norm(found @ found.T - A) < 2 * np.linalg.norm(expected @ expected.T - A) + (
-        1e-15 * size
-    )
-    assert np.array_equal(np.tril(lower), before)
-
-
-@pytest.mark.parametrize("place", [3, 700, 1299])
-def test_a_large_sum_that_is_not_positive_is_refused(place):
-    lower = ill_conditioned()
-    lower[place, place] = -1.0
-    with pytest.raises(InputError, match="singular"):
-        cholesky(lower, 1.0, single=False)
 
 
 def test_the_trace_of_centred_features_is_that_of_their_squares():

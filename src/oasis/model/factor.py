@@ -9,16 +9,13 @@ import numpy as np
 
 from oasis.arrays import Array, FloatArray
 from oasis.errors import InputError
-from oasis.model.gram import Block, copy_lower, lower_blocks, lower_zeros, on_blocks
-from oasis.model.threads import in_threads, one_thread
+from oasis.model.gram import Block, copy_lower, lower_zeros, on_blocks
 
 # BLAS packs the (d, d) matrix before a product with several columns, which takes about as long as
 # so many products with one
 _COLUMNS_ONE_BY_ONE = 4
 # so many columns of a (d, d) matrix are in the cache while they are worked on
 _CACHED_COLUMNS = 32
-# narrower matrices are left to LAPACK
-_LEAST_BLOCKED = 1024
 
 
 class Factor(Protocol):
@@ -140,53 +137,10 @@ def _centred(base: Array, delta: float) -> Centred | None:
 
 
 def _root(A: FloatArray, delta: float) -> FloatArray | None:
-    """Return the Cholesky factor of ``A + delta I``, in the memory of A; None where it fails.
-
-    Large matrices are factored in blocks of columns: with J the columns of a block and K all before
-    them, ``L_J = (A_J - L_K L_JK') L_JJ^-T``. The rows of a block are divided among threads that do
-    not wait for each other in busy loops, as those of LAPACK do: with two cores of its own LAPACK
-    takes about as long, with two that it shares two or three times as long. The result does not
-    depend on the number of threads.
-    """
-    A[np.diag_indices(len(A))] += delta
-    if len(A) < _LEAST_BLOCKED:
-        return _potrf(A)
-    with one_thread():
-        for block in lower_blocks(len(A)):
-            if not _factor_columns(A, *block):
-                return None
-    return A
-
-
-def _factor_columns(A: FloatArray, rows: slice, columns: slice) -> bool:
-    """Replace columns of A by those of L, given all columns of L before them; return success."""
-    from scipy.linalg import blas
-
-    before, size = slice(0, columns.start), columns.stop - columns.start
-    parts = [slice(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
-
-    def subtract(part: slice) -> None:
-        A[part, columns] -= (A[columns, before] @ A[part, before].T).T
-
-    if columns.start:
-        in_threads(subtract, parts)
-    square = _potrf(A[columns, columns].copy(order="F"))
-    if square is None:
-        return False
-    A[columns, columns] = square
-    trsm = blas.strsm if A.dtype == np.float32 else blas.dtrsm
-
-    def solve(part: slice) -> None:
-        A[part, columns] = trsm(1.0, square, A[part, columns], side=1, lower=1, trans_a=1)
-
-    in_threads(solve, parts[1:])
-    return True
-
-
-def _potrf(A: FloatArray) -> FloatArray | None:
-    """Return the Cholesky factor of A, in the memory of A; None where it fails."""
+    """Return the Cholesky factor of ``A + delta I``, in the memory of A; None where it fails."""
     from scipy.linalg import lapack
 
+    A[np.diag_indices(len(A))] += delta
     potrf = lapack.spotrf if A.dtype == np.float32 else lapack.dpotrf
     L, failed = potrf(A, lower=1, overwrite_a=1, clean=0)
     return None if failed else L
