@@ -389,6 +389,13 @@ def test_a_collection_of_texts_is_begun_without_pictures(tmp_path, oasis):
         assert bool(more) or "the first 40 items have no picture, so this collection was" in err
         with Collection.open(target, readonly=True) as c:
             assert list(c.stats().extractor) == ["text"]
+    # the same command goes on, as after a crash; embedders that it does not name are those recorded
+    for target in ("all", "few"):
+        write_jsonl(source, [row(50)])
+        code, out, err = oasis("ingest", tmp_path / target, source, *words)
+        assert (code, err) == (0, "") and "1 item ingested" in out
+    code, _, err = oasis("ingest", tmp_path / "all", source, "--text-extractor", "meaning")
+    assert code == 1 and "this extractor makes ['meaning'], the one recorded made ['text']" in err
     # a picture that comes later is told about
     Image.new("L", (64, 64)).save(tmp_path / "a.png")
     picture = {"image": "a.png", "labels": ["sea"]}

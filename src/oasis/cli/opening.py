@@ -116,10 +116,10 @@ def extractor_to_fill(
 ) -> tuple[Extractor, str | None]:
     """Return the extractor for the items of an ingest, and what to tell about it, if anything.
 
-    It is the one recorded in the collection unless the command names one; `Collection.open` refuses
-    one that differs from the record. ``widths`` has, by modality, the number of values of vectors
-    that come with the items. If none of the ``first`` items has a picture, a new collection is
-    begun without pictures, unless an embedder for them is named.
+    It is the one recorded in the collection, with the embedders that the command names;
+    `Collection.open` refuses one that differs from the record. ``widths`` has, by modality, the
+    number of values of vectors that come with the items. If none of the ``first`` items has a
+    picture, a new collection is begun without pictures, unless an embedder for them is named.
     """
     from oasis.collection.transfer.feeding import collection_exists
     from oasis.features.extractor import NONE, Extractor, has_no_pictures
@@ -129,10 +129,10 @@ def extractor_to_fill(
         with open_directory(path) as opened:
             stats = opened.stats()
         is_new = stats.extractor is None and not stats.n_seen
-        if image is None and text is None and stats.extractor is not None:
-            extractor = Extractor.from_description(stats.extractor)
-            extractor.check_widths(widths or {})
-            note = None
+        if stats.extractor is not None:
+            recorded = Extractor.from_description(stats.extractor)
+            recorded.check_widths(widths or {})
+            extractor, note = recorded.with_named(image, text), None
             if extractor.is_begun_without_pictures() and any(each.image for each in first):
                 note = (
                     "this collection was begun without pictures: they are shown, but items are "

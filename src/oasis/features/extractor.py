@@ -169,6 +169,27 @@ class Extractor:
             raise InputError("neither pictures nor texts are to be used; leave one of them in")
         return cls(sources)
 
+    def with_named(self, image: str | None = None, text: str | None = None) -> Extractor:
+        """Return this extractor with other embedders for pictures or texts, named as in `of`.
+
+        >>> texts = Extractor.of(image="none", text="words")
+        >>> texts.with_named(text="words").name == texts.name
+        True
+        >>> sorted(texts.with_named(image="gradients", text="meaning").sources)
+        ['image', 'meaning']
+        """
+        named = {"picture": image, "text": text}
+        sources = {
+            modality: (source, embedder)
+            for modality, (source, embedder) in self.sources.items()
+            if named.get(embedder.takes) is None
+        }
+        if image not in (None, NONE):
+            sources |= self.of(image, NONE).sources
+        if text not in (None, NONE):
+            sources |= self.of(NONE, text).sources
+        return Extractor(sources)
+
     @classmethod
     def for_items(cls, items: Iterable[object]) -> Self:
         """Return the extractor for a new collection that starts with these items.

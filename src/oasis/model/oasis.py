@@ -139,6 +139,7 @@ class OASIS(Model[CodewordState]):
     def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
         """Return which rows of the next chunk change the state: those with labels.
 
+        Others only count: queries read label bits the more carefully the more items have no labels.
         Of a first chunk all rows are used where content bits are made from it. While there is no
         class at all, and in a model without label bits, all rows are used as well.
         """
