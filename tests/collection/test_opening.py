@@ -9,6 +9,7 @@ from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
+from oasis.collection.catalog.catalog import translated
 from oasis.collection.upkeep.checks import findings
 from oasis.collection.writing import writer
 from oasis.errors import (
@@ -18,6 +19,7 @@ from oasis.errors import (
     LockedError,
     NewerVersionError,
     NotFittedError,
+    StorageError,
     UnknownWordError,
 )
 from oasis.model import OASIS
@@ -201,6 +203,23 @@ def test_check_finds_damage(folder):
             assert any(word in each for each in found), (statement, found)
             c._catalog._writer.execute("ROLLBACK")
         assert c.check() == []
+
+
+def test_a_fact_under_a_damaged_name_is_damage(folder):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(60, seed=0))
+        writer = c._catalog._writer
+        assert c._catalog.meta(writer, "fingerprints") is not None
+        assert c._catalog.meta(writer, "nothing of that name") is None
+        writer.execute("UPDATE meta SET name = 'fingerprintt' WHERE name = 'fingerprints'")
+    with pytest.raises(FormatError, match="its facts do not match"):
+        Collection.open(c.path)
+
+
+def test_sqlite_without_memory_is_an_error_of_the_file(folder):
+    told = pytest.raises(StorageError, match=r"catalog\.sqlite is damaged, or there is no memory")
+    with told, translated(folder / "catalog.sqlite"):
+        raise MemoryError
 
 
 def test_damage_is_noticed_on_opening(folder):

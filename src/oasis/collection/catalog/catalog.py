@@ -323,6 +323,8 @@ def translated(path: Path) -> Iterator[None]:
         raise
     except sqlite3.DatabaseError as error:
         raise _translate(path, error) from error
+    except MemoryError as error:  # SQLite also says so of a damaged file
+        raise StorageError(f"{path} is damaged, or there is no memory left") from error
     except UnicodeDecodeError as error:  # from sqlite3, of a message that names what it has read
         raise FormatError(f"{path} is damaged, or no catalog of a collection: {error}") from error
     except OSError as error:

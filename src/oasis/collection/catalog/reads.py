@@ -35,6 +35,10 @@ class Reads:
         """Return a fact by name, or None."""
         row = connection.execute("SELECT value, crc FROM meta WHERE name = ?", (name,)).fetchone()
         if row is None:
+            # it may be there under a name that is damaged
+            for each, value, crc in connection.execute("SELECT name, value, crc FROM meta"):
+                if row_crc(each, value) != crc:
+                    raise FormatError(f"{self.path} is damaged: its facts do not match checksums")
             return None
         if row_crc(name, row[0]) != row[1]:
             raise FormatError(f"{self.path} is damaged: its {name} does not match its checksum")
