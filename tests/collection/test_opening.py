@@ -9,7 +9,6 @@ from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
-from oasis.collection.catalog.catalog import translated
 from oasis.collection.upkeep.checks import findings
 from oasis.collection.writing import writer
 from oasis.errors import (
@@ -216,10 +215,18 @@ def test_a_fact_under_a_damaged_name_is_damage(folder):
         Collection.open(c.path)
 
 
-def test_sqlite_without_memory_is_an_error_of_the_file(folder):
-    told = pytest.raises(StorageError, match=r"catalog\.sqlite is damaged, or there is no memory")
-    with told, translated(folder / "catalog.sqlite"):
-        raise MemoryError
+def test_sqlite_without_memory_is_an_error_of_the_file(folder, monkeypatch):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(20, seed=0))
+
+    class Exhausted(sqlite3.Connection):
+        def execute(self, *_):
+            raise MemoryError
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Exhausted))
+    with pytest.raises(StorageError, match=r"catalog\.sqlite is damaged, or there is no memory"):
+        Collection.open(c.path)
 
 
 def test_damage_is_noticed_on_opening(folder):

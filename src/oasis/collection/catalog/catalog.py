@@ -108,6 +108,9 @@ class Catalog(Reads):
             connection.execute("PRAGMA cache_size = -16000")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        except MemoryError as error:  # SQLite asks for gigabytes where a damaged schema says so
+            connection.close()
+            raise StorageError(f"{self.path} is damaged, or there is no memory left") from error
         except BaseException:
             connection.close()
             raise
@@ -323,8 +326,6 @@ def translated(path: Path) -> Iterator[None]:
         raise
     except sqlite3.DatabaseError as error:
         raise _translate(path, error) from error
-    except MemoryError as error:  # SQLite also says so of a damaged file
-        raise StorageError(f"{path} is damaged, or there is no memory left") from error
     except UnicodeDecodeError as error:  # from sqlite3, of a message that names what it has read
         raise FormatError(f"{path} is damaged, or no catalog of a collection: {error}") from error
     except OSError as error:
