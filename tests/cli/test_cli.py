@@ -142,7 +142,7 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         (("ingest", "N", "I", "--bits", "65536"), "at most 4096 bits, got 65536"),
         (("ingest", "N", "I", "--bits", "65536", "--owned", "8"), "at most 4096 bits"),
         (("ingest", "N", "I", "--image-extractor", "efficentnet"), "mean 'efficientnet'?"),
-        (("ingest", "C", "I", "--image-extractor", "none"), "the one recorded made"),
+        (("ingest", "C", "I", "--text-extractor", "meaning"), "the one recorded made"),
         (("ingest", "I", "I"), "is a file"),
     ],
 )
