@@ -72,6 +72,30 @@ def test_the_doubt_bit_of_a_query_depends_on_how_sure_its_labels_are(stream):
     assert (values[50:, n_label - 1] > 0).any()
 
 
+def test_the_doubt_bit_says_how_reliable_items_in_doubt_are(stream):
+    rng, centres, model = stream
+    after = copy.deepcopy(model)
+    for _ in range(2):
+        after.partial_fit(*draw(rng, 300, centres, 3.0))  # hard to predict
+        after.partial_fit(draw(rng, 600, centres, 3.0)[0], [()] * 600)
+    query_map, n_label, n_owned = after.state_.query_map, after.n_label_bits, after.state_.n_owned
+    X, _ = draw(rng, 50, centres, 1.0)
+    parts = query_map.parts(X)
+    read = query_map._label_weights(parts) @ query_map.readout.values
+    sure = confidence(
+        query_map.labels.above_shares(parts.labels), query_map.sureness.low_hits(parts.has)
+    )
+    sure /= 1 + (parts.strange / STRANGE) ** 2
+    sure /= 1 + (np.maximum(query_map.novelty.of(parts.content), 0) / NOVEL) ** 2
+    largest = read[:, n_label - 1 - n_owned : n_label - 1].max(axis=1)
+    least = DOUBT_WEIGHT * largest
+    assert (read[:, n_label - 1] < -least).any()  # more than the least of doubt
+    expected = sure * np.minimum(read[:, n_label - 1], -least) + (1 - sure) * least
+    values = after.project(X, content=0.0)
+    scaled = values[:, n_label - 1 - n_owned : n_label - 1].max(axis=1) / largest
+    np.testing.assert_allclose(values[:, n_label - 1] / scaled, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_a_given_label_comes_before_the_same_one_in_doubt(stream):
     rng, centres, model = stream
     X, y = draw(rng, 30, centres, 0.5)
