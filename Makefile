@@ -64,11 +64,10 @@ bench: $(DEV)    ## measure speed and memory, as ratios
 soak: $(DEV)     ## an hour of faults and load, and one table; ARGS='--minutes 10 --only disk,fork'
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-reproduce-small: $(DEV) ## a reduced grid of experiments, and its report
-	@$(BIN)/python -m oasis reproduce --dataset synthetic@1200,icons \
-	  --method oasis-paper,oasis,fomh,lemon,itq,float-cosine,probe \
-	  --bits 16,64 --seeds 1 --jobs 2 --out results/small
+reproduce-small: $(DEV) ## a reduced grid, its report, and a comparison with reports/small.jsonl
+	@$(BIN)/python -m oasis reproduce studies/small.toml --jobs 2 --out results/small
 	@$(BIN)/python -m oasis report results/small --out results/small/report
+	@$(BIN)/python -m oasis report --compare reports/small.jsonl results/small
 
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -35,17 +35,25 @@ SUITES = (
     "search",
     "shards",
     "collection",
-    "streams",
+    "memory",
     "load",
     "milvus",
     "dask",
+    "peers",
 )
+QUALITY = ("streams", "lengths", "ablation")
+"""Suites with options of their own, which measure quality and print one table."""
+
 RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(names: list[str]) -> int:
+    if names and names[0] in QUALITY:
+        quality: int = import_module(f"benchmarks.{names[0]}").main(names[1:])
+        return quality
     if {"-h", "--help"} & set(names):
         print(f"{__doc__}\nSuites: {', '.join(SUITES)}; without a name {' and '.join(QUICK)}.")
+        print(f"Quality, each with --help of its own: {', '.join(QUALITY)}.")
         return 0
     check = "--check" in names
     names = [name for name in names if name != "--check"]

@@ -295,7 +295,7 @@ def measure_texts(folder: Path, n: int) -> Iterator[Measured]:
         rng = np.random.default_rng(SEED)
         texts, labels = captions(n, rng)
         shape = f"{n:,} texts {'kept' if keep_text else 'not kept'}, 256 bits"
-        model, extractor = OASIS(256, random_state=0), Extractor.of(image="none")
+        model, extractor = OASIS.for_search(256, random_state=0), Extractor.of(image="none")
         with Collection.open(
             folder / shape[-22:], model=model, extractor=extractor, keep_text=keep_text
         ) as c:

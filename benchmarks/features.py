@@ -20,6 +20,7 @@ from benchmarks.timing import Row, best_of, row
 from oasis.features.extractor import Extractor
 from oasis.features.image import EfficientNetLite0, read_pixels
 from oasis.features.meaning import Meaning
+from oasis.features.pictures import BATCH
 from oasis.features.text import HashedText
 from oasis.items import Item
 
@@ -92,7 +93,7 @@ def _pictures(n_threads: int) -> dict[str, float]:
     items = [Item(number, image=picture) for number, picture in enumerate(pictures)]
     pixels = [read_pixels(picture) for picture in pictures]
     net.embed(pictures[:1])
-    size = net.batch_size
+    size = BATCH
 
     def decode() -> None:
         with ThreadPoolExecutor(n_threads) as pool:

@@ -20,8 +20,8 @@ from oasis.datasets import load
 from oasis.datasets.dataset import (
     Dataset,
 )
-from oasis.experiments.measure.paper import published_seconds
-from oasis.experiments.run.methods import METHODS
+from oasis.experiments.methods import METHODS
+from oasis.experiments.overview import published_seconds
 
 N_SAMPLES, N_BITS = 2_000, 16
 QUICK = ("fomh", "oasis-paper", "oasis", "lemon", "iw-omh")

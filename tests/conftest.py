@@ -33,13 +33,6 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """The cache folder, in place of the user's: it is not there yet."""
-    monkeypatch.setenv("OASIS_CACHE", str(tmp_path / "deep" / "cache"))
-    return tmp_path / "deep" / "cache"
-
-
-@pytest.fixture
 def oasis(monkeypatch, capsys):
     """Run a command in this process: exit code, standard output, standard error."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,4 +46,13 @@ def test_links_of_a_guide_lead_to_files_and_headings(guide: Path) -> None:
 
 
 def test_the_walk_of_contributing_is_checked() -> None:
-    assert len(PLACE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))) >= 8
+    assert len(PLACE.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8"))) >= 5
+
+
+def test_the_drawing_of_the_rooms_is_the_import_contract() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Rooms")[2]
+    lines = text.partition("```text\n")[2].partition("```")[0].splitlines()
+    drawn = [line[:41].split() for line in lines]  # what is in a room is right of it
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert drawn == [re.findall(r"\w+", layer) for layer in layers]

@@ -13,7 +13,6 @@ import safetensors.numpy
 from oasis.arrays import LowerTriangle
 from oasis.errors import FormatError, MissingFileError
 from oasis.store import (
-    append,
     checksum,
     disk,
     folded_crc32,
@@ -50,14 +49,6 @@ def test_replacing_leaves_the_mode_to_the_umask(tmp_path):
         temporary.touch()
         temporary.chmod(0o600)
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_append_cuts_what_was_past_the_offset(tmp_path):
-    path = tmp_path / "file"
-    append(path, 0, b"first")
-    append(path, 5, b" and garbage")
-    append(path, 5, b" second")
-    assert path.read_bytes() == b"first second"
 
 
 def test_a_large_file_is_gone_at_once_and_no_descriptor_stays_open(tmp_path):

@@ -27,7 +27,6 @@
     OasisWarning (UserWarning)
     ├── SimilarNamesWarning             two class names differ by case alone
     ├── KernelWidthWarning              a kernel is far too wide or narrow for the features
-    ├── CacheWarning                    an expensive result could not be written to the cache folder
     └── UnusedFieldWarning              a field of a data file is left out, probably by mistake
 
 The command line prints a warning of ours as one line, ``note: ...``, on standard error.
@@ -157,10 +156,6 @@ class SimilarNamesWarning(OasisWarning):
 
 class KernelWidthWarning(OasisWarning):
     """A kernel is so wide or narrow that its features hardly differ between samples."""
-
-
-class CacheWarning(OasisWarning):
-    """An expensive result could not be written to the cache folder; it will be computed again."""
 
 
 class UnusedFieldWarning(OasisWarning):

@@ -1,6 +1,6 @@
 """Durable files: atomic writes, and a checksum that detects damage.
 
-This module knows nothing about models. `replacing` and `append` write durably. `write_arrays` and
+This module knows nothing about models. `replacing` writes durably. `write_arrays` and
 `read_arrays` are the one container for named arrays: a safetensors file with a checksum of all
 names, types, shapes and contents in its metadata.
 
@@ -159,19 +159,6 @@ def _temporary(path: Path) -> tuple[Path, int]:
             return temporary, os.fstat(descriptor).st_mode
         finally:
             os.close(descriptor)
-
-
-def append(path: Path, offset: int, data: bytes) -> None:
-    """Write ``data`` at ``offset`` as the end of a file, durably; the old tail is discarded.
-
-    A caller that keeps the length of the file elsewhere, and commits it after this call, finds
-    either the old length or all of the data after a crash.
-    """
-    created = not path.exists()
-    disk.write(path, offset, data)
-    disk.sync(path)
-    if created:
-        disk.sync(path.parent)
 
 
 def checksum(path: Path) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import toy
 from baseline_makers import (
     VECTORS,
     fomh,
+    hcfw,
     itq,
     itq_refit,
     iwomh,
@@ -17,6 +18,7 @@ from baseline_makers import (
 
 from oasis.baselines import (
     FOMH,
+    HCFW,
     ITQ,
     IWOMH,
     LEMON,
@@ -82,6 +84,8 @@ from oasis.errors import InputError
             IWOMH(8, toy.NAMES, VECTORS, ridge_on="all"),
             "must be 'diagonal' or 'entries', got 'all'",
         ),
+        (HCFW(8, VECTORS, delta=0), "delta must be a finite number, positive, got 0"),
+        (HCFW(8, VECTORS, ridge_on="all"), "must be 'diagonal' or 'entries', got 'all'"),
         (IWOMH(8, ["unicorn"], VECTORS), "sample 0 has class"),
         (IWOMH(8, [*toy.NAMES, "unicorn"], VECTORS), "unicorn"),
         (SAPMH(8, sigma={"image": 1.0}), "no kernel width for modality 'text'"),
@@ -98,7 +102,6 @@ def test_bad_parameters_are_refused(hasher, message):
     [
         (fomh, {"n_bits": 32}),
         (lemon, {"n_bits": 32}),
-        (lemon, {"xi": 2.0}),
         (random_projection, {"n_bits": 32}),
         (itq, {"refit": True}),
         (itq_refit, {"refit": False}),
@@ -107,6 +110,7 @@ def test_bad_parameters_are_refused(hasher, message):
         (sapmh, {"n_bits": 32}),
         (thor, {"n_bits": 32}),
         (iwomh, {"n_bits": 32}),
+        (hcfw, {"n_bits": 32}),
         (iwomh, {"classes": toy.NAMES[:6]}),
     ],
 )

@@ -1,4 +1,4 @@
-"""OMH-DQ, SAPMH, THOR and IW-OMH: conformance, and what they have in common."""
+"""OMH-DQ, SAPMH, THOR, IW-OMH and HCFW: conformance, and what they have in common."""
 
 import tracemalloc
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import toy
-from baseline_makers import N_BITS, iwomh, omhdq, sapmh, thor
+from baseline_makers import N_BITS, hcfw, iwomh, omhdq, sapmh, thor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oasis.baselines import FOMH, IWOMH, OMHDQ, SAPMH, THOR
+from oasis.baselines import FOMH, HCFW, IWOMH, OMHDQ, SAPMH, THOR
 from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
-from oasis.baselines.shared.gram_sums import GramSums
-from oasis.baselines.shared.solvers import PSDFactor
+from oasis.baselines.shared.linear import GramSums
+from oasis.baselines.shared.solvers import PSDFactor, pinv_solve
 from oasis.errors import InputError
 from oasis.model.ridge import MAX_FEATURES
 
@@ -32,6 +32,7 @@ BATCH = {"check_memory_does_not_grow_with_samples", "check_encoding_is_row_wise"
         thor=(thor, set()),
         # as published, errors are measured against the largest of a batch of queries
         iwomh=(iwomh, {"check_encoding_is_row_wise"}),
+        hcfw=(hcfw, {"check_encoding_is_row_wise"}),
     ),
 )
 def test_conformance(check, make):
@@ -43,11 +44,12 @@ def test_every_left_out_check_exists():
 
 
 def test_each_method_says_what_kind_it_is():
-    assert [(make.is_batch, make.needs_classes) for make in (OMHDQ, SAPMH, THOR, IWOMH)] == [
+    assert [(make.is_batch, make.needs_classes) for make in (OMHDQ, SAPMH, THOR, IWOMH, HCFW)] == [
         (True, False),
         (True, False),
         (False, False),
         (False, True),
+        (False, False),
     ]
 
 
@@ -55,7 +57,7 @@ def test_each_method_says_what_kind_it_is():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh, hcfw])
 def test_no_array_of_samples_by_samples_is_formed(make):
     n = 20_000
     rng = np.random.default_rng(0)
@@ -71,7 +73,7 @@ def test_no_array_of_samples_by_samples_is_formed(make):
     assert peak < 100e6 < n * n  # less than a byte for every pair
 
 
-@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh, hcfw])
 def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
     model = make().partial_fit(*toy.chunk(30))
     before = hasher_checks.fingerprint(model)
@@ -82,14 +84,14 @@ def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
         assert hasher_checks.fingerprint(model) == before
 
 
-@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh])
+@pytest.mark.parametrize("make", [omhdq, sapmh, thor, iwomh, hcfw])
 def test_no_query_gives_no_codes(make):
     model = make().partial_fit(*toy.chunk(30))
     nothing = {name: values[:0] for name, values in toy.chunk(1)[0].items()}
     assert model.encode(nothing).shape == (0, N_BITS // 8)
 
 
-@pytest.mark.parametrize("make", [THOR, IWOMH])
+@pytest.mark.parametrize("make", [THOR, IWOMH, HCFW])
 def test_a_modality_that_is_too_wide_is_refused(make):
     model = make(8, labels="orthogonal")
     if make is IWOMH:
@@ -123,7 +125,9 @@ def test_a_singular_system_gets_a_ridge_and_a_regular_one_none():
         rows = Y.T.copy()
         PSDFactor.of(A).solve_rows(rows)
         assert np.allclose(rows, X.T)
+        assert np.allclose(pinv_solve(np.tril(A), Y), np.linalg.pinv(A) @ Y, rtol=1e-7)
     assert not PSDFactor.of(np.zeros((2, 2))).solve(np.ones((2, 1))).any()
+    assert not pinv_solve(np.zeros((2, 2)), np.ones((2, 1))).any()
     with pytest.raises(InputError, match="cannot be solved in float64"):
         PSDFactor.of(np.full((2, 2), np.inf))
 

@@ -134,7 +134,7 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         ),
         (("export", "C", "no/such/folder.npz"), "cannot write"),
         (("info", "nowhere"), "there is no collection"),
-        (("ingest", "C", "nothing.jsonl"), "cannot read nothing.jsonl"),
+        (("ingest", "C", "nothing.jsonl"), "there is no file or folder nothing.jsonl"),
         (("ingest", "C", "I", "--bits", "32"), "256 bits"),
         (("ingest", "C", "I", "--owned", "7"), "made with owned=None, got 7"),
         (("ingest", "N", "I", "--owned", "129"), "owned must be an integer from 0 to"),
@@ -185,10 +185,10 @@ def test_check_repair_backup_and_restore(filled, tmp_path, oasis):
     assert oasis("check", filled)[:2] == (0, "60 items: everything was read and is sound\n")
     assert oasis("backup", filled, tmp_path / "copy")[0] == 0
     with sqlite3.connect(filled / "catalog.sqlite") as database:
-        database.execute("DELETE FROM postings WHERE class = 1")
+        database.execute("DELETE FROM members WHERE class = 1")
     database.close()
     code, out, _ = oasis("check", filled, "--json")
-    assert code == 1 and "postings lack" in " ".join(json.loads(out)["findings"])
+    assert code == 1 and "classes lack" in " ".join(json.loads(out)["findings"])
     assert oasis("check", filled, "--repair")[0] == 0
     assert oasis("check", filled)[0] == 0
     code, _, err = oasis("restore", tmp_path / "copy", filled)
@@ -249,6 +249,23 @@ def test_update_changes_labels_and_payload(filled, oasis):
         "search", filled, "--text", "boat", "--where", '{"$labels": {"has": "[sofa]"}}'
     )
     assert "cat, [sofa]" in out
+
+
+def test_relabel_renames_a_class(filled, oasis):
+    with Collection.open(filled, readonly=True) as opened:
+        n = {each.name: each.n for each in opened.classes()}
+    name = next(iter(n))
+    code, out, err = oasis("relabel", filled, name, "new name")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{name} is new name now: ")
+    info = json.loads(oasis("info", filled, "--json")[1])
+    assert {each["name"]: each["n"] for each in info["classes"]} == {
+        {name: "new name"}.get(each, each): count for each, count in n.items()
+    }
+    code, out, err = oasis("relabel", filled, "newname", "other")
+    assert (code, out) == (1, "") and "did you mean 'new name'?" in err
+    done = json.loads(oasis("relabel", filled, "new name", name, "--json")[1])
+    assert (done["old"], done["new"], done["changed"] > 0) == ("new name", name, True)
 
 
 def test_update_refuses_what_cannot_be(filled, oasis):

@@ -21,6 +21,7 @@ from oasis.features.thumbnail import MAX_BYTES
 
 ingested = cli_data.ingested
 filled = cli_data.filled
+TOLD = "items.jsonl: texts from 'text', labels from 'labels', ids from 'id'; kept: payload\n"
 
 
 def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):
@@ -31,7 +32,7 @@ def test_ingest_skips_bad_items_lists_them_and_goes_on(tmp_path, oasis):
             "no json\n",
             row(1),
             row(0),
-            {"id": "x", "text": "a", "labels": "sky"},
+            {"id": "x", "text": "a", "labels": 7},
             {"id": "y", "image": "missing.png"},
             {"id": "z" * 2000, "text": "an id that is too long"},
             row(2),
@@ -83,6 +84,28 @@ def test_ingest_again_skips_what_is_there_and_drops_an_empty_rejects_file(filled
     assert not list(tmp_path.glob("*.rejects.jsonl"))
 
 
+def test_ingest_replace_replaces_what_is_there_and_takes_the_rest(filled, tmp_path, oasis):
+    rows = [row(number) | {"text": f"changed text {number}"} for number in range(50, 70)]
+    source = write_jsonl(tmp_path / "more.jsonl", [*rows, {"id": "item-3", "text": " "}])
+    with Collection.open(filled, readonly=True) as opened:
+        before = [opened.get(f"item-{number}") for number in (3, 40)]
+    counts = []
+    for strict in ((), ("--batch", 7)):
+        code, out, _ = oasis("ingest", filled, source, "--replace", "--json", *strict)
+        summary = json.loads(out)
+        counts.append([summary[each] for each in ("ingested", "replaced", "skipped", "rejected")])
+        assert (code, summary["items"]) == (0, 70)
+    assert counts == [[10, 10, 0, 1], [0, 20, 0, 1]]
+    with Collection.open(filled, readonly=True) as opened:
+        assert [opened.get(f"item-{number}") for number in (3, 40)] == before
+        for number in (50, 69):
+            assert opened.get(f"item-{number}").text == f"changed text {number}"
+        assert opened.check() == []
+    code, out, _ = oasis("ingest", filled, source, "--replace")
+    assert code == 0 and "0 items ingested, 20 replaced in 1 round" in out
+    assert oasis("ingest", filled, source, "--replace", "--strict")[0] == 1
+
+
 @pytest.mark.parametrize(
     "refused", ['{"id": 3}\n', {**row(2), "text": "boat " * 300_000}, {**row(1), "text": "a sea"}]
 )
@@ -107,16 +130,41 @@ def test_labels_may_come_after_the_first_chunks(tmp_path, oasis):
 
 def test_csv_fields_have_names_and_separators(tmp_path, oasis):
     source = tmp_path / "items.csv"
-    source.write_text("key,caption,tags,year\n7,a boat,sea|sky,1999\n8,a street,town,2001\n")
+    source.write_text("no,name,kinds,year,x\n7,a boat,sea|sky,1999,1\n8,a street,town,2001,2\n")
     code, _, err = oasis(
-        *("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--id-field", "key"),
-        *("--text-field", "caption", "--labels-field", "tags", "--labels-separator", "|"),
+        *("ingest", tmp_path / "c.oasis", source, *TEXT_ONLY, "--id-field", "no"),
+        *("--text-field", "name", "--labels-field", "kinds", "--labels-separator", "|"),
         *("--keep", "year"),
     )
     assert (code, err) == (0, "")
     with Collection.open(tmp_path / "c.oasis", readonly=True) as opened:
         assert opened.get("7").labels == ("sea", "sky")
         assert opened.get("8").payload == {"year": 2001}
+
+
+def test_a_label_that_looks_like_several_is_noted(tmp_path, oasis):
+    source = tmp_path / "items.csv"
+    for name, cell, noted in (("a", "sea,sky", True), ("b", "sea", False), ("c", "a,b;sky", False)):
+        source.write_text(f'id,text,labels\n1,a boat,"{cell}"\n2,a car,town\n')
+        code, _, err = oasis("ingest", tmp_path / name, source, *TEXT_ONLY)
+        assert (code, "'sea,sky' is one label" in err, err == "") == (0, noted, not noted)
+
+
+def test_a_table_with_usual_names_needs_no_options(tmp_path, oasis):
+    for name in ("a.png", "b.png"):
+        Image.new("L", (64, 64), 9).save(tmp_path / name)
+    source = tmp_path / "items.csv"
+    source.write_text("file,caption,labels,year\na.png,a boat,sea;sky,1999\nb.png,a car,,2001\n")
+    target = tmp_path / "deep" / "c.oasis"
+    code, out, err = oasis("ingest", target, source, "--image-extractor", "gradients")
+    assert (code, err) == (0, "")
+    told, done = out.splitlines()
+    taken = "pictures and ids from 'file', texts from 'caption', labels from 'labels'; kept: year"
+    assert told == f"items.csv: {taken}" and done.startswith("2 items ingested")
+    with Collection.open(target, readonly=True) as opened:
+        item = opened.get("a.png")
+        assert (item.labels, item.text) == (("sea", "sky"), "a boat")
+        assert item.payload == {"year": 1999} and opened.thumbnail("a.png") is not None
 
 
 @pytest.mark.slow
@@ -145,7 +193,7 @@ def test_interrupted_ingest_says_how_to_go_on(filled, tmp_path, oasis, monkeypat
 
     monkeypatch.setattr(feeding, "feed", interrupt)
     code, out, err = oasis("ingest", filled, tmp_path / "items.jsonl")
-    assert (code, out) == (1, "")
+    assert (code, out) == (1, TOLD)
     assert "7 items are stored" in err and "again" in err
 
 
@@ -203,7 +251,7 @@ def test_ingest_says_that_there_was_nothing_to_ingest(filled, tmp_path, oasis):
 
 
 def test_ingest_of_rejects_alone_is_an_error_that_leaves_their_list(filled, tmp_path, oasis):
-    source = write_jsonl(tmp_path / "bad.jsonl", ["no json\n", {"id": 1}])
+    source = write_jsonl(tmp_path / "bad.jsonl", ["no json\n", {"id": 1, "text": ""}])
     for target in (filled, tmp_path / "new.oasis"):
         code, out, err = oasis("ingest", target, source, "--json")
         listed = Path(f"{target}.rejects.jsonl")
@@ -240,7 +288,7 @@ def test_misspelt_field_is_noted_once(tmp_path, oasis):
 
 def test_failed_ingest_leaves_nothing_behind(tmp_path, oasis):
     source = tmp_path / "items.csv"
-    source.write_text("key,text\n1,a boat\n")
+    source.write_text("no,text\n1,a boat\n")
     target = tmp_path / "deep" / "c.oasis"
     target.parent.mkdir()
     code, _, err = oasis("ingest", target, source, *TEXT_ONLY)
@@ -362,8 +410,23 @@ def test_an_embedder_by_name_is_found_again(tmp_path, oasis, monkeypatch):
     assert err.count("\n") == 1 and not target.exists()
     monkeypatch.syspath_prepend(tmp_path)
     assert oasis("ingest", target, source, *named)[0] == 0
-    assert oasis("search", target, "--text", "b b", "--json")[0] == 0
+    sys.modules.pop("embedder_of_the_cli_test")
     assert "embedder_of_the_cli_test:letters" in oasis("info", target)[1]
+    assert oasis("search", target, "--like", "item-1")[0] == 0
+    assert oasis("check", target)[0] == 0
+    more = write_jsonl(tmp_path / "more.jsonl", [{"id": "more", "text": "a b"}])
+    for command in (("search", target, "--text", "b b"), ("ingest", target, more)):
+        code, _, err = oasis(*command)
+        assert code == 1 and err.count("\n") == 1
+        assert "--trust-embedders" in err
+        assert "--text-extractor embedder_of_the_cli_test:letters" in err
+    assert "embedder_of_the_cli_test" not in sys.modules
+    assert oasis("search", target, "--text", "b b", "--json", "--trust-embedders")[0] == 0
+    assert oasis("ingest", target, more, "--trust-embedders")[0] == 0
+    more.write_text(more.read_text().replace("more", "most"))
+    assert oasis("ingest", target, more, *named[2:])[0] == 0
+    code, _, err = oasis("search", "http://127.0.0.1:9", "--text", "b", "--trust-embedders")
+    assert code == 1 and "oasis serve --trust-embedders" in err
 
 
 def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):

@@ -236,10 +236,10 @@ def test_search_says_where_nothing_is_like_the_query(filled, oasis):
     assert "nothing like this here" not in oasis("search", filled, "--word", "sea")[1]
 
 
-def test_search_suggests_a_word_for_one_that_nothing_is_like(filled, oasis):
-    assert "did you mean" not in oasis("search", filled, "--text", "xylophone")[1]
+def test_search_replaces_a_word_that_no_item_has(filled, oasis):
+    assert "searched for" not in oasis("search", filled, "--text", "xylophone")[1]
     out = oasis("search", filled, "--text", "strete")[1]
-    assert "did you mean: street\n" in out
+    assert "searched for: street\n" in out
     (found,) = json.loads(oasis("search", filled, "--text", "strete", "--json")[1])["results"]
     assert found["suggestion"] == "street"
     (found,) = json.loads(oasis("search", filled, "--text", "boats", "--json")[1])["results"]

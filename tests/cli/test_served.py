@@ -124,6 +124,13 @@ def test_ingest_and_delete_do_the_same_as_in_a_directory(both, pair, oasis, tmp_
     with Client(pair[1]) as client, Collection.open(pair[0], readonly=True) as opened:
         assert client.get("a") == opened.get("a")
         assert client.thumbnail("a") == opened.thumbnail("a") is not None
+    source = write_jsonl(tmp_path / "again.jsonl", [{**rows[0], "labels": ["cat"]}, {"id": "b"}])
+    for place in pair:
+        code, out, err = oasis("ingest", place, source, "--replace", "--rejects", listed, "--json")
+        summary = json.loads(out)
+        assert (code, err, summary["replaced"], summary["rejected"]) == (0, "", 1, 1)
+    assert both("relabel", "cat", "dog", "--json")[1]["changed"] > 1
+    assert both("relabel", "dog", "cat", "--json")[0] == 0
     code, out, _ = both("delete", "a", "7", "--json")
     assert (code, out) == (0, {"deleted": 2, "items": 48})
     assert both("delete", "a")[:2] == (1, "")
@@ -200,6 +207,7 @@ def test_vectors_begin_an_empty_collection_of_a_service(folder, oasis):
         code, out, err = oasis("ingest", server.url, source, "--feature", "other=clip")
         assert (code, out) == (
             0,
+            "vectors.jsonl: labels from 'labels', ids from 'id', vectors of 'other' from 'clip'\n"
             "0 items ingested in 0 rounds, 0.0 s (0 a second); 20 in the "
             "collection\n20 skipped: their ids were there already; not changed\n",
         )
@@ -239,7 +247,7 @@ def test_a_service_that_goes_away_says_how_to_go_on(folder, oasis, monkeypatch):
         monkeypatch.setattr(Client, "ingest_items", ingest_items)
         arguments = ("--batch", 10, "--rejects", folder / "rejects")
         code, out, err = oasis("ingest", server.url, source, *arguments)
-    assert (code, out) == (1, "") and err.count("\n") == 1
+    assert code == 1 and err.count("\n") == 1 and "ingested" not in out
     assert "20 items were stored before: give the same command again" in err
     with Collection.open(folder / "c", readonly=True) as opened:
         assert len(opened) == 68 and opened.check() == []

@@ -10,7 +10,7 @@ import pytest
 
 import oasis
 from oasis.client import Client
-from oasis.client.raw_items import REQUEST_BYTES, n_fitting
+from oasis.client.requests import REQUEST_BYTES, n_fitting
 from oasis.errors import BusyError, InputError, ServiceError, UnreachableError
 
 

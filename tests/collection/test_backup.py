@@ -1,5 +1,7 @@
 """A backup shows one commit of a collection, whatever its writer does meanwhile."""
 
+import fcntl
+import os
 import shutil
 import threading
 
@@ -30,6 +32,22 @@ def test_a_backup_is_a_collection_with_the_same_items(folder):
             assert contents(copied) == contents(c)
             assert_same_model(copied.model, c.model)
     assert sorted(path.name for path in folder.iterdir()) == ["c", "copy"]
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next(folder):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(40))
+    for name in (".copy.0a.tmp", ".copy.0b.tmp", ".other.0c.tmp"):
+        (folder / name).mkdir()
+        (folder / name / "catalog.sqlite").write_bytes(b"x")
+    held = os.open(folder / ".copy.0b.tmp", os.O_RDONLY)  # as by a backup under way
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        assert backup(c.path, folder / "copy") == 40
+    finally:
+        os.close(held)
+    left = [".copy.0b.tmp", ".other.0c.tmp", "c", "copy"]
+    assert sorted(path.name for path in folder.iterdir()) == left
 
 
 @pytest.mark.slow

@@ -60,7 +60,6 @@ def test_more_like_weighs_the_two_parts_of_the_stored_code(several, content):
     signs = unpack(np.frombuffer(code, np.uint8)[None])[0].astype(np.float64)
     map_ = truth.model.state_.query_map
     kind, thing = signs[:N_LABEL].copy(), signs[N_LABEL:]
-    kind[-1] = 0  # doubt about an item is nothing that others should share
     sizes = [np.sqrt(kind @ map_.covariance @ kind)]
     sizes.append(np.sqrt(thing @ map_.content_covariance @ thing))
     w = 0.5 if content is None else content
@@ -68,8 +67,8 @@ def test_more_like_weighs_the_two_parts_of_the_stored_code(several, content):
     expected = {}
     for other, stored, _, _ in truth.items:
         bits = unpack(np.frombuffer(stored, np.uint8)[None])[0].astype(np.float64)
-        length = np.linalg.norm(projection) * 8
-        expected[other] = bits @ projection / length, int((bits != signs).sum())
+        agreement = max(bits @ projection / np.abs(projection).sum(), 0)
+        expected[other] = 0.99 * agreement**1.5, int((bits != signs).sum())
     hits = c.more_like(each, 200, content=content)
     assert sorted(hit.id for hit in hits) == sorted(set(expected) - {each})
     found = [hit.score for hit in hits]
@@ -147,7 +146,9 @@ def test_a_name_counts_as_a_text_too_where_content_is_weighed(folder):
         for labels in [[["cat"], ["dog"], ["boat"], []][row % 4]]
     ]
     with Collection.open(
-        folder / "c", model=OASIS(128, random_state=0), extractor=Extractor.of(image="none")
+        folder / "c",
+        model=OASIS.for_search(128, random_state=0),
+        extractor=Extractor.of(image="none"),
     ) as c:
         c.ingest_items(items)
         X, _ = c.extractor.extract([{"text": "zebra"}, {"text": "cat"}])
@@ -171,7 +172,9 @@ def test_a_name_counts_as_a_text_too_where_content_is_weighed(folder):
 
 def test_names_have_no_content_where_no_features_are_made_of_texts(folder):
     with Collection.open(
-        folder / "c", model=OASIS(128, random_state=0), extractor=Extractor.of(text="none")
+        folder / "c",
+        model=OASIS.for_search(128, random_state=0),
+        extractor=Extractor.of(text="none"),
     ) as c:
         c.ingest({"image": np.random.default_rng(0).random((9, 1280))}, [["cat"]] * 9)
         with pytest.raises(InputError, match="makes no features of texts; leave it out"):

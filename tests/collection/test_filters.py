@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toy import NAMES, chunk
 
 from oasis.collection.filters import allow_lists
-from oasis.collection.filters.names import nearest
+from oasis.collection.filters.mistakes import did_you_mean
 from oasis.collection.filters.where import MAX_CONDITIONS, MAX_LEVELS, MAX_VALUES, Filter
 from oasis.errors import InputError
 from oasis.features.words import tokens_of
@@ -214,12 +214,7 @@ def test_filters_equal_their_meaning(filled, where):
     c, items = filled
     expected = {each for each, item in items.items() if passes(where, item)}
     parsed = Filter.of(json.loads(json.dumps(where)))
-    assert expected == {
-        each
-        for each, item in items.items()
-        if parsed.matches(item.payload, item.labels, item.text, item.predicted)
-    }
-    keys = c._allow_lists.of(parsed).keys
+    keys = c._queries.allow_lists.of(parsed).keys
     assert (np.diff(keys) > 0).all()
     with c._catalog.reading() as connection:
         assert {each for (each,) in c._catalog.rows(connection, "id", keys.tolist())} == expected
@@ -261,15 +256,15 @@ def test_lists_are_kept_up_to_a_number_and_a_size(folder, monkeypatch):
         c.ingest(X, y, range(40), [{"x": row} for row in range(40)])
         asked = [Filter.of({"x": {"gte": least}}) for least in range(20)]
         for where in asked:
-            assert len(c._allow_lists.of(where).keys) == 40 - asked.index(where)
-        assert [c._allow_lists.is_kept(each) for each in asked] == [False] * 4 + [True] * 16
+            assert len(c._queries.allow_lists.of(where).keys) == 40 - asked.index(where)
+        assert [c._queries.allow_lists.is_kept(each) for each in asked] == [False] * 4 + [True] * 16
         monkeypatch.setattr(allow_lists, "_KEPT_KEYS", 70)
-        c._allow_lists.of(asked[0])
-        kept = [each for each in asked if c._allow_lists.is_kept(each)]
+        c._queries.allow_lists.of(asked[0])
+        kept = [each for each in asked if c._queries.allow_lists.is_kept(each)]
         assert kept == [asked[0], asked[19]]  # of 40 and 21 keys
         monkeypatch.setattr(allow_lists, "_KEPT_KEYS", 5)
-        c._allow_lists.of(asked[1])
-        assert [each for each in asked if c._allow_lists.is_kept(each)] == [asked[1]]
+        c._queries.allow_lists.of(asked[1])
+        assert [each for each in asked if c._queries.allow_lists.is_kept(each)] == [asked[1]]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +280,7 @@ def test_lists_are_kept_up_to_a_number_and_a_size(folder, monkeypatch):
         ({"$labels": {"any": [{"has": "qqqq"}]}}, "no class is called 'qqqq'; known are"),
     ],
 )
-def test_a_name_that_no_item_has_is_an_error_with_the_nearest(folder, where, line):
+def test_a_name_that_no_item_has_is_an_error_with_the_did_you_mean(folder, where, line):
     X, y = chunk(6, seed=0, classes=NAMES[:3])
     with open_toy(folder / "c") as c:
         c.ingest(X, y, payload=[{"title": "a", "year": 2000}] * 6)
@@ -370,8 +365,8 @@ def test_a_mistake_in_a_filter_that_finds_items_is_none_behind_the_last_of_them(
 
 def test_names_that_are_long_are_neither_compared_nor_shown_whole():
     long = [f"{number:05d}" + "x" * 10_000 for number in range(30)]
-    assert len(nearest(long[0][:-1], long)) < 1500
-    assert nearest("skies", [*long, "skyes"]) == "did you mean 'skyes'?"
+    assert len(did_you_mean(long[0][:-1], long)) < 1500
+    assert did_you_mean("skies", [*long, "skyes"]) == "did you mean 'skyes'?"
 
 
 def nested(levels, sign="$not"):
@@ -443,7 +438,7 @@ def test_filters_of_the_largest_size_are_answered(filled):
     parsed = Filter.of(where)
     assert len(expected) > 0
     with c._catalog.reading() as connection:
-        keys = c._allow_lists.of(parsed).keys
+        keys = c._queries.allow_lists.of(parsed).keys
         assert {each for (each,) in c._catalog.rows(connection, "id", keys.tolist())} == expected
 
 
@@ -451,7 +446,7 @@ def test_a_filter_by_many_fields_passes_what_one_by_few_does(filled):
     c, _ = filled
     few = {"$any": [{"x": {"gte": 1}}, {"y": {"contains": "a"}}]}
     many = {"$any": [*few["$any"], *({f"absent {n}": 1} for n in range(100))]}
-    lists = [c._allow_lists.of(Filter.of(where)).keys for where in (few, many)]
+    lists = [c._queries.allow_lists.of(Filter.of(where)).keys for where in (few, many)]
     assert len(lists[0])
     np.testing.assert_array_equal(*lists)
 
@@ -463,7 +458,7 @@ def test_long_values_are_not_kept_by_a_filter(folder):
         where = Filter.of({"body": {"contains": "7 "}})
         tracemalloc.start()
         try:
-            keys = c._allow_lists.of(where).keys
+            keys = c._queries.allow_lists.of(where).keys
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -495,4 +490,28 @@ def test_whatever_json_is_given_is_a_filter_or_refused_in_a_line(filled, where):
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 500
     else:
-        filled[0]._allow_lists.of(parsed)
+        filled[0]._queries.allow_lists.of(parsed)
+
+
+def test_an_index_of_a_field_changes_no_answer(folder):
+    X, y = chunk(60, seed=1)
+    values = [row % 7 if row % 3 else [None, True, "3", 3.0, [3]][row % 5] for row in range(60)]
+    filters = [{"x": 3}, {"x": {"gte": 3}}, {"x": "3"}, {"x": {"in": [3, True]}}, {"y": 1}]
+    filters += [{"$not": {"x": 3}}, {"x": {"exists": True}}, {"x": {"contains": 3}}]
+    with open_toy(folder / "c") as c:
+        c.ingest(X, y, range(60), [{"x": value} for value in values])
+        asked = [Filter.of(where) for where in filters]
+        before = [c._queries.allow_lists.of(where).keys.tolist() for where in asked]
+        c.index_field("x")
+        c.index_field("x")
+        c.update(0, payload={"x": 3})
+        c.update(0, payload={"x": values[0]})
+        assert [c._queries.allow_lists.of(where).keys.tolist() for where in asked] == before
+        with c._catalog.reading() as connection:
+            plan = connection.execute(
+                f"EXPLAIN QUERY PLAN SELECT key FROM items WHERE {asked[0].sql}", [3]
+            )
+            assert any("INDEX field_78" in row[3] for row in plan)
+        with pytest.raises(InputError, match="cannot have an index"):
+            c.index_field('a "b"')
+        assert c.check() == []

@@ -181,7 +181,7 @@ def test_a_server_over_milvus_answers_as_the_collection_does(folder, lite):
 
 
 def test_a_client_is_told_that_milvus_is_away():
-    problems = pytest.importorskip("oasis.service.http.problems", reason="needs the extra service")
+    problems = pytest.importorskip("oasis.service.problems", reason="needs the extra service")
     told = problems.Problem.of(EngineError("Milvus is away"))
     assert (told.status, told.kind) == (503, "engine")
     assert transport._KINDS[told.kind] is EngineError

@@ -25,6 +25,7 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.collection import Collection
+from oasis.collection.records import Asked
 from oasis.collection.replica import milvus, replica
 from oasis.collection.search.question import Question
 from oasis.errors import CollectionError, EngineError
@@ -185,15 +186,19 @@ def test_a_deletion_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, 
 
 
 @pytest.mark.parametrize("then", ["ingest", "update", "checkpoint", "reopen"])
-def test_a_change_of_labels_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, then):
+def test_a_change_of_payload_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, then):
     c, truth = make(folder, lite(), steps=4)
     first, second = truth.items[3][0], truth.items[7][0]
     with monkeypatch.context() as patch:
         patch.setattr(MilvusIndex, "add", failing(None))
         for target in (c, truth):
-            target.update(first, labels=["sky", "never learned"], payload={"row": -1})
+            target.update(first, payload={"row": -1})
+        # labels make a new version, which Milvus must have before it is committed
+        labels = [name for name in ("sky", "tree") if (name,) != c.get(second).labels][:1]
+        with pytest.raises(EngineError):
+            c.update(second, labels=labels)
         c.checkpoint()  # it stays to be sent
-    assert c.get(first).labels == ("sky", "never learned")
+    assert c.get(first).payload == {"row": -1}
     if then == "ingest":
         apply(c, 4)
         apply(truth, 4)
@@ -361,8 +366,8 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
             assert reader.codes_are_here
             assert where not in engine_lite._users
             # a search that was under way is answered from where they are now
-            question = Question.of(truth.model.project(X), "hamming", 3, 0, None)
-            found, expected = reader._ask(before, question), c.search(X, 3, "hamming")
+            question = Question.of(truth.model.project(X), Asked(3, "hamming"))
+            found, expected = reader._queries._ask(before, question), c.search(X, 3, "hamming")
             assert [[hit.id for hit in hits] for hits in found] == [
                 [hit.id for hit in hits] for hits in expected
             ]

@@ -91,10 +91,9 @@ def test_a_chunk_of_several_blocks_keeps_the_fingerprints_of_each_item(folder):
 @given(
     st.integers(1, 120),
     st.integers(1, 2),
-    st.booleans(),
     st.integers(0, 2**32 - 1),
 )
-def test_what_is_found_equals_brute_force(n, m, is_sorted, seed):
+def test_what_is_found_equals_brute_force(n, m, seed):
     rng = np.random.default_rng(seed)
     query = rng.integers(1, 2**63, m, dtype=np.uint64)
     prints = np.empty((n, m), dtype=np.uint64)
@@ -105,9 +104,8 @@ def test_what_is_found_equals_brute_force(n, m, is_sorted, seed):
     prints[rng.random((n, m)) < 0.1] = 0
     if rng.random() < 0.3:
         query[0] = 0
-    tables = tuple(lookup._Sorted.of(column) for column in prints[: n // 2].T) if is_sorted else ()
     next_key = int(rng.integers(0, n + 1))
-    found = lookup._Known(None, prints, tables).like(query, next_key)
+    found = lookup._Known(None, prints).like(query, 0, next_key)
     expected = {}
     for key in range(next_key):
         pairs = [(a, b) for a, b in zip(prints[key].tolist(), query.tolist(), strict=True) if b]
@@ -163,14 +161,16 @@ def test_scores_equal_the_formula_over_all_items(folder):
         function = Fingerprints.of_chunk({name: x[:50] for name, x in X.items()})
         theirs, own = function.of(X), function.of(query)
         projections = c.model.project(query).astype(np.float64)
+        sure = c.model.evidence(query)
         for row, hits in enumerate(c.search(query, 150)):
             scores = {}
             for item in c.items():
                 signs = unpack(np.frombuffer(item.code, np.uint8)[None])[0].astype(np.float64)
-                length = np.linalg.norm(projections[row]) * np.sqrt(32)
+                total = np.abs(projections[row]).sum()
                 apart = n_bits_apart(theirs[item.id], own[row])
-                missed = 1 - signs @ projections[row] / length
-                scores[item.id] = 1 - missed * ((apart / 12) ** 2 if apart <= 11 else 1)
+                agreement = max(signs @ projections[row] / total, 0)
+                missed = 1 - 0.99 * sure[row] * np.sqrt(agreement)
+                scores[item.id] = 1 - missed * ((apart / 12) ** 4 if apart <= 11 else 1)
             assert [hit.id for hit in hits[:1]] == [max(scores, key=scores.get)]
             np.testing.assert_allclose(
                 [hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-6
@@ -209,12 +209,11 @@ def test_deleted_filtered_and_replaced_items_do_not_come_back(folder):
         assert c.check() == []
 
 
-def test_a_reader_finds_what_was_committed_since(folder, monkeypatch):
-    monkeypatch.setattr(lookup, "_UNSORTED", 20)
+def test_a_reader_finds_what_was_committed_since(folder):
     c, X = filled(folder, 50)
     with c, Collection.open(c.path, readonly=True) as reader:
         assert reader.search(at(X, 7), 1)[0][0].id == 7
-        for number in range(4):  # sorted again every time, or not
+        for number in range(4):
             more = features(15, seed=20 + number)
             c.ingest(more, [["sky"]] * 15, ids=[f"{number}-{row}" for row in range(15)])
             for target in (reader, c):
@@ -338,3 +337,20 @@ def test_a_text_is_found_by_its_fingerprint_where_texts_are_not_kept(folder):
                 assert c.evidence_items([{"text": texts[row]}]) >= [0.5 if keep else 1.0]
                 # kept texts tell the article apart, features do not
                 assert (hits[1].score == 1) == (row == 3 and not keep)
+
+
+def test_duplicates_are_groups_of_items_that_repeat_each_other(folder):
+    c, X = filled(folder, 100)
+    with c:
+        assert c.duplicates() == []
+        again = {name: x[[3, 40, 3]] for name, x in X.items()}
+        c.ingest(again, [["sky"]] * 3, ids=["a", "b", "c"])
+        bare = {name: x[[7]] * (name != "text") for name, x in X.items()}
+        c.ingest(bare, [["sky"]], ids=["d"])  # without the text it is another item
+        seen = []
+        assert c.duplicates(seen.append) == [[3, "a", "c"], [40, "b"]]
+        assert sum(seen) == len(c)
+        c.delete([3])
+        assert c.duplicates() == [[40, "b"], ["a", "c"]]
+        with Collection.open(c.path, readonly=True) as reader:
+            assert reader.duplicates() == c.duplicates()

@@ -27,7 +27,7 @@ def kill(c):
     for connection in c._catalog._idle:
         connection.close()
     c._lock.release()
-    c._closed = True
+    c._follower.closed = True
 
 
 def copy_without_wal(source, target):
@@ -80,6 +80,18 @@ def test_a_forked_child_can_neither_write_nor_close(folder):
     with Collection.open(folder / "c") as c:
         assert len(c) == 86
         assert c.check() == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("what", ["ingest", "check", "close"])
+def test_a_child_forked_while_another_thread_writes_is_told_so(folder, what):
+    with open_toy(folder / "c") as c:
+        c.ingest(*chunk(40))
+        calls = {"ingest": lambda: c.ingest(*chunk(3)), "check": c.check, "close": c.close}
+        with c._follower.changing:  # as by a thread that the child does not have
+            told = in_child(calls[what])
+        assert "before it forked" in told or (what == "close" and told == "None")
 
 
 @pytest.mark.slow
@@ -177,7 +189,7 @@ def test_a_lock_that_is_removed_under_a_writer_is_noticed(folder):
         # nor does the first writer touch anything when it closes
         with pytest.raises(CollectionError, match="removed or replaced"):
             c.checkpoint()
-        c._closed = True
+        c._follower.closed = True
         c._catalog.close()
     with Collection.open(folder / "c") as c:
         assert len(c) == 80
@@ -192,11 +204,11 @@ def test_the_head_is_compared_before_it_is_replaced(folder, monkeypatch):
         with Collection.open(c.path) as other:
             other.ingest(*chunk(40, seed=2))
         with pytest.raises(CollectionError, match="changed by another writer"):
-            c.ingest(*chunk(3, seed=1), ids=["a", "b", "c"])
+            c.ingest(*chunk(40, seed=1), ids=range(100, 140))
     # what the loser has written is not named by any commit, and not taken for a crash's
-    with pytest.raises(FormatError, match=r"holds journal-4\.bin, .* move journal-4\.bin away"):
+    with pytest.raises(FormatError, match=r"holds model-4\.\w+, .* move model-4\.\w+ away"):
         Collection.open(folder / "c")
-    (folder / "c" / "journal-4.bin").unlink()
+    (folder / "c" / "model-4.safetensors").unlink()
     with Collection.open(folder / "c") as c:
         assert len(c) == 80
         assert c.check() == []
@@ -505,9 +517,8 @@ def test_half_a_surrogate_pair_is_refused_everywhere(folder):
 @pytest.mark.parametrize(
     ("statement", "word"),
     [
-        ("DELETE FROM postings WHERE class = 1", "postings lack"),
-        ("UPDATE postings SET offsets = x'0100' WHERE class = 1", "in postings"),
-        ("UPDATE postings SET offsets = x'02000000' WHERE class = 1", "in postings"),
+        ("DELETE FROM members WHERE class = 1", "classes lack"),
+        ("UPDATE members SET key = key + 1000 WHERE class = 1", "members that no item tells"),
         ("UPDATE classes SET n = n + 1 WHERE number = 1", "counts say"),
         ("DELETE FROM deleted", "deleted has"),
     ],

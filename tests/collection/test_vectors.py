@@ -124,7 +124,7 @@ def test_tables_that_do_not_fit_change_nothing(folder):
             ({**table, "clip": IMAGE[:5]}, {"image": "clip"}, InputError, "different lengths"),
             ({**table, "clip": ["a"] * N}, {"image": "clip"}, DataError, "no row that can be used"),
             (5, {"image": "clip"}, InputError, "a mapping of columns, got int"),
-            (folder / "none.npz", {"image": "clip"}, DataError, "cannot read"),
+            (folder / "none.npz", {"image": "clip"}, DataError, "there is no file"),
             (folder / "none.csv", {"image": "clip"}, DataError, "cannot hold vectors"),
         ):
             with pytest.raises(error, match=message):
@@ -191,15 +191,46 @@ def test_an_embedder_is_found_again_by_its_name(folder, monkeypatch):
         extractor = Extractor.of(image="none", text=f"{name}:letters")
         with Collection.open(folder / "c", model=model(), extractor=extractor) as c:
             c.ingest_items(items)
-        with Collection.open(folder / "c", readonly=True) as c:
+        with Collection.open(folder / "c", readonly=True, trust_embedders=True) as c:
             hits = c.search_items([{"text": "oooo"}], k=3)
             assert all("o" in hit.labels for hit in hits[0])
     sys.modules.pop(name)
-    with Collection.open(folder / "c", readonly=True) as c:
+    with pytest.raises(InputError, match="trust_embedders must be True or False"):
+        Collection.open(folder / "c", trust_embedders="no")
+    with Collection.open(folder / "c", readonly=True, trust_embedders=True) as c:
         assert c.stats().extractor["text"]["embedder"] == f"{name}:letters"
         with pytest.raises(InputError, match=f"No module named '{name}'; install") as caught:
             c.search_items([{"text": "oooo"}])
         assert "\n" not in str(caught.value)
+
+
+def test_a_recorded_embedder_is_imported_only_if_named_or_trusted(folder, monkeypatch):
+    name = "embedder_of_a_stranger"
+    (folder / f"{name}.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    items = [{"id": r, "text": "oo" if r % 2 else "aa", "labels": ["ao"[r % 2]]} for r in range(8)]
+    extractor = Extractor.of(image="none", text=f"{name}:letters")
+    with Collection.open(folder / "c", model=model(), extractor=extractor) as c:
+        c.ingest_items(items)
+    del sys.modules[name]
+    with Collection.open(folder / "c") as c:
+        assert c.check() == [] and c.get(1).labels == ("o",)
+        assert [hit.id for hit in c.more_like(1, k=3)] and c.search_words(["o"])[0]
+        for ask in (
+            lambda: c.search_items([{"text": "oo"}]),
+            lambda: c.find("oo"),
+            lambda: c.ingest_items([{"id": 9, "text": "oo"}]),
+        ):
+            with pytest.raises(InputError, match=f"asks to run '{name}:letters'.*trust_embedders"):
+                ask()
+        c.update(1, labels=["a"])
+        c.delete([0])
+        assert len(c) == 7 and name not in sys.modules
+    with Collection.open(folder / "c", extractor=Extractor.of("none", f"{name}:letters")) as c:
+        assert c.find("oo")
+    assert name in sys.modules
+    with Collection.open(folder / "c", trust_embedders=True) as c:
+        assert c.ingest_items([{"id": 9, "text": "oo"}]) == []
 
 
 def test_items_with_vectors_begin_a_collection_of_such_vectors(tmp_path):

@@ -374,3 +374,22 @@ def test_data_folder_is_argument_then_environment_then_data(
     save(Path("third/mirflickr") / MIRFLICKR.file, variables(MIRFLICKR, 2, 1), "5")
     assert load("mirflickr", "third").n_samples == 3
     assert not check("mirflickr", "third").ok
+
+
+def test_texts_of_mirflickr_come_with_labels_and_vectors(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random((30, 24)) < 0.2).astype(np.uint8)
+    texts = (rng.random((30, 9)) < 0.3).astype(np.uint8)
+    folder = tmp_path / "mirflickr_text"
+    folder.mkdir()
+    with pytest.raises(DataError, match=r"lall\.mat: no such file; it holds LAll"):
+        load("mirflickr-text", tmp_path)
+    scipy.io.savemat(folder / "mirflickr25k-lall.mat", {"LAll": labels})
+    scipy.io.savemat(folder / "mirflickr25k-yall.mat", {"YAll": texts})
+    data = load("mirflickr-text", tmp_path)
+    assert data.name == "mirflickr-text" and data.vectors is None
+    assert (labels == data.L).all() and (data.X["text"].toarray() == texts).all()  # type: ignore[union-attr]
+    assert data.classes == MIRFLICKR.classes and len(data.sources) == 2
+    scipy.io.savemat(folder / "mirflickr25k-lall.mat", {"LAll": labels[:, :3]})
+    with pytest.raises(DataError, match="LAll is"):
+        load("mirflickr-text", tmp_path)

@@ -15,18 +15,24 @@ from oasis.datasets.coco import SUPER_CATEGORIES, read_captions, super_category_
 from oasis.datasets.dataset import Dataset
 from oasis.datasets.texts import bag_of_words, meaning
 from oasis.errors import DataError, InputError
-from oasis.experiments.beyond.answers import ask, chance_of, diagnose, learn
-from oasis.experiments.beyond.material import Material, load_material, material_of
-from oasis.experiments.beyond.protocols import (
+from oasis.experiments.beyond import ask, diagnose, learn, parts
+from oasis.experiments.episodes import (
     Episode,
+    Material,
     Sizes,
     across,
-    episodes,
+    episode,
     finer,
     labels,
+    load_material,
+    material_of,
     never_labelled,
+    numbered,
     unnamed,
 )
+from oasis.experiments.results import Results
+from oasis.experiments.runner import Notice, run
+from oasis.experiments.task import Grid
 
 SMALL = Sizes(n_rounds=2, chunk=200, n_queries=40, draws=2, across=(30, 90))
 
@@ -41,6 +47,17 @@ def icons(features: str = "own") -> Material:
     return load_material("icons", None, features)
 
 
+def episodes(material: Material, seed: int, sizes: Sizes) -> list[Episode]:
+    """Return all episodes of a seed that the data set has."""
+    found = []
+    for name in numbered(sizes):
+        try:
+            found.append(episode(material, name, seed, sizes))
+        except InputError as error:
+            assert "has no" in str(error) or "has only" in str(error), error
+    return found
+
+
 def rows_of(episode: Episode) -> list[int]:
     return [int(row) for part in (*episode.rounds, *episode.later) for row in part]
 
@@ -52,9 +69,9 @@ def rows_of(episode: Episode) -> list[int]:
 @pytest.mark.parametrize("make", [synthetic, icons])
 def test_no_row_is_stored_twice_and_a_seed_decides_everything(make: object) -> None:
     material = make()  # type: ignore[operator]
-    first = list(episodes(material, 0, SMALL))
-    again = list(episodes(material, 0, SMALL))
-    other = list(episodes(material, 1, SMALL))
+    first = episodes(material, 0, SMALL)
+    again = episodes(material, 0, SMALL)
+    other = episodes(material, 1, SMALL)
     assert [each.kind for each in first] == [
         *("labels", "finer", "across"),
         *("never-labelled", "never-labelled"),
@@ -72,29 +89,29 @@ def test_no_row_is_stored_twice_and_a_seed_decides_everything(make: object) -> N
 
 def test_queries_by_labels_are_not_stored() -> None:
     material = synthetic()
-    for episode in (labels(material, 3, SMALL), finer(material, 3, SMALL)):
-        assert episode is not None
-        stored = material.dataset.X["image"][episode.stored]
-        queries = episode.questions[0].X["image"]  # type: ignore[index]
+    for each in (labels(material, 3, SMALL), finer(material, 3, SMALL)):
+        assert each is not None
+        stored = material.dataset.X["image"][each.stored]
+        queries = each.questions[0].X["image"]  # type: ignore[index]
         assert not (queries[:, None, :] == stored[None, :, :]).all(axis=2).any()
 
 
 def test_never_labelled_classes_are_in_no_label_set_and_in_every_later_item() -> None:
     material = synthetic()
-    episode = never_labelled(material, 0, 1, SMALL)
-    held = [material.dataset.classes.index(name) for name in episode.held_out]
+    chosen = never_labelled(material, 0, 1, SMALL)
+    held = [material.dataset.classes.index(name) for name in chosen.held_out]
     assert len(held) == 20
-    assert not material.dataset.L[np.concatenate(episode.rounds)][:, held].any()
-    assert material.dataset.L[np.concatenate(episode.later)][:, held].any(axis=1).all()
-    for _, y in episode.learned_chunks():
-        assert not {name for names in y for name in names} & set(episode.held_out)
-    shared, by_name, as_text = episode.questions
-    assert shared.base.tolist() == list(range(episode.n_learned, len(episode.stored)))
+    assert not material.dataset.L[np.concatenate(chosen.rounds)][:, held].any()
+    assert material.dataset.L[np.concatenate(chosen.later)][:, held].any(axis=1).all()
+    for _, y in chosen.learned_chunks():
+        assert not {name for names in y for name in names} & set(chosen.held_out)
+    shared, by_name, as_text = chosen.questions
+    assert shared.base.tolist() == list(range(chosen.n_learned, len(chosen.stored)))
     assert shared.query_labels is not None and shared.base_labels is not None
-    assert (shared.base_labels == material.dataset.L[episode.stored[shared.base]][:, held]).all()
+    assert (shared.base_labels == material.dataset.L[chosen.stored[shared.base]][:, held]).all()
     assert shared.query_labels.any(axis=1).all()
-    assert by_name.names == episode.held_out
-    assert len(by_name.base) == len(episode.stored)
+    assert by_name.names == chosen.held_out
+    assert len(by_name.base) == len(chosen.stored)
     assert "no features of other texts" in as_text.empty
 
 
@@ -103,35 +120,35 @@ def test_classes_without_a_name_are_in_the_stream_and_every_class_is_asked_for_o
     data = material.dataset
     asked: list[str] = []
     for quarter in range(4):
-        episode = unnamed(material, 0, quarter, SMALL)
-        assert episode is not None
-        asked += episode.held_out
-        given = {name for _, y in episode.learned_chunks() for names in y for name in names}
-        assert given and given.isdisjoint(episode.held_out)
-        by_name, as_text = episode.questions
-        held = [data.classes.index(name) for name in episode.held_out]
-        truth = data.L[episode.stored][:, held]
+        chosen = unnamed(material, 0, quarter, SMALL)
+        assert chosen is not None
+        asked += chosen.held_out
+        given = {name for _, y in chosen.learned_chunks() for names in y for name in names}
+        assert given and given.isdisjoint(chosen.held_out)
+        by_name, as_text = chosen.questions
+        held = [data.classes.index(name) for name in chosen.held_out]
+        truth = data.L[chosen.stored][:, held]
         assert truth.any()  # such items are stored all the same
         for question in (by_name, as_text):
             assert question.base_labels is not None and (question.base_labels == truth).all()
-        assert by_name.names == episode.held_out
+        assert by_name.names == chosen.held_out
         assert material.texts is not None and as_text.X is not None
-        assert _equal(as_text.X["text"], material.texts.words(episode.held_out))
+        assert _equal(as_text.X["text"], material.texts.words(chosen.held_out))
     assert sorted(asked) == sorted(data.classes)
     assert unnamed(synthetic(), 0, 0, SMALL) is None
 
 
 def test_finer_labels_are_not_given() -> None:
-    episode = finer(synthetic(), 0, SMALL)
-    assert episode is not None
-    given = {name for _, y in episode.learned_chunks() for names in y for name in names}
+    chosen = finer(synthetic(), 0, SMALL)
+    assert chosen is not None
+    given = {name for _, y in chosen.learned_chunks() for names in y for name in names}
     assert given <= set(SUPER_CATEGORIES)
-    coarse, fine = episode.questions
+    coarse, fine = chosen.questions
     assert fine.query_labels is not None and coarse.query_labels is not None
     of = super_category_of(synthetic().dataset.classes)
     for each, wanted in zip(fine.query_labels, coarse.query_labels, strict=True):
         names = {of[column] for column in np.flatnonzero(each)}
-        assert names == {episode.classes[column] for column in np.flatnonzero(wanted)}
+        assert names == {chosen.classes[column] for column in np.flatnonzero(wanted)}
 
 
 @pytest.mark.slow
@@ -160,10 +177,10 @@ def test_an_item_is_asked_for_by_three_of_its_own_words() -> None:
 
 def test_an_icon_is_asked_for_by_its_title() -> None:
     material = icons("image+text+meaning")
-    episode = labels(material, 0, SMALL)
-    question = episode.questions[1]
+    chosen = labels(material, 0, SMALL)
+    question = chosen.questions[1]
     assert question.items is not None and question.X is not None and material.texts is not None
-    titles = [material.texts.titles[row] for row in episode.stored[question.items]]
+    titles = [material.texts.titles[row] for row in chosen.stored[question.items]]
     assert set(question.X) == {"text", "meaning"}
     assert _equal(question.X["text"], material.texts.words(titles))
     assert _equal(question.X["meaning"], meaning(titles))
@@ -171,19 +188,19 @@ def test_an_icon_is_asked_for_by_its_title() -> None:
 
 def test_items_across_have_no_text_and_their_texts_ask_for_them() -> None:
     material = synthetic()
-    episode = across(material, 0, SMALL)
-    assert episode is not None
-    later = np.concatenate(episode.later)
-    for X, y in episode.later_chunks():
+    chosen = across(material, 0, SMALL)
+    assert chosen is not None
+    later = np.concatenate(chosen.later)
+    for X, y in chosen.later_chunks():
         assert not any(y)
         assert not X["text"].toarray().any()  # type: ignore[union-attr]
         assert X["image"].any()
-    small, large = episode.questions
+    small, large = chosen.questions
     assert [len(small.base), len(large.base)] == [30, 90]
     assert set(large.X or {}) == {"text"}
     assert _equal(large.X["text"], material.dataset.X["text"][later])  # type: ignore[index]
     assert large.items is not None
-    assert (episode.stored[large.base[large.items]] == later).all()
+    assert (chosen.stored[large.base[large.items]] == later).all()
 
 
 def test_data_without_texts_or_finer_labels_have_fewer_questions() -> None:
@@ -195,7 +212,7 @@ def test_data_without_texts_or_finer_labels_have_fewer_questions() -> None:
         ("a", "b", "c", "d"),
     )
     material = material_of(data)
-    found = list(episodes(material, 0, SMALL))
+    found = episodes(material, 0, SMALL)
     assert [each.kind for each in found] == ["labels", "never-labelled", "never-labelled"]
     assert "no words" in found[0].questions[1].empty
     with pytest.raises(InputError, match="texts of plain are not known"):
@@ -210,74 +227,72 @@ def test_data_without_texts_or_finer_labels_have_fewer_questions() -> None:
 
 
 def test_answers_of_a_hasher_equal_brute_force_over_stored_codes() -> None:
-    episode = labels(synthetic(), 0, SMALL)
+    chosen = labels(synthetic(), 0, SMALL)
     model = OASIS(n_bits=32, random_state=0)
-    codes = learn(model, episode)
-    assert codes is not None and len(codes) == len(episode.stored)
-    shared, item = episode.questions
+    codes = learn(model, chosen)
+    assert codes is not None and len(codes) == len(chosen.stored)
+    shared, item = chosen.questions
     assert shared.X is not None and item.X is not None and item.items is not None
     distances = hamming(model.encode(item.X), codes)
     own = distances[np.arange(len(distances)), item.items][:, None]
     ranks = 1 + (distances < own).sum(axis=1) + ((distances == own).sum(axis=1) - 1) / 2
     answer = ask(model, codes, item)
-    assert answer.hamming is not None
-    assert answer.hamming["mrr"] == pytest.approx((1 / ranks).mean())
-    assert answer.hamming["first_10"] == pytest.approx((ranks <= 10).mean())
+    assert answer["hamming"]["mrr"] == pytest.approx((1 / ranks).mean())
+    assert answer["hamming"]["first_10"] == pytest.approx((ranks <= 10).mean())
     by_labels = ask(model, codes, shared)
-    assert by_labels.asymmetric is not None
-    assert by_labels.asymmetric["map"] > 2 * by_labels.chance["map"]
+    assert by_labels["asymmetric"]["map"] > 2 * by_labels["chance"]["map"]
     found = diagnose(model, codes, shared)
     assert found["distinct"] == len(np.unique(codes, axis=0))
 
 
 def test_answers_of_float_cosine_equal_cosines_by_hand() -> None:
-    episode = labels(synthetic(), 0, SMALL)
+    chosen = labels(synthetic(), 0, SMALL)
     ranker = FloatCosine()
-    assert learn(ranker, episode) is None
-    item = episode.questions[1]
+    assert learn(ranker, chosen) is None
+    item = chosen.questions[1]
     assert item.X is not None and item.items is not None
-    base = synthetic().dataset.X["text"][episode.stored].toarray()  # type: ignore[union-attr]
+    base = synthetic().dataset.X["text"][chosen.stored].toarray()  # type: ignore[union-attr]
     queries = item.X["text"].toarray()  # type: ignore[union-attr]
     base = base / np.maximum(np.linalg.norm(base, axis=1, keepdims=True), 1e-9)
     scores = np.round(queries @ base.T, 5)  # the same for items with the same words
     own = scores[np.arange(len(scores)), item.items][:, None]
     ranks = 1 + (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
     answer = ask(ranker, None, item)
-    assert answer.hamming is None and answer.asymmetric is not None
-    assert answer.asymmetric["first_10"] == pytest.approx((ranks <= 10).mean(), abs=0.05)
-    assert answer.asymmetric["mrr"] > 0.5
+    assert "hamming" not in answer
+    assert answer["asymmetric"]["first_10"] == pytest.approx((ranks <= 10).mean(), abs=0.05)
+    assert answer["asymmetric"]["mrr"] > 0.5
 
 
 def test_what_a_method_cannot_answer_is_empty_and_says_why() -> None:
-    episode = never_labelled(synthetic(), 0, 0, SMALL)
-    by_name = episode.questions[1]
+    chosen = never_labelled(synthetic(), 0, 0, SMALL)
+    by_name = chosen.questions[1]
     itq, cosine = ITQ(n_bits=16, random_state=0), FloatCosine()
     for model in (itq, cosine):
-        answer = ask(model, learn(model, episode), by_name)
-        assert answer.hamming is answer.asymmetric is None
-        assert "does not answer names" in answer.empty
-        assert answer.chance["map"] > 0
-    answer = ask(itq, None, episode.questions[2])
-    assert answer.empty == episode.questions[2].empty
+        answer = ask(model, learn(model, chosen), by_name)
+        assert "hamming" not in answer and "asymmetric" not in answer
+        assert "does not answer names" in answer["empty"]
+        assert answer["chance"]["map"] > 0
+    answer = ask(itq, None, chosen.questions[2])
+    assert answer["empty"] == chosen.questions[2].empty
 
 
 def test_later_items_are_stored_by_the_hash_function_of_published_methods() -> None:
-    episode = never_labelled(synthetic(), 0, 0, SMALL)
+    chosen = never_labelled(synthetic(), 0, 0, SMALL)
     model = LEMON(n_bits=16, random_state=0)
-    codes = learn(model, episode)
+    codes = learn(model, chosen)
     assert codes is not None
-    later, _ = next(episode.later_chunks())
-    n = episode.n_learned
-    assert (codes[n : n + len(episode.later[0])] == model.encode(later)).all()
+    later, _ = next(chosen.later_chunks())
+    n = chosen.n_learned
+    assert (codes[n : n + len(chosen.later[0])] == model.encode(later)).all()
 
 
 def test_unlabelled_items_in_the_stream_are_not_learned_by_published_methods() -> None:
-    episode = unnamed(icons(), 0, 1, SMALL)
-    assert episode is not None
+    chosen = unnamed(icons(), 0, 1, SMALL)
+    assert chosen is not None
     model = LEMON(n_bits=16, random_state=0)
-    codes = learn(model, episode)
+    codes = learn(model, chosen)
     same, expected = LEMON(n_bits=16, random_state=0), []
-    for X, y in episode.learned_chunks():
+    for X, y in chosen.learned_chunks():
         has = [bool(names) for names in y]
         assert 0 < sum(has) < len(has)
         part = {name: matrix[np.array(has)] for name, matrix in X.items()}
@@ -289,21 +304,112 @@ def test_unlabelled_items_in_the_stream_are_not_learned_by_published_methods() -
 
 
 def test_oasis_answers_names_and_stores_what_has_no_label() -> None:
-    episode = never_labelled(synthetic(), 0, 0, SMALL)
+    chosen = never_labelled(synthetic(), 0, 0, SMALL)
     model = OASIS(n_bits=32, random_state=0)
-    codes = learn(model, episode)
-    assert codes is not None and model.n_seen_ == len(codes) == len(episode.stored)
-    answer = ask(model, codes, episode.questions[1])
-    assert answer.asymmetric is not None and not answer.empty
-    assert set(model.classes_).isdisjoint(episode.held_out)
+    codes = learn(model, chosen)
+    assert codes is not None and model.n_seen_ == len(codes) == len(chosen.stored)
+    answer = ask(model, codes, chosen.questions[1])
+    assert answer["asymmetric"] and "empty" not in answer
+    assert set(model.classes_).isdisjoint(chosen.held_out)
 
 
 def test_chance_of_one_item_is_that_of_a_random_order() -> None:
     question = labels(synthetic(), 0, SMALL).questions[1]
     n = len(question.base)
-    chance = chance_of(question)
+    ranker = FloatCosine()
+    learn(ranker, labels(synthetic(), 0, SMALL))
+    chance = ask(ranker, None, question)["chance"]
     assert chance["first_10"] == 10 / n
     assert chance["mrr"] == pytest.approx(sum(1 / i for i in range(1, n + 1)) / n)
+
+
+# ---------------------------------------------------------------- rows and tables
+
+
+def beyond_tasks(methods: list[str], settings: list[str], dataset: str = "synthetic@300"):
+    return Grid([dataset], settings, methods, [16], 1, "beyond", {"quick": True}).tasks()
+
+
+def test_rows_are_kept_and_other_sizes_are_other_rows(tmp_path) -> None:
+    tasks = beyond_tasks(["itq", "float-cosine"], ["own/labels-0", "own/finer-0"])
+    first = run(tasks, tmp_path)
+    assert {each.status for each in first} == {"computed"}
+    assert set(first[0].row["answers"]["default"]) == {"labels", "item"}
+    rankers = [each for each in first if each.task.n_bits is None]
+    assert len(rankers) == 2 and not any("codes" in each.row for each in rankers)
+    assert "codes" in first[0].row
+    assert {each.status for each in run(tasks, tmp_path)} == {"kept"}
+    whole = Grid(["synthetic@300"], ["own/labels-0"], ["itq"], [16], 1, "beyond").tasks()
+    notices: list[object] = []
+    (again,) = run(whole, tmp_path, listener=notices.append)
+    assert again.status == "computed"
+    assert any(isinstance(e, Notice) and "another sizes" in e.text for e in notices)
+
+
+def test_models_with_content_are_asked_at_several_weights(tmp_path) -> None:
+    grid = Grid(
+        ["synthetic@300"],
+        ["own/labels-0"],
+        ["oasis-search", "oasis"],
+        [96],
+        1,
+        "beyond",
+        {"quick": True, "content": "0.25"},
+    )
+    with_content, without = (each.row for each in run(grid.tasks(), tmp_path))
+    assert set(with_content["answers"]) == {"default", "0", "1", "0.25"}
+    assert set(without["answers"]) == {"default"}
+
+
+def test_what_the_data_lack_is_empty_and_says_why(tmp_path) -> None:
+    (lacking,) = run(beyond_tasks(["itq"], ["image+meaning/labels-0"]), tmp_path)
+    assert "the texts of synthetic-coco79 are not known" in lacking.row["error"]
+    (none,) = run(beyond_tasks(["itq"], ["own/unnamed-0"]), tmp_path)
+    assert none.row["empty"].endswith("no features of other texts than its items'")
+    with pytest.raises(InputError, match="not a list of modalities"):
+        beyond_tasks(["itq"], ["image++text/labels-0"])
+    with pytest.raises(InputError, match="unknown episode 'labels'"):
+        beyond_tasks(["itq"], ["own/labels"])
+
+
+def literal_row(method: str, n_bits: int | None, name: str, **values: float) -> dict:
+    way = "asymmetric"
+    answers = {
+        k: {way: {_FIGURE.get(k, "map"): v}, "chance": _CHANCE[k]} for k, v in values.items()
+    }
+    return {
+        "key": f"{method}{name}",
+        "kind": "beyond",
+        "dataset": "x",
+        "setting": f"own/{name}",
+        "method": method,
+        "parameters": {},
+        "n_bits": n_bits,
+        "seed": 0,
+        "of": {},
+        "answers": {"default": {k.replace("_", "-"): v for k, v in answers.items()}},
+    }
+
+
+_FIGURE = {"item": "mrr"}
+_CHANCE = {"labels": {"map": 0.1}, "item": {"mrr": 0.0}, "fine": {"map": 0.1}}
+
+
+def test_a_method_that_encodes_labels_wins_the_label_column_and_loses_the_other() -> None:
+    rows = [
+        literal_row("oasis-paper", 16, "labels-0", labels=0.9, item=0.1),
+        literal_row("oasis-paper", 16, "finer-0", fine=0.2),
+        literal_row("itq", 16, "labels-0", labels=0.4, item=0.6),
+        literal_row("itq", 16, "finer-0", fine=0.3),
+        literal_row("float-cosine", None, "labels-0", labels=0.5, item=0.8),
+        literal_row("float-cosine", None, "finer-0", fine=0.5),
+    ]
+    (part,) = parts(Results(), "x", rows)
+    glance = {row[0]: row[1:] for row in part.tables[0].rows}
+    # (x - chance) / (cosine - chance), the mean over fine and item
+    assert glance["OASIS (paper)"] == ("*0.900", "1", f"{(0.25 + 0.125) / 2:.0%}", "2")
+    assert glance["ITQ"] == ("0.400", "2", f"*{(0.5 + 0.75) / 2:.0%}", "1")
+    assert glance["float cosine"] == ("0.500", "", "100%", "")
 
 
 # ---------------------------------------------------------------- texts

@@ -14,27 +14,17 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.baselines import LEMON
+from oasis.baselines.scaled import ColumnScale, ScaledHasher
 from oasis.cli import main
-from oasis.datasets import load
-from oasis.errors import DataError, InputError
-from oasis.experiments.beyond.grid import inquire
-from oasis.experiments.beyond.inquiries import Plan
-from oasis.experiments.beyond.protocols import Sizes
-from oasis.experiments.grid import Event, Notice, reproduce
-from oasis.experiments.measure.cells import Results
-from oasis.experiments.measure.summaries import read_summaries
-from oasis.experiments.report.beyond import write_beyond
-from oasis.experiments.report.report import write_report
-from oasis.experiments.run import brought, methods
-from oasis.experiments.run.definition import Grid, Run, load_dataset, parse_variant
-from oasis.experiments.run.methods import method_named
-from oasis.experiments.run.results import read_result
-from oasis.experiments.run.scaling import ColumnScale, ScaledHasher
-from oasis.experiments.scenarios.transformations import scenario_named
-from oasis.experiments.scenarios.trials import applies, carry_out
-from oasis.experiments.tuning import grid_of, tune, validation_part
+from oasis.errors import InputError
+from oasis.experiments import brought
+from oasis.experiments.methods import grid_of, method_named
+from oasis.experiments.report import as_markdown, sections_of
+from oasis.experiments.results import Results
+from oasis.experiments.runner import Event, Notice, run
+from oasis.experiments.task import Grid, load_dataset, parse_variant
 
-toy, no_figures = experiment_data.toy, experiment_data.no_figures
+toy = experiment_data.toy
 
 # written on nothing of the package's; the second has no project, the third keeps everything
 MODULE = """
@@ -146,45 +136,43 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+def text_of(folder: Path) -> str:
+    sections = sections_of(Results.read(folder))
+    return "\n".join(as_markdown(t) for each in sections for p in each.parts for t in p.tables)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_figures")
 def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
     theirs: str, toy: str, tmp_path: Path
 ) -> None:
+    pytest.importorskip("matplotlib")
     methods = [f"{theirs}:Plain+gain=2", f"{theirs}:CodesOnly", f"{theirs}:Keeper", "lemon"]
-    grid = Grid([toy], ["first", "second"], [*methods, f"{theirs}:Dots"], [16], seeds=1)
-    finished = reproduce(grid.runs(), tmp_path / "out", jobs=2)
-    assert [each.error for each in finished if each.error] == []
-    kinds = {each.run.method: each.summary.about["method"]["kind"] for each in finished}  # type: ignore[union-attr]
+    grid = Grid([toy], ["first", "second"], [*methods, f"{theirs}:Dots"], [16])
+    finished = run(grid.tasks(), tmp_path / "out", jobs=2)
+    assert [each.row["error"] for each in finished if "error" in each.row] == []
+    results = Results.read(tmp_path / "out")
+    kinds = {r["method"]: results.facts_of(r)["method"]["kind"] for r in results.rows.values()}
     assert kinds[f"{theirs}:Keeper"] == "batch" and kinds[f"{theirs}:Dots"] == "ranker"
-    raw = read_result(tmp_path / "out" / "raw" / f"toy/first/{theirs}~Plain+gain=2/16/0.npz")
-    assert raw.about["method"]["parameters"] == {"gain": 2}
-    assert raw.about["model_bytes"] == 20 * 16 * 8
+    assert finished[0].row["parameters"] == {"gain": 2}
+    assert finished[0].row["model_bytes"] == 20 * 16 * 8
     # the report needs no module any more
     sys.modules.pop(theirs, None)
     (tmp_path / f"{theirs}.py").unlink()
-    results = Results.of(read_summaries(tmp_path / "out"))
-    assert results.variants("toy", "first")[0] == "lemon"
-    written = write_report(tmp_path / "out", tmp_path / "report")
-    text = written.markdown.read_text("utf-8")
+    text = text_of(tmp_path / "out")
     assert "Plain, gain=2" in text and "CodesOnly" in text and "Dots" in text and "LEMON" in text
 
 
 @pytest.mark.slow
-def test_a_brought_method_is_asked_beyond_the_labels_in_several_processes(
+def test_a_brought_method_takes_part_in_scenarios_and_beyond_the_labels(
     theirs: str, toy: str, tmp_path: Path
 ) -> None:
-    sizes = Sizes(n_rounds=2, chunk=40, n_queries=10, draws=1, across=(10,))
-    plan = Plan([toy], ["own"], [f"{theirs}:Plain+gain=2", "itq+scaling=unit"], [16], 1, sizes)
-    asked = inquire(plan, tmp_path / "out", jobs=2)
-    assert {each.status for each in asked} == {"computed"}
-    answers = [each.outcome.answers for each in asked if each.outcome.inquiry.kind == "labels"]
-    assert len(answers) == 2 and all(each["default"]["labels"].hamming for each in answers)
-    # pages need no module any more
-    sys.modules.pop(theirs, None)
-    (tmp_path / f"{theirs}.py").unlink()
-    markdown, _ = write_beyond(tmp_path / "out")
-    text = markdown.read_text("utf-8")
+    names = [f"{theirs}:Plain+gain=2", "itq+scaling=unit"]
+    asked = Grid([toy], ["own/labels-0"], names, [16], 1, "beyond", {"quick": True}).tasks()
+    asked += Grid([toy], ["wrong-labels"], names, [16]).tasks()
+    found = run(asked, tmp_path / "out", jobs=2)
+    assert {each.status for each in found} == {"computed"}
+    assert all(each.row["answers"]["default"]["labels"]["hamming"] for each in found[:2])
+    text = text_of(tmp_path / "out")
     assert "Plain, gain=2" in text and "ITQ, scaling=unit" in text
 
 
@@ -193,7 +181,7 @@ def test_a_method_of_their_own_projects_as_their_class_does(theirs: str, toy: st
     X, y = data.take(np.arange(40)), data.labels(np.arange(40))
     plain = method_named(f"{theirs}:Plain").model(16, 5, data, {})
     codes = method_named(f"{theirs}:CodesOnly").model(16, 5, data, {})
-    cls = brought.class_at(f"{theirs}:Plain")
+    cls = getattr(sys.modules[theirs], "Plain")  # noqa: B009
     truth = cls(16, random_state=5).partial_fit(X, y)
     plain.partial_fit(X, y)
     codes.partial_fit(X, y)
@@ -220,22 +208,22 @@ def test_what_cannot_be_brought_is_said(theirs: str, toy: str, name: str, messag
         method_named(name.format(m=theirs)).model(16, 0, load_dataset(toy), {})
 
 
-def test_wrong_codes_of_theirs_fail_their_run_alone(theirs: str, toy: str, tmp_path: Path) -> None:
-    grid = Grid([toy], ["first"], [f"{theirs}:Wrong", "lemon"], [16], seeds=1)
-    wrong, ours = reproduce(grid.runs(), tmp_path / "out")
-    assert wrong.status == "failed" and "codes_ is float64" in wrong.error
+def test_wrong_codes_of_theirs_fail_their_task_alone(theirs: str, toy: str, tmp_path: Path) -> None:
+    tasks = Grid([toy], ["first"], [f"{theirs}:Wrong", "lemon"], [16]).tasks()
+    wrong, ours = run(tasks, tmp_path / "out")
+    assert wrong.status == "failed" and "codes_ is float64" in wrong.row["error"]
     assert ours.status == "computed"
 
 
-def test_a_run_is_repeated_when_the_file_of_the_method_has_changed(
+def test_a_task_is_repeated_when_the_file_of_the_method_has_changed(
     theirs: str, toy: str, tmp_path: Path
 ) -> None:
-    runs = Grid([toy], ["first"], [f"{theirs}:Plain"], [16], seeds=1).runs()
+    tasks = Grid([toy], ["first"], [f"{theirs}:Plain"], [16]).tasks()
     events: list[Event] = []
 
     def status() -> str:
-        (finished,) = reproduce(runs, tmp_path / "out", listener=events.append)
-        methods._brought.cache_clear()
+        (finished,) = run(tasks, tmp_path / "out", listener=events.append)
+        brought.method_at.cache_clear()
         return finished.status
 
     path = Path(sys.modules[theirs].__file__ or "")
@@ -243,22 +231,14 @@ def test_a_run_is_repeated_when_the_file_of_the_method_has_changed(
     path.write_text(f"{path.read_text('utf-8')}\nVERSION = 2\n", "utf-8")
     assert [status(), status()] == ["computed", "kept"]
     (notice,) = (each.text for each in events if isinstance(each, Notice))
-    assert "was made from another version of the method's file; moved to 0.npz.aside-1" in notice
+    assert "was made from another version of the method's file; put aside" in notice
 
 
-def test_a_missing_file_is_told_before_anything_runs(toy: str, tmp_path: Path) -> None:
-    runs = Grid([toy, str(tmp_path / "absent.npz")], ["first"], ["lemon"], [16], seeds=1).runs()
-    with pytest.raises(DataError, match=r"absent\.npz: no such file"):
-        reproduce(runs, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_their_grid_is_tuned(theirs: str, toy: str) -> None:
-    data = load_dataset(toy)
-    part = validation_part(data, toy, "first", n_seeds=1, n_rounds=2, n_samples=80)
-    record = tune(Run(toy, "first", f"{theirs}:Tunable", 16, 0), data, part)
-    tried = {dict(trial.parameters).get("gain", 1.0) for trial in record.trials}
-    assert len(record.trials) == 9 and tried == {1.0, 2.0, 3.0}
+def test_their_grid_is_tuned(theirs: str, toy: str, tmp_path: Path) -> None:
+    tasks = Grid([toy], ["first"], [f"{theirs}:Tunable"], [16], kind="tuning").tasks()
+    (found,) = run(tasks, tmp_path)
+    tried = {trial["parameters"].get("gain", 1.0) for trial in found.row["trials"]}
+    assert len(found.row["trials"]) == 9 and tried == {1.0, 2.0, 3.0}
 
 
 @pytest.mark.parametrize(
@@ -277,49 +257,27 @@ def test_a_grid_of_theirs_that_cannot_be_tuned_is_refused(
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_exception_of_theirs_fails_their_run_alone_and_its_traceback_is_told(
+def test_an_exception_of_theirs_fails_their_task_alone_and_its_traceback_is_told(
     theirs: str, toy: str, tmp_path: Path, jobs: int
 ) -> None:
-    grid = Grid([toy], ["first"], [f"{theirs}:Crash", "lemon"], [16], seeds=1)
+    tasks = Grid([toy], ["first"], [f"{theirs}:Crash", "lemon"], [16]).tasks()
     events: list[Event] = []
-    crash, ours = reproduce(grid.runs(), tmp_path / "out", jobs=jobs, listener=events.append)
-    assert crash.status == "failed" and crash.error.startswith("ValueError: matmul: ")
-    assert "\n" not in crash.error
+    crash, ours = run(tasks, tmp_path / "out", jobs=jobs, listener=events.append)
+    assert crash.status == "failed" and crash.row["error"].startswith("ValueError: matmul: ")
+    assert "\n" not in crash.row["error"]
     assert ours.status == "computed"
     (notice,) = (each.text for each in events if isinstance(each, Notice))
     assert "np.ones((2, 3)) @" in notice and notice.count("File ") == 1
 
 
-def test_an_exception_of_ours_is_not_hidden(
-    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(LEMON, "partial_fit", crash)
-    with pytest.raises(ZeroDivisionError):
-        reproduce(Grid([toy], ["first"], ["lemon"], [16], seeds=1).runs(), tmp_path / "out")
-
-
 def test_entry_points_are_methods_by_name(
     theirs: str, toy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = EntryPoint("their-hash", f"{theirs}:Plain", brought.GROUP)
-    monkeypatch.setattr(brought, "entry_points", lambda group: [entry] * (group == brought.GROUP))
+    entry = EntryPoint("their-hash", f"{theirs}:Plain", "oasis.methods")
+    monkeypatch.setattr(brought, "entry_points", lambda group: [entry] * (group == "oasis.methods"))
     method, parameters = parse_variant("their-hash+gain=0.5")
     assert method.title == "their-hash" and parameters == (("gain", 0.5),)
     assert method.model(16, 0, load_dataset(toy), dict(parameters)).partial_fit is not None
-
-
-def test_brought_methods_take_part_in_scenarios(theirs: str) -> None:
-    data = load("synthetic-coco79", n_samples=300)
-    dense = data.select(np.arange(300))
-    name = "oasis.baselines:RandomProjection"
-    trial = carry_out(dense, scenario_named("wrong-labels"), name, n_bits=16)
-    ours = carry_out(dense, scenario_named("wrong-labels"), "random-projection", n_bits=16)
-    assert trial.all == ours.all
-    assert not applies(scenario_named("unseen-words"), name)
-    assert applies(scenario_named("unseen-words"), "oasis.model:OASIS")
 
 
 def test_command_line_takes_an_import_path(
@@ -336,8 +294,8 @@ def test_command_line_takes_an_import_path(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 0
-    (row,) = json.loads(capsys.readouterr().out)["runs"]
-    assert row["key"] == f"toy/first/{theirs}~Plain/16/0"
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["key"] == f"stream/toy/first/{theirs}:Plain/16/0"
     shutil.rmtree("results")
 
 

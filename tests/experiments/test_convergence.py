@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import literal
@@ -10,14 +9,10 @@ import numpy as np
 import pytest
 import toy
 
-from oasis.datasets.dataset import (
-    Dataset,
-)
-from oasis.errors import FormatError, InputError, NewerVersionError
-from oasis.experiments.grid import Notice, trace_runs
-from oasis.experiments.measure.convergence import Iterate, OldSums, round_loss, trace_run
-from oasis.experiments.measure.traces import RoundTrace, Trace, read_traces, write_trace
-from oasis.experiments.run.definition import Grid, Run, load_dataset, runbook_for
+from oasis.errors import InputError
+from oasis.experiments.convergence import Iterate, OldSums, round_loss, work
+from oasis.experiments.runner import run
+from oasis.experiments.task import Grid, Row, Task, load_dataset, runbook_for
 from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
@@ -94,84 +89,58 @@ def test_loss_of_any_variables_is_the_literal_one() -> None:
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.fixture(scope="module")
-def data() -> Dataset:
-    return load_dataset("synthetic-coco79@700")
+NAME = "synthetic-coco79@700"
+
+
+def trace(task: Task) -> Row:
+    return work(task, None, lambda done, of: None)
 
 
 @pytest.mark.slow
-def test_trace_is_that_of_the_model(data: Dataset) -> None:
-    run = Run("synthetic-coco79@700", "second", "oasis-paper", 16, 1, (("alpha", 2.0),))
-    trace = trace_run(run, data, 5)
-    stream = rounds(data, runbook_for(run.dataset, run.setting), run.seed)
-    assert [each.number for each in trace.rounds] == [each.number for each in stream]
+def test_trace_is_that_of_the_model() -> None:
+    options = (("iterations", 5),)
+    task = Task("convergence", NAME, "second", "oasis-paper", 16, 1, (("alpha", 2.0),), options)
+    found, data = trace(task), load_dataset(NAME)
+    stream = rounds(data, runbook_for(NAME, "second"), 1)
+    assert [each["number"] for each in found["rounds"]] == [each.number for each in stream]
     model = OASIS.paper(16, alpha=2.0, random_state=1)
     stored, labels = [], []
-    for each, traced in zip(stream, trace.rounds, strict=True):
+    for each, traced in zip(stream, found["rounds"], strict=True):
         model.partial_fit(data.take(each.train), data.labels(each.train))
         stored.append(model.codes_.copy())
         labels.append(data.L[each.train])
-        assert len(traced.loss) == len(traced.map) == 5
+        assert len(traced["loss"]) == len(traced["map"]) == 5
         now = mean_average_precision(
             model.encode(data.take(each.queries)),
             np.concatenate(stored),
             data.L[each.queries],
             np.concatenate(labels),
         )
-        assert traced.map[trace.n_iter - 1] == pytest.approx(now, abs=2e-3)
+        assert traced["map"][found["n_iter"] - 1] == pytest.approx(now, abs=2e-3)
 
 
 @pytest.mark.slow
-def test_loss_of_the_trace_does_not_rise(data: Dataset) -> None:
+def test_loss_of_the_trace_does_not_rise() -> None:
     # every chunk has more samples than bits, so that each step is an exact minimiser
-    run = Run("synthetic-coco79@700", "first", "oasis-paper", 16, 0)
-    for each in trace_run(run, data, 6).rounds:
-        loss = np.array(each.loss)
+    task = Task("convergence", NAME, "first", "oasis-paper", 16, 0, (), (("iterations", 6),))
+    for each in trace(task)["rounds"]:
+        loss = np.array(each["loss"])
         assert (np.diff(loss) <= 1e-9 * loss[:-1]).all()
 
 
-def test_fewer_iterations_than_the_method_takes_are_raised_to_its_own(data: Dataset) -> None:
-    run = Run("synthetic-coco79@700", "third", "oasis-paper", 8, 0)
-    assert {len(each.loss) for each in trace_run(run, data, 1).rounds} == {3}
-
-
-def test_trace_survives_its_file_and_damage_is_told(tmp_path: Path) -> None:
-    run = Run("coco79", "first", "oasis-paper", 64, 0)
-    traced = (RoundTrace(1, (2.0, 1.5), (0.3, 0.4)), RoundTrace(2, (1.0,), ()))
-    trace = Trace(run, {"machine": {}}, 3, traced)
-    path = tmp_path / "convergence" / f"{run.key}.json"
-    assert read_traces(tmp_path) == []
-    write_trace(path, trace)
-    assert read_traces(tmp_path) == [trace]
-    good = path.read_text()
-    for text, error in (
-        (good[:50], FormatError),
-        ("[1]", FormatError),
-        (json.dumps({**json.loads(good), "rounds": 3}), FormatError),
-        (json.dumps({**json.loads(good), "version": 9}), NewerVersionError),
-    ):
-        path.write_text(text)
-        with pytest.raises(error, match=r"0\.json"):
-            read_traces(tmp_path)
+def test_fewer_iterations_are_raised_to_the_methods_own_and_others_are_refused() -> None:
+    task = Task("convergence", NAME, "third", "oasis-paper", 8, 0, (), (("iterations", 1),))
+    assert {len(each["loss"]) for each in trace(task)["rounds"]} == {3}
+    with pytest.raises(InputError, match="of oasis-paper, not of 'lemon'"):
+        trace(Task("convergence", NAME, "third", "lemon", 8, 0))
 
 
 @pytest.mark.slow
-def test_grid_keeps_traces_and_makes_damaged_ones_anew(tmp_path: Path) -> None:
-    name = "synthetic-coco79@300"
-    runs = Grid([name], ["third"], ["oasis-paper", "oasis-paper+alpha=1", "lemon"], [8], 2).runs()
-    statuses = [each.status for each in trace_runs(runs, tmp_path, 4)]
-    assert statuses == ["computed"]  # of the method as published and the first seed alone
-    (path,) = tmp_path.rglob("*.json")
-    assert path.relative_to(tmp_path).as_posix() == f"convergence/{runs[0].key}.json"
-    assert [each.status for each in trace_runs(runs, tmp_path, 4)] == ["kept"]
-    assert [each.status for each in trace_runs(runs, tmp_path, 5)] == ["computed"]
-    path.write_text("{")
-    seen: list[object] = []
-    (again,) = trace_runs(runs, tmp_path, 5, listener=seen.append)
-    assert again.status == "computed"
-    assert any(isinstance(each, Notice) and "damaged" in each.text for each in seen)
-    (trace,) = read_traces(tmp_path)
-    assert {len(each.loss) for each in trace.rounds} == {5}
-    assert trace.about["dataset"]["n_samples"] == 300
-    with pytest.raises(InputError, match="iterations"):
-        trace_runs(runs, tmp_path, 0)
+def test_traces_are_kept_and_more_iterations_are_another_row(tmp_path: Path) -> None:
+    def statuses(n: int) -> list[str]:
+        grid = Grid(
+            ["synthetic@300"], ["third"], ["oasis-paper"], [8], 1, "convergence", {"iterations": n}
+        )
+        return [each.status for each in run(grid.tasks(), tmp_path)]
+
+    assert statuses(4) == ["computed"] and statuses(4) == ["kept"] and statuses(5) == ["computed"]

@@ -1,445 +1,384 @@
-"""Reports from a fixed result set: tables against golden files, figures and page by their form."""
+"""Reports: cells and intervals by hand, the paper's figures, and files that need nothing else."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-import struct
-from dataclasses import replace
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
+from typing import Any
 
-import experiment_data
+import numpy as np
 import pytest
+from scipy import stats
 
 from oasis.errors import FormatError, InputError, MissingExtraError
-from oasis.experiments.measure.cells import Estimate, Results
-from oasis.experiments.measure.paper import published_map, published_seconds
-from oasis.experiments.measure.summaries import (
-    ClassMeasures,
-    Curve,
-    LookupMeasures,
-    QueryMeasures,
-    RoundMeasures,
-    Summary,
-    read_summary,
-    write_summary,
-)
-from oasis.experiments.measure.traces import RoundTrace, Trace, write_trace
-from oasis.experiments.report import canvas
-from oasis.experiments.report.canvas import spread_out
-from oasis.experiments.report.figures import draw
-from oasis.experiments.report.report import write_report
-from oasis.experiments.report.studies import class_averages, draw_studies
-from oasis.experiments.report.table import Table
-from oasis.experiments.report.tables import bytes_table
-from oasis.experiments.run.definition import Run
-from oasis.experiments.run.methods import METHODS
-from oasis.streams import runbook
+from oasis.experiments import figures, overview, report
+from oasis.experiments.figures import Line, draw
+from oasis.experiments.measure import packed_values
+from oasis.experiments.report import as_csv, as_html, as_latex, as_markdown, headline, write_report
+from oasis.experiments.results import Results
+from oasis.experiments.tables import Cell, Cells, Estimate, Table, paired_difference
+from oasis.experiments.task import Task, runbook_for
 
-no_figures = experiment_data.no_figures
-GOLDEN = Path(__file__).parent / "golden"
-
-_PAPERS_DATA = {
+ROOT = Path(__file__).parents[2]
+DATA = {
     "name": "mirflickr",
     "n_samples": 20_015,
     "n_features": {"image": 4096, "text": 1386},
     "n_classes": 24,
-    "labels_per_sample": 3.78,
+    "labels_per_sample": 3.8,
     "recipe": {},
     "sources": [],
 }
-_METHODS = {
-    "oasis-paper": ("online", False, "those of mirflickr", 0.2),
-    "fomh": ("online", True, "", 0.0),
-    "itq-refit": ("batch", False, "", 0.1),
-    "omh-dq": ("batch", False, "", 0.05),
-    "probe": ("ranker", False, "", 0.35),
+ENVIRONMENT = {
+    "machine": {"processor": "P", "cores": 2, "system": "S", "threads": 1},
+    "versions": {"python": "3", "oasis": "0.1", "numpy": "2", "scipy": "1"},
+    "commit": "abc",
 }
 
 
-def _summary(
-    dataset: str,
-    setting: str,
+def add(
+    results: Results,
     method: str,
     n_bits: int | None,
     seed: int,
-    parameters: tuple[tuple[str, float], ...] = (),
-) -> Summary:
-    """Make up measures that follow from the definition by plain arithmetic."""
-    kind, told, vectors, better = _METHODS[method]
-    better -= sum(value / 1000 for _, value in parameters)
-    fixed = dict(METHODS[method].fixed)
-    times = {"rounds": "first, middle and last"} if METHODS[method].thrice else {}
-    described = {**_PAPERS_DATA, "name": dataset}
-    shared = setting == "first"
-
-    def measures(n: int, t: int, lost: float, is_last: bool) -> QueryMeasures:
-        value = 0.4 + better + (n_bits or 0) / 1000 + seed / 100 + t / 50 - lost
-        asymmetric = value + 0.02 if is_last and kind != "ranker" else None
-        return QueryMeasures(n, value, 0.3 - t / 50, value + 0.001, asymmetric)
-
-    rounds, history = [], []
-    for t in range(3):
-        new, old = measures(20, t, 0.0, t == 2), measures(20 * t, t, 0.05, t == 2)
-        rounds.append(
-            RoundMeasures(
-                number=t + 1,
-                n_train=200,
-                n_base=200 * (t + 1),
-                n_classes=8 * (t + 1),
-                train_seconds=0.25 * (t + 1) if kind == "batch" else 0.5,
-                encode_seconds=0.0 if kind == "ranker" else 0.001,
-                n_encoded=20 if shared else 20 * (t + 1),
-                new=new,
-                old=None if shared or t == 0 else old,
-                all=new,
-            )
-        )
-        history.append(tuple(new.expected - 0.05 * (t - i) for i in range(t + 1)))
-    now = history[-1]
-    classes = tuple(
-        ClassMeasures(name, 10 * (j + 1), j + 1, now[-1] - 0.1 + j / 50)
-        for j, name in enumerate(("sky", "sea", "cat", "dog", "car"))
-    )
-    curve = Curve((now[-1] + 0.1, now[-1], 0.2), (0.1, 0.5, 1.0))
-    is_ranker = kind == "ranker"
-    return Summary(
-        Run(dataset, setting, method, n_bits, seed, parameters),
+    values: tuple[float, ...],
+    *,
+    setting: str = "second",
+    dataset: str = "mirflickr",
+    parameters: tuple[tuple[str, Any], ...] = (),
+    kind: str = "online",
+    **more: Any,
+) -> None:
+    """Add a row of two rounds: MAP of the first round's and of the last round's queries, of all."""
+    first, last, pooled = values
+    row = Task("stream", dataset, setting, method, n_bits, seed, parameters).names()
+    common = {"n_train": 10, "n_classes": 3, "n_encoded": 5, "encode_seconds": 0.01}
+    row["rounds"] = [
         {
-            "dataset": described,
-            "runbook": {"name": "any", "digest": runbook(f"mirflickr-{setting}").digest()},
-            "method": {
-                "title": method,
-                "kind": kind,
-                "told_classes": told,
-                "label_vectors": vectors,
-                "parameters": dict(parameters),
-                "fixed": fixed,
-                **times,
-            },
-            "model_bytes": 1_250_000,
-            "machine": {"processor": "abacus", "cores": 2, "system": "", "threads": 1},
-            "versions": {"python": "3", "oasis": "0", "numpy": "2", "scipy": "1"},
+            "number": 1,
+            "n_base": 10,
+            "train_seconds": 1.5,
+            **common,
+            "new": {"n": 4, "expected": first, "chance": 0.1, "stable": first},
+            "all": {"n": 4, "expected": first, "chance": 0.1},
         },
-        "0" * 64,
-        1.0,
-        tuple(rounds),
-        () if shared else tuple(history),
-        () if shared else tuple(row[-1] - now[i] for i, row in enumerate(history)),
-        () if is_ranker else classes,
-        None if is_ranker else curve,
-        None if is_ranker else LookupMeasures(100, now[-1], 0.5, 0.25, 0.75, 150, 0),
-    )
-
-
-def _trace() -> Trace:
-    rounds = (
-        RoundTrace(1, (8.0, 4.0, 2.0, 1.0), (0.3, 0.5, 0.6, 0.6)),
-        RoundTrace(2, (9.0, 5.0, 4.0, 4.0), (0.4, 0.6, 0.65, 0.65)),
-    )
-    return Trace(Run("mirflickr", "second", "oasis-paper", 64, 0), {}, 3, rounds)
-
-
-def _fixed() -> list[Summary]:
-    papers = [
-        _summary("mirflickr", setting, method, n_bits, seed)
-        for setting in ("first", "second")
-        for method in _METHODS
-        for n_bits in ((None,) if method == "probe" else (16, 64))
-        for seed in (0, 1)
+        {
+            "number": 2,
+            "n_base": 20,
+            "train_seconds": 2.5,
+            **common,
+            "new": {"n": 4, "expected": last, "chance": 0.1, "stable": last, "asymmetric": last},
+            "old": {"n": 4, "expected": 2 * pooled - last, "chance": 0.1},
+            "all": {"n": 8, "expected": pooled, "chance": 0.1, "asymmetric": pooled},
+        },
     ]
-    others = [
-        _summary("synthetic-mirflickr", "first", method, 16, 0)
-        for method in ("oasis-paper", "fomh")
-    ]
-    swept = [
-        _summary("mirflickr", setting, "oasis-paper", 64, 0, (("alpha", value),))
-        for setting in ("first", "second")
-        for value in (0.1, 1.0, 100.0)
-    ]
-    return papers + others + swept
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("results")
-    for summary in _fixed():
-        write_summary(folder / "summaries" / f"{summary.run.key}.json", summary)
-    trace = _trace()
-    write_trace(folder / "convergence" / f"{trace.run.key}.json", trace)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def report(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("report")
-    write_report(results, out)
-    return out
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "report.md",
-        "tables/last-round.csv",
-        "tables/by-round.csv",
-        "tables/forgetting.csv",
-        "tables/classes.csv",
-        "tables/precision-recall.csv",
-        "tables/sensitivity.csv",
-        "tables/convergence.csv",
-        "tables/search.csv",
-        "tables/mirflickr-at-a-glance.tex",
-    ],
-)
-def test_tables_are_the_golden_ones(report: Path, name: str) -> None:
-    assert (report / name).read_text() == (GOLDEN / Path(name).name).read_text()
-
-
-def test_figures_of_the_tables_are_those_of_hand(report: Path) -> None:
-    # oasis-paper, 16 bits, last round: 0.4 + 0.2 + 0.016 + 0.04 and 0.01 more for seed 1;
-    # the older item first adds 0.001; the paper has 0.8558
-    lines = (report / "tables" / "last-round.csv").read_text().splitlines()
-    line = next(
-        each for each in lines if each.startswith("mirflickr,first,oasis-paper,16,new,stable")
-    )
-    *_, mean, spread, seeds, chance, paper, difference = line.split(",")
-    assert float(mean) == pytest.approx(0.662)
-    assert float(spread) == pytest.approx(0.01 / 2**0.5, rel=1e-5)
-    assert (seeds, paper) == ("2", "0.8558")
-    assert float(chance) == pytest.approx(0.26)
-    assert float(difference) == pytest.approx(0.662 - 0.8558, abs=1e-6)
-    assert "0.662 ± 0.007 (paper 0.8558, -0.1938)" in (report / "report.md").read_text()
-
-
-def test_papers_figures_stand_beside_the_same_cell_alone() -> None:
-    same = _summary("mirflickr", "first", "fomh", 64, 0)
-    assert published_map(same) == 0.6135
-    assert published_map(_summary("mirflickr", "second", "oasis-paper", 16, 0)) == 0.7833
-    described = same.about["dataset"]
-
-    def on(**changed: object) -> Summary:
-        return replace(same, about={**same.about, "dataset": {**described, **changed}})
-
-    others = {
-        "other data": _summary("synthetic-mirflickr", "first", "fomh", 64, 0),
-        "other data under the name": on(name="synthetic-mirflickr"),
-        "a part of the data": on(n_samples=20_000),
-        "other features": on(n_features={"image": 1280, "text": 1386}),
-        "dropped classes": on(recipe={"dropped_classes": ["sky"]}),
-        "other rounds": replace(same, about={**same.about, "runbook": {"digest": "x"}}),
-        "another method": _summary("mirflickr", "first", "itq-refit", 64, 0),
-        "another length": replace(same, run=replace(same.run, n_bits=48)),
-        "other parameters": replace(same, run=replace(same.run, parameters=(("alpha", 1.0),))),
-        "another setting": replace(same, run=replace(same.run, setting="any-first")),
+    row["history"] = [[first], [2 * pooled - last, last]]
+    facts = {
+        "data": {**DATA, "name": dataset},
+        "method": {"title": method, "kind": kind, "defaults": {"alpha": 10.0}},
+        "environment": ENVIRONMENT,
+        "runbook": runbook_for(dataset, setting).digest(),
     }
-    assert {name: published_map(each) for name, each in others.items()} == dict.fromkeys(others)
+    results.put({**row, **more}, facts)
 
 
-def test_seeds_of_different_data_are_not_averaged() -> None:
-    one = _summary("mirflickr", "first", "fomh", 64, 0)
-    other = _summary("mirflickr", "first", "fomh", 64, 1)
-    other = replace(
-        other, about={**other.about, "dataset": {**other.about["dataset"], "n_samples": 3}}
+@pytest.fixture
+def results() -> Results:
+    found = Results()
+    for seed, shift in ((0, 0.0), (1, 0.02)):
+        for setting in ("first", "second"):
+            values = (0.5 + shift, 0.6 + shift, 0.55 + shift)
+            add(found, "oasis", 64, seed, values, setting=setting)
+            add(found, "oasis", 16, seed, tuple(v - 0.1 for v in values), setting=setting)
+            lemon = tuple(v - 0.2 for v in values)
+            add(found, "lemon", 64, seed, lemon, setting=setting)
+    add(found, "probe", None, 0, (0.9, 0.9, 0.9), kind="ranker")
+    add(found, "itq", 64, 0, (0.1, 0.105, 0.101), codes={"n_distinct": 4, "n_constant": 3})
+    return found
+
+
+def cells_of(results: Results, dataset: str = "mirflickr") -> Cells:
+    rows = [row for row in results.of_kind("stream") if row["dataset"] == dataset]
+    return Cells.of(results, dataset, rows)
+
+
+# --- cells -------------------------------------------------------------------------------------
+
+
+def test_estimate_is_mean_and_95_percent_interval() -> None:
+    values = [0.5, 0.52, 0.57]
+    found = Estimate.of(values)
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.half == pytest.approx((high - low) / 2)
+    assert Estimate.of([0.5]).half is None
+
+
+def test_headline_has_the_papers_protocol_first_and_pooled_queries_named(results: Results) -> None:
+    table = overview.headline_table(cells_of(results))
+    assert table.header == (
+        *("method", "kind", "first, last", "mean", "all", "second, last", "mean", "all"),
     )
-    with pytest.raises(InputError, match="different data or rounds"):
-        Results.of([one, other])
+    rows = {row[0]: row[2:] for row in table.rows}
+    # means of two seeds: last round, mean over rounds, all queries together
+    assert rows["OASIS"][:3] == ("*0.610 / 0.610", "*0.560", "*0.560 / 0.560")
+    assert rows["LEMON"][3:] == ("~0.410 / 0.410", "~0.360", "~0.360 / 0.360")
+    assert rows["ITQ †"][:3] == ("", "", "") and rows["probe (ceiling)"][3].startswith("0.900")
+    assert rows["chance"][3] == "0.100"
 
 
-def test_figures_are_pictures_of_sane_size(report: Path) -> None:
-    pictures = sorted((report / "figures").glob("*.png"))
-    assert [path.stem for path in pictures] == [
-        "mirflickr-classes",
-        "mirflickr-forgetting",
-        "mirflickr-loss",
-        "mirflickr-map-by-bits",
-        "mirflickr-map-by-iteration",
-        "mirflickr-map-by-round-all",
-        "mirflickr-map-by-round",
-        "mirflickr-precision-recall",
-        "mirflickr-sensitivity",
-        "mirflickr-training-time",
-        "synthetic-mirflickr-classes",
-        "synthetic-mirflickr-map-by-round",
-        "synthetic-mirflickr-precision-recall",
-        "synthetic-mirflickr-training-time",
-    ]
-    for path in pictures:
-        content = path.read_bytes()
-        assert content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
-        width, height = struct.unpack(">II", content[16:24])
-        assert 600 <= width <= 3000 and 400 <= height <= 1200
-        assert 10_000 < len(content) < 500_000
+def test_methods_without_information_are_marked_with_the_reason(results: Results) -> None:
+    (line,) = overview.mark_lines(cells_of(results), 64)
+    assert line.startswith("† ITQ: 3 of 64 bits are the same") and "within 10 % of chance" in line
 
 
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for name, value in attrs:
-            if name in ("src", "href", "xlink:href"):
-                self.links.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
+def test_published_and_tuned_are_two_lines_and_no_better_one_is_chosen() -> None:
+    found = Results()
+    add(found, "lemon", 64, 0, (0.5, 0.5, 0.5))
+    for setting, xi in (("second", 1.0), ("third", 0.1)):
+        parameters = (("tuned", 24), ("xi", xi))
+        add(found, "lemon", 64, 0, (0.4, 0.4, 0.4), setting=setting, parameters=parameters)
+    names = [row[0] for row in overview.headline_table(cells_of(found)).rows]
+    assert names == ["LEMON", "LEMON, tuned", "chance"]
 
 
-def test_page_needs_nothing_from_outside(report: Path) -> None:
-    text = (report / "report.html").read_text()
-    page = _Page()
-    page.feed(text)
-    assert page.tags.count("svg") == 14 and page.tags.count("table") == 22
-    assert "script" not in page.tags and "link" not in page.tags and "img" not in page.tags
-    assert all(link.startswith("#") for link in page.links)
-    assert {link[1:] for link in page.links} <= set(page.ids)
-    assert len(page.ids) == len(set(page.ids))
-    assert not re.search(r"url\((?!#)", text) and "@import" not in text
-    assert "prefers-color-scheme: dark" in text
-
-
-@pytest.mark.slow
-def test_drawings_are_valid_take_the_pages_ink_and_repeat() -> None:
-    methods = ("oasis-paper", "fomh")
-    results = Results.of([_summary("mirflickr", "second", method, 16, 0) for method in methods])
-    first, second = (
-        draw(results, "mirflickr") | draw_studies(results, "mirflickr", [_trace()])
-        for _ in range(2)
+def test_papers_figures_stand_beside_the_same_cell_alone(results: Results) -> None:
+    add(results, "oasis-paper", 16, 0, (0.7, 0.7833, 0.7))
+    add(results, "oasis-paper", 48, 0, (0.7, 0.7, 0.7))
+    add(results, "fomh", 16, 0, (0.5, 0.5, 0.5), parameters=(("rho", 1.0),))
+    cells = cells_of(results)
+    found = {key: overview.published_map(cell) for key, cell in cells.cells.items()}
+    assert {key[1:]: value for key, value in found.items() if value is not None} == {
+        ("oasis-paper", 16): 0.7833
+    }
+    other = Results()
+    add(other, "oasis-paper", 16, 0, (0.7, 0.7, 0.7), dataset="coco79")
+    assert (
+        overview.published_map(cells_of(other, "coco79").cells["second", "oasis-paper", 16]) is None
     )
-    assert first == second and len(first) == 8
-    for drawing in first.values():
-        ElementTree.fromstring(drawing.svg)
-        assert "currentColor" in drawing.svg and "#010203" not in drawing.svg
-    assert "chance" in first["by-round"].svg and "OASIS (paper)" in first["by-round"].svg
 
 
-@pytest.mark.slow
-def test_one_setting_with_one_length_is_enough_for_a_report(tmp_path: Path) -> None:
-    summary = _summary("mirflickr", "first", "fomh", 16, 0)
-    write_summary(tmp_path / "in" / "0.json", summary)
-    written = write_report(tmp_path / "in", tmp_path / "out")
-    assert [path.stem for path in written.figures] == [
-        "mirflickr-map-by-round",
-        "mirflickr-classes",
-        "mirflickr-precision-recall",
-        "mirflickr-training-time",
-    ]
+def test_seeds_of_different_data_are_not_averaged(results: Results) -> None:
+    row = results.rows["stream/mirflickr/second/lemon/64/1"]
+    results.rows[row["key"]] = {**row, "of": {**row["of"], "runbook": "another"}}
+    with pytest.raises(InputError, match="come from different data or rounds"):
+        cells_of(results)
 
 
 def test_sweep_stands_apart_and_has_the_default_in_it() -> None:
-    results = Results.of(_fixed())
-    assert not [key for key in results.cells if "+" in key[2]]
-    first, second = results.sweeps
-    assert (first.setting, second.setting) == ("first", "second")
-    assert (first.method, first.parameter, first.n_bits) == ("oasis-paper", "alpha", 64)
-    assert list(first.cells) == [0.1, 1.0, 10.0, 100.0] and first.default == 10.0
-    plain = results.cells["mirflickr", "first", "oasis-paper", 64]
-    seeds = {cell.summaries[0].run.seed for cell in first.cells.values()}
-    # the default has more seeds than the other values: only those of all are compared
-    assert seeds == {0} and all(len(cell.summaries) == 1 for cell in first.cells.values())
-    assert first.cells[10.0].summaries == plain.summaries[:1]
-    few = [
-        _summary("mirflickr", "first", "oasis-paper", 64, 0, (("alpha", value),))
-        for value in (0.1, 1.0)
+    found = Results()
+    add(found, "oasis-paper", 64, 0, (0.5, 0.5, 0.5))
+    for alpha in (0.1, 1.0, 100.0):
+        parameters = (("alpha", alpha),)
+        add(found, "oasis-paper", 64, 0, (0.4, 0.4, 0.4), parameters=parameters)
+    cells = cells_of(found)
+    ((key, values),) = cells.sweeps.items()
+    assert key == ("second", "oasis-paper", "alpha", 64)
+    assert list(values) == [0.1, 1.0, 10.0, 100.0] and list(cells.cells) == [
+        ("second", "oasis-paper", 64)
     ]
-    assert Results.of(few).sweeps == () and len(Results.of(few).cells) == 2
 
 
-def test_engineers_table_is_that_of_hand() -> None:
-    # second setting, 64 bits, one seed: oasis-paper 0.4 + 0.2 + 0.064 + 0.04 and 0.02 more by
-    # projections, itq-refit 0.1 less, the ceiling 0.79, chance 0.26
-    methods = (("oasis-paper", 64), ("itq-refit", 64), ("probe", None))
-    results = Results.of([_summary("mirflickr", "second", m, n, 0) for m, n in methods])
-    assert bytes_table(results, "mirflickr").rows == (
-        ("second", "OASIS (paper)", "8", "0.704 / 0.724", "0.724", "88%"),
-        ("second", "ITQ refitted", "8", "0.604 / 0.624", "0.624", "69%"),
-        ("second", "probe (ceiling)", "its labels", "0.790", "0.790", "100%"),
-    )
+# --- paired intervals --------------------------------------------------------------------------
 
 
-def test_classes_are_averaged_over_seeds_that_all_have_them() -> None:
-    one, other = (_summary("mirflickr", "first", "fomh", 64, seed) for seed in (0, 1))
-    other = replace(other, classes=other.classes[1:])
-    (cell,) = Results.of([one, other]).cells.values()
-    averages = class_averages(cell)
-    assert list(averages) == ["sea", "cat", "dog", "car"]
-    assert averages["sea"] == (20.0, pytest.approx((one.classes[1].ap + other.classes[0].ap) / 2))
+def cell(values: dict[int, np.ndarray], rows: str = "r", n: tuple[int, ...] = ()) -> Cell:
+    made = []
+    for seed, each in values.items():
+        queries = {"rows": rows, "n": list(n or (len(each),)), "expected": packed_values(each)}
+        made.append({"seed": seed, "queries": queries, "n_bits": 64})
+    return Cell(tuple(made), {})
 
 
-def test_papers_times_stand_beside_ours_round_by_round(report: Path) -> None:
-    text = (report / "report.md").read_text()
-    table = text[text.index("beside the paper's Table 2") :]
-    lines = [line for line in table.splitlines() if line.startswith("| OMH-DQ")][:2]
-    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
-    assert cells[0][:4] == ["here", "0.25", "0.50", "0.75"]
-    assert cells[1] == ["paper", *(f"{each:.2f}" for each in published_seconds("omh-dq"))]
+def test_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(60):
+        base = rng.random((3, 200)) * 0.5
+        shift = 0.02 + 0.1 * rng.standard_normal((3, 200))
+        ours = cell(dict(enumerate(np.clip(base + 0.3 + shift, 0, 1))))
+        found = paired_difference(ours, cell(dict(enumerate(base + 0.3))))
+        assert found is not None and found.n_queries == 600 and found.n_seeds == 3
+        covered += found.low <= 0.02 <= found.high
+    assert covered >= 53
 
 
-def test_summary_survives_its_file(tmp_path: Path) -> None:
-    summary = _summary("mirflickr", "second", "probe", None, 1)
-    write_summary(tmp_path / "0.json", summary)
-    again = read_summary(tmp_path / "0.json")
-    assert again == Summary.parse(summary.as_dict())
-    assert again.last.new is not None and summary.last.new is not None
-    assert again.last.new.expected == pytest.approx(summary.last.new.expected, rel=1e-5)
+def test_difference_is_decided_only_where_the_interval_leaves_zero_out() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(300) * 0.5
+    better = cell({0: base + 0.1})
+    assert paired_difference(better, cell({0: base})).verdict == "better"  # type: ignore[union-attr]
+    assert paired_difference(cell({0: base}), better).verdict == "worse"  # type: ignore[union-attr]
+    noisy = cell({0: np.clip(base + rng.standard_normal(300) * 0.2, 0, 1)})
+    shifted = cell({0: np.clip(base + rng.standard_normal(300) * 0.2, 0, 1)})
+    assert paired_difference(noisy, shifted).verdict == "undecided"  # type: ignore[union-attr]
 
 
-def test_report_writes_nothing_into_the_results(results: Path, report: Path) -> None:
-    assert {path.name for path in results.iterdir()} == {"summaries", "convergence"}
-    assert {path.suffix for path in results.rglob("*") if path.is_file()} == {".json"}
+def test_only_the_same_queries_are_compared_and_the_last_rounds_alone_on_request() -> None:
+    values = np.linspace(0.1, 0.5, 40)
+    ours, theirs = cell({0: values + 0.2}, n=(30, 10)), cell({0: values}, n=(30, 10))
+    last = paired_difference(ours, theirs, last=True)
+    assert last is not None and last.n_queries == 10
+    assert paired_difference(ours, cell({0: values}, rows="other", n=(30, 10))) is None
+    assert paired_difference(ours, cell({1: values}, n=(30, 10))) is None
+    assert paired_difference(ours, theirs, "asymmetric") is None
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_figures")
-def test_benchmarks_are_told_beside_the_results(tmp_path: Path) -> None:
-    results = tmp_path / "in"
-    write_summary(results / "0.json", _summary("mirflickr", "first", "fomh", 16, 0))
-    path = tmp_path / "results.json"
-    path.write_text(
-        '{"streams": {"machine": {}, "rows": '
-        '[{"name": "peak", "value": 2.0, "unit": "s", "ratio": null, "note": "3.1 GB"}]}}'
-    )
-    written = write_report(results, tmp_path / "out", path)
-    assert "| peak        |   2 s |       | 3.1 GB |" in written.markdown.read_text()
-    path.write_text("[1]")
-    with pytest.raises(FormatError, match="does not hold benchmarks"):
-        write_report(results, tmp_path / "out", path)
-    with pytest.raises(InputError, match="no benchmarks"):
-        write_report(results, tmp_path / "out", tmp_path / "none.json")
+# --- files -------------------------------------------------------------------------------------
 
 
-def test_no_summaries_or_no_matplotlib_is_said_first(
-    tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def written(results: Results, tmp_path: Path) -> Path:
+    pytest.importorskip("matplotlib")
+    results.write(tmp_path / "mirflickr.jsonl")
+    write_report(tmp_path / "mirflickr.jsonl", tmp_path / "report")
+    return tmp_path / "report"
+
+
+def test_page_needs_nothing_from_outside(written: Path) -> None:
+    text = (written / "report.html").read_text("utf-8")
+    assert "<script" not in text and not re.search(r"(?:src|href)=[\"'](?!#)", text)
+    assert text.count("<svg") >= 4 and "currentColor" in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_every_table_is_csv_and_latex_too(written: Path) -> None:
+    names = {path.stem for path in (written / "tables").glob("*.csv")}
+    assert names == {path.stem for path in (written / "tables").glob("*.tex")} and len(names) > 8
+    with (written / "tables" / "mirflickr-at-a-glance.csv").open(encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    assert header[0] == "method" and rows[0][0] == "OASIS"
+    markdown = (written / "report.md").read_text("utf-8")
+    pictures = re.findall(r"\((figures/[^)]+)\)", markdown)
+    assert pictures and all((written / each).stat().st_size > 5000 for each in pictures)
+
+
+def test_report_repeats_and_leaves_the_results_alone(
+    results: Results, written: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="no summaries"):
-        write_report(tmp_path, tmp_path / "out")
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    before = (tmp_path / "mirflickr.jsonl").read_bytes()
+    write_report(tmp_path / "mirflickr.jsonl", tmp_path / "again")
+    for path in written.rglob("*.*"):
+        other = tmp_path / "again" / path.relative_to(written)
+        assert path.read_bytes() == other.read_bytes(), path
+    assert (tmp_path / "mirflickr.jsonl").read_bytes() == before
+
+
+def test_failed_tasks_are_told(results: Results) -> None:
+    row = Task("stream", "mirflickr", "second", "thor", 64, 0).names()
+    results.put({**row, "error": "no luck"}, {})
+    (section,) = report.sections_of(results)
+    (part,) = [part for part in section.parts if part.name == "Failed"]
+    assert part.tables[0].rows == (("stream", "second", "THOR", "64", "0", "no luck"),)
+
+
+def test_papers_times_stand_beside_ours_round_by_round(results: Results) -> None:
+    for method in ("oasis-paper", "lemon"):
+        add(results, method, 16, 0, (0.5, 0.5, 0.5), setting="first")
+    table = overview._table_2(cells_of(results))
+    lines = {row[:2]: row[2:] for row in table.rows}
+    assert lines["OASIS (paper)", "here"][:3] == ("1.50", "2.50", "")
+    assert lines["OASIS (paper)", "paper"][0] == "1.09" and ("LEMON", "paper") not in lines
+
+
+def test_methods_that_are_told_all_classes_are_marked_and_supervision_is_stated(
+    results: Results,
+) -> None:
+    assert overview.told_lines(cells_of(results)) == []
+    add(results, "iw-omh", 64, 0, (0.5, 0.5, 0.5))
+    cells = cells_of(results)
+    assert overview.told_lines(cells) == ["‡ told all classes of the stream in advance."]
+    assert "IW-OMH ‡" in {row[0] for row in overview.headline_table(cells).rows}
+    table = overview._method_table(cells)
+    rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+    found = {title: row["supervision"] for title, row in rows.items()}
+    assert found == {
+        "OASIS": "labels, words",
+        "LEMON": "labels",
+        "IW-OMH ‡": "labels, words",
+        "ITQ": "none",
+        "probe (ceiling)": "labels",
+    }
+
+
+def test_benchmarks_are_told_beside_the_results(results: Results, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    results.write(tmp_path / "m.jsonl")
+    rows = [{"name": "a round", "value": 0.25, "unit": "s", "ratio": 1.5, "note": "of FOMH"}]
+    path = tmp_path / "benchmarks.json"
+    path.write_text(json.dumps({"methods": {"rows": rows}}), "utf-8")
+    text = write_report(tmp_path / "m.jsonl", tmp_path / "out", path).markdown.read_text("utf-8")
+    assert "| a round     | 0.25 s |   1.5 | of FOMH |" in text
+    path.write_text("[]", "utf-8")
+    with pytest.raises(FormatError, match="does not hold benchmarks"):
+        write_report(tmp_path / "m.jsonl", tmp_path / "out", path)
+    with pytest.raises(InputError, match="no benchmarks at"):
+        write_report(tmp_path / "m.jsonl", tmp_path / "out", tmp_path / "absent.json")
+
+
+def test_no_results_or_no_matplotlib_is_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="no such file of results"):
+        Results.read(tmp_path / "absent.jsonl")
+    with pytest.raises(InputError, match=r"expected a folder with \.jsonl files"):
+        Results.read(tmp_path)
+    (tmp_path / "other.jsonl").write_text('{"format": "other"}\n', "utf-8")
+    with pytest.raises(FormatError, match="is not a file of results"):
+        Results.read(tmp_path / "other.jsonl")
+
+    def absent() -> None:
+        raise MissingExtraError("matplotlib", extra="figures", what="drawing figures")
+
+    monkeypatch.setattr(report, "check_available", absent)
     with pytest.raises(MissingExtraError, match="figures"):
-        canvas.check_available()
-    with pytest.raises(MissingExtraError):
-        write_report(results, tmp_path / "out")
+        write_report(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_markup_in_names_is_escaped() -> None:
-    table = Table("a < b", "", ("<th>", "x"), (("<td>", "*1"),), n_names=1)
-    assert "<th>" not in table.html().replace("<th></th>", "").replace("<th>x", "")
-    assert "&lt;td&gt;" in table.html() and 'class="best">1<' in table.html()
-    assert "**1**" in table.markdown()
+    table = Table("<b>", "", ("method", "x"), (("<script>", "*1"), ("a_b & c", "~2")), 1)
+    assert "<script>" not in as_html(table) and "&lt;script&gt;" in as_html(table)
+    assert r"a\_b \& c & \underline{2}" in as_latex(table)
+    assert "| <script> | **1** |" in as_markdown(table)
+    assert as_csv(table).splitlines()[1:] == ["<script>,1", "a_b & c,2"]
 
 
-def test_estimate_is_mean_and_standard_deviation() -> None:
-    assert Estimate.of([1.0, 2.0, 4.5]) == Estimate(2.5, pytest.approx(3.25**0.5), 3)
+def test_drawings_repeat_and_nothing_is_drawn_of_nothing() -> None:
+    pytest.importorskip("matplotlib")
+    panels = {"first": [Line("lemon", [1, 2], [0.1, 0.2], [0.01, 0.0]), Line("x", [], [])]}
+    ((one,), (two,)) = (draw("n", "t", "c", panels, "round") for _ in range(2))
+    assert one == two and one.png.startswith(b"\x89PNG") and figures._INK not in one.svg
+    assert draw("n", "t", "c", {"first": []}, "round") == ()
 
 
-def test_labels_keep_apart_and_inside() -> None:
-    wanted = [0.0, 0.01, 0.02, 0.5, 0.97, 0.98, 0.99]
-    places = spread_out(wanted, 0.05)
-    gaps = [b - a for a, b in pairwise(places)]
-    assert min(gaps) >= 0.05 - 1e-12
-    assert places[0] >= 0 and places[-1] <= 1 and places[3] == pytest.approx(0.5)
+# --- what is tracked ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["coco79", "icons", "wiki", "synthetic-coco79", "mirflickr-text", "small"]
+)
+def test_tracked_reports_are_whole_sorted_and_name_their_facts(name: str) -> None:
+    path = ROOT / "reports" / f"{name}.jsonl"
+    results = Results.read(path)
+    lines = path.read_text("utf-8").splitlines()[1:]
+    keys = [json.loads(line)["key"] for line in lines]
+    assert keys == sorted(keys) and len(keys) == len(results.rows)
+    for row in results.rows.values():
+        assert "commit" in results.facts_of(row)["environment"] and "error" not in row
+
+
+def test_headline_of_the_tracked_report_is_the_mean_over_its_seeds() -> None:
+    path = ROOT / "reports" / "coco79.jsonl"
+    rows = [
+        row
+        for row in Results.read(path).of_kind("stream")
+        if (row["setting"], row["method"], row["n_bits"]) == ("third", "lemon", 64)
+        and not row["parameters"]
+    ]
+    last = np.mean([row["rounds"][-1]["new"]["expected"] for row in rows])
+    pooled = np.mean([row["rounds"][-1]["all"]["expected"] for row in rows])
+    (line,) = [each for each in headline(path).splitlines() if each.startswith("| LEMON  ")]
+    assert len(rows) == 3 and f"{last:.3f} / " in line and f"{pooled:.3f} / " in line

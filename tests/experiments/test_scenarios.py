@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from oasis.cli import main
 from oasis.codes import unpack
 from oasis.datasets import load, npz
 from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
-from oasis.experiments.scenarios.scoreboard import scoreboard
-from oasis.experiments.scenarios.transformations import (
-    SCENARIOS,
-    Scenario,
-    deal,
-    scenario_named,
-)
-from oasis.experiments.scenarios.trials import Score, Trial, applies, carry_out
+from oasis.experiments import stream as streams
+from oasis.experiments.results import Results
+from oasis.experiments.runner import run
+from oasis.experiments.scenarios import JOINT, SCENARIOS, parts, settings_of
+from oasis.experiments.scenarios import deal as deal_rows
+from oasis.experiments.task import Grid, Task
 from oasis.model import OASIS
 from oasis.streams import Runbook, rounds
 
@@ -46,6 +42,15 @@ def make_toy(sparse=False):
     if sparse:
         X["text"] = sp.csr_array(np.maximum(X["text"], 0))
     return Dataset("toy", X, L, CLASSES)
+
+
+def deal(*given):
+    names = ("seen", "truth", "train", "queries", "held_out")
+    return SimpleNamespace(**dict(zip(names, deal_rows(*given), strict=True)))
+
+
+def scenario_named(name):
+    return SCENARIOS[name]
 
 
 @pytest.fixture(scope="module")
@@ -172,13 +177,6 @@ def test_unseen_words_are_in_no_label_set(toy):
     assert np.array_equal(stream.seen.L[:, others], stream.truth[:, others])
 
 
-def test_joined_stream_has_all_data_in_one_round(toy):
-    stream = deal(toy, scenario_named("new-classes"), 0)
-    joined = stream.joined()
-    assert len(stream.train) == len(joined.queries) == 4 and len(joined.train) == 1
-    assert sorted(joined.train[0]) == sorted(learned(stream))
-
-
 def test_settings_are_the_data_sets_own(toy):
     stream = deal(toy, scenario_named("joining-classes"), 5)
     book = Runbook("any", rule="growing", order="frequency", n_rounds=5, query_share=0.1)
@@ -211,149 +209,89 @@ def literal_score(projections, base, query_labels, base_labels):
     return np.mean(hamming), np.mean(asymmetric)
 
 
-def test_trial_scores_equal_a_literal_loop(toy):
-    scenario = scenario_named("new-classes")
-    trial = carry_out(toy, scenario, "oasis", n_bits=16, seed=2)
-    stream = deal(toy, scenario, 2)
-    for train, scores in ((stream.train, trial.rounds), ([learned(stream)], trial.joint)):
-        model, base = OASIS(16, random_state=2), []
+@pytest.fixture(scope="module")
+def stored(toy, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "toy.npz"
+    npz.write(toy, path)
+    return str(path)
+
+
+def test_rows_equal_a_literal_loop_with_the_true_labels(toy, stored, tmp_path):
+    settings = ["new-classes", "new-classes/joint"]
+    tasks = Grid([stored], settings, ["oasis"], [16], "2").tasks()
+    tasks = [task for task in tasks if task.seed == 1]
+    apart, joint = (each.row for each in run(tasks, tmp_path))
+    stream = deal(toy, SCENARIOS["new-classes"], 1)
+    for train, row in ((stream.train, apart), ([learned(stream)], joint)):
+        model, base = OASIS(16, random_state=1), []
         for rows in train:
             model.partial_fit(toy.take(rows), toy.labels(rows))
             base.append(model.codes_.copy())
-        for rows, score in zip(stream.queries, scores, strict=True):
+        for rows, (n, *found) in zip(stream.queries, row["sets"], strict=True):
             hamming, asymmetric = literal_score(
                 model.project(toy.take(rows)),
                 np.concatenate(base),
                 toy.L[rows],
                 toy.L[np.concatenate(train)].astype(int),
             )
-            assert score.n == len(rows)
-            assert score.hamming == pytest.approx(hamming, abs=1e-9)
-            assert score.asymmetric == pytest.approx(asymmetric, abs=1e-3)
+            assert n == len(rows)
+            assert found == pytest.approx([hamming, asymmetric], abs=2e-5)
+    lost = [
+        [b - a for a, b in zip(x[1:], y[1:], strict=True)]
+        for x, y in zip(apart["sets"], joint["sets"], strict=True)
+    ]
+    rows = {"new-classes": apart, "new-classes/joint": joint}
+    made = [{"of": {}, **row} for row in rows.values()]
+    (part,) = parts(Results(), "toy", made)
+    (line,) = part.tables[1].rows
+    n = np.array([each[0] for each in apart["sets"]])
+    overall = (np.array(lost) * n[:, None]).sum(axis=0) / n.sum()
+    worst = np.max(lost, axis=0)
+    expected = [overall[0], worst[0], overall[1], worst[1]]
+    assert [float(cell) for cell in line[2:]] == pytest.approx(expected, abs=6e-4)
 
 
-def test_word_trial_judges_by_the_truth_and_learns_without_it(toy):
-    scenario = scenario_named("unseen-words")
-    trial = carry_out(toy, scenario, "oasis", n_bits=16, seed=1)
-    stream = deal(toy, scenario, 1)
-    model, base = OASIS(16, random_state=1), []
+def test_words_are_judged_by_the_truth_and_learned_without_it(toy, stored, tmp_path):
+    task, refused = Grid([stored], ["unseen-words"], ["oasis", "lemon"], [16]).tasks()
+    done, failed = run([task, refused], tmp_path)
+    words = done.row["words"]
+    assert words["n"] == 2 and words["probe"] > words["chance"]
+    assert failed.row["error"] == "method 'lemon' does not answer names"
+    stream = deal(toy, SCENARIOS["unseen-words"], 0)
+    model, base = OASIS(16, random_state=0), []
     for rows in stream.train:
-        model.partial_fit(stream.seen.take(rows), stream.seen.labels(rows))
-        base.append(model.codes_.copy())
-    assert not set(stream.held_out) & set(model.classes_)
+        y = stream.seen.labels(rows)
+        assert not {name for names in y for name in names} & set(stream.held_out)
+        base.append(model.partial_fit(stream.seen.take(rows), y).codes_.copy())
     columns = [CLASSES.index(name) for name in stream.held_out]
     hamming, _ = literal_score(
-        model.project_words(stream.held_out),
+        model.project_words(list(stream.held_out)),
         np.concatenate(base),
-        np.eye(len(columns)),
-        stream.truth[learned(stream)][:, columns].astype(int),
+        np.eye(2, dtype=int),
+        toy.L[learned(stream)][:, columns].astype(int),
     )
-    assert trial.all.hamming == pytest.approx(hamming, abs=1e-9)
-    assert trial.probe is not None and trial.probe > 0.9  # features of the toy tell its labels
+    assert words["hamming"] == pytest.approx(hamming, abs=2e-5)
 
 
-def test_the_learner_never_meets_the_truth(toy):
-    """With labels hidden everywhere there is nothing to learn, whatever the truth."""
-    blind = replace(scenario_named("half-unlabelled"), unlabelled=1.0)
-    trial = carry_out(toy, blind, "oasis-paper", n_bits=16)
-    assert trial.all.hamming < trial.all.chance + 0.1
-
-
-def test_only_methods_whose_codes_stand_take_part(toy):
-    assert applies(scenario_named("unseen-words"), "oasis+delta=2")
-    with pytest.raises(InputError, match="does not answer names"):
-        carry_out(toy, scenario_named("unseen-words"), "lemon", 16)
-    with pytest.raises(InputError, match="cannot take part"):
-        applies(scenario_named("wrong-labels"), "probe")
+def test_learner_gets_the_corrupted_labels_alone(toy):
+    task = Task("stream", "toy", "wrong-labels", "lemon", 16, 0)
+    stream = streams.deal(task, toy)
+    rows = np.concatenate(stream.train)
+    assert (stream.seen.L[rows] != stream.truth[rows]).any()
+    assert settings_of([])[-2:] == list(JOINT) and settings_of(["tiny-rounds"]) == ["tiny-rounds"]
+    with pytest.raises(InputError, match="unknown scenario 'easy'; known are single-class"):
+        settings_of(["easy"])
 
 
 def test_a_scenario_that_does_not_fit_says_so(toy):
-    with pytest.raises(InputError, match="known are single-class-rounds"):
-        scenario_named("nothing")
-    with pytest.raises(InputError, match="is not a setting"):
-        Scenario("x", "", "fourth")
-    with pytest.raises(InputError, match="a share from 0 to 1, got 2"):
-        Scenario("x", "", "first", wrong=2)
-    with pytest.raises(InputError, match="skew must be at least 1"):
-        Scenario("x", "", "first", skew=0.5)
-    with pytest.raises(InputError, match="positive integer, got 0"):
-        deal(toy, scenario_named("wrong-labels"), 0, 0)
+    tiny = toy.select(np.arange(6))
     with pytest.raises(InputError, match="too small for the scenario"):
-        deal(toy, scenario_named("single-class-rounds"), 0, 9)
-    with pytest.raises(InputError, match="a class returns in a second"):
-        deal(toy, scenario_named("returning-classes"), 0, 1)
-    one_class = Dataset("one", toy.X, np.ones((N_SAMPLES, 1), dtype=np.uint8), ("sky",))
+        deal(tiny, SCENARIOS["new-classes"], 0)
+    one = Dataset("one", toy.X, toy.L[:, :1] | 1, ("sky",))
     with pytest.raises(InputError, match="labels cannot be made wrong"):
-        deal(one_class, scenario_named("wrong-labels"), 0)
+        deal(one, SCENARIOS["wrong-labels"], 0)
+    rare = Dataset("rare", toy.X, np.eye(2, dtype=np.uint8)[[0] * 595 + [1] * 5], ("sky", "sea"))
     with pytest.raises(InputError, match="no class to hold out"):
-        deal(toy, scenario_named("unseen-words"), 0, 20)
-
-
-def test_scoreboard_takes_means_over_seeds_and_marks_the_best():
-    def trial(method, seed, hamming):
-        scores = (Score(10, hamming, 0.5, 0.1), Score(30, hamming + 0.2, 0.5, 0.1))
-        joint = (Score(10, hamming + 0.1, 0.5, 0.1), Score(30, hamming + 0.2, 0.4, 0.1))
-        return Trial("new-classes", "toy", method, 64, seed, scores, joint)
-
-    trials = [
-        trial("oasis", 0, 0.4), trial("oasis", 1, 0.5), trial("lemon", 0, 0.1),
-        Trial("unseen-words", "toy", "oasis", 64, 0, (Score(2, 0.3, 0.4, 0.1),), probe=0.9),
-    ]  # fmt: skip
-    quality, lost, words = scoreboard(trials)
-    assert quality.rows == (
-        ("new-classes", "oasis", "*0.650", "*0.500", "*0.600", "*0.500", "0.100"),
-        ("new-classes", "lemon", "0.300", "*0.500", "0.250", "*0.500", "0.100"),
-    )
-    assert lost.rows[0] == ("new-classes", "oasis", "0.025", "0.100", "-0.075", "0.000")
-    assert words.rows == (("unseen-words", "oasis", "0.300", "0.400", "0.100", "0.900"),)
-
-
-def test_the_round_that_lost_most_is_that_of_the_mean_over_seeds():
-    def trial(seed, *lost):
-        joint = tuple(Score(5, 0.9, 0.8, 0.1) for _ in lost)
-        now = tuple(Score(5, 0.9 - each, 0.8, 0.1) for each in lost)
-        return Trial("new-classes", "toy", "oasis", 64, seed, now, joint)
-
-    _, table = scoreboard([trial(0, 0.05, 0.0, 0.04), trial(1, -0.03, 0.06), trial(2, 0.01, 0.0)])
-    assert table.rows[0][3] == "0.040"  # the third round; of the others 0.010 and 0.020
-
-
-@pytest.mark.slow
-def test_command_prints_tables_and_json(toy, tmp_path, monkeypatch, capsys):
-    npz.write(toy, tmp_path / "toy.npz")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["oasis", "scenarios", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code or 0, capsys.readouterr()
-
-    picks = [
-        "--dataset",
-        str(tmp_path / "toy.npz"),
-        "--scenario",
-        "wrong-labels,unseen-words",
-        "--bits=16",
-    ]
-    code, printed = run(*picks)
-    assert code == 0 and printed.out.count("| oasis ") == 2 and "| lemon " in printed.out
-    code, printed = run(*picks, "--json")
-    trials = json.loads(printed.out)
-    assert [each["method"] for each in trials] == [
-        "oasis-paper", "oasis", "lemon", "oasis-paper", "oasis",
-    ]  # fmt: skip
-    assert trials[0]["last"]["hamming"] > trials[0]["last"]["chance"]
-    code, printed = run(*picks, "--method=probe")
-    assert code == 1 and printed.err.startswith("error: method 'probe' cannot take part")
-
-
-@pytest.mark.parametrize("name", ["wrong-labels", "new-classes", "unseen-words"])
-def test_progress_moves_within_a_trial_and_changes_nothing(name: str, toy: Dataset) -> None:
-    steps: list[tuple[int, int]] = []
-    told = carry_out(
-        toy, scenario_named(name), "oasis", 16, progress=lambda done, of: steps.append((done, of))
-    )
-    assert told == carry_out(toy, scenario_named(name), "oasis", 16)
-    assert len(steps) >= 3 and len({of for _, of in steps}) == 1
-    assert [done for done, _ in steps] == sorted({done for done, _ in steps})
-    assert steps[-1][0] < steps[-1][1]  # the last step is the scores
+        deal(rare, SCENARIOS["unseen-words"], 0)
+    with pytest.raises(InputError, match="n_samples must be a positive"):
+        deal(toy, SCENARIOS["tiny-rounds"], 0, 0)

@@ -133,7 +133,7 @@ def test_extractor_can_be_described_and_made_again() -> None:
     extractor = Extractor(
         {
             "image": ("photo", EfficientNetLite0()),
-            "text": ("text", HashedText(512, "binary", stop_words=False)),
+            "text": ("text", HashedText(512, stop_words=False)),
             "size": ("blob", Function("lengths@1", lengths, 2)),
         }
     )
@@ -160,7 +160,7 @@ def test_a_callable_can_take_the_place_of_an_embedder_by_name() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"text": ("text", HashedText(16, "binary"))},
+        {"text": ("text", HashedText(16, stop_words=False))},
         {"text": ("text", HashedText(32))},
         {"words": ("text", HashedText(16))},
         {"text": ("text", HashedText(16)), "more": ("text", HashedText(16))},
@@ -210,7 +210,7 @@ def test_embedders_are_found_by_name() -> None:
         Gradients(),
         Meaning(),
         HashedText(),
-        HashedText(9, "binary", stems=False),
+        HashedText(9, stop_words=False),
         Given(768),
     ):
         again = embedder_of_name(embedder.name)
@@ -429,7 +429,7 @@ def test_named_embedders_are_found_again(module: str) -> None:
         "n_features": 3,
         "takes": "picture",
     }
-    again = Extractor.from_description(description)
+    again = Extractor.from_description(description, trust_embedders=True)
     assert again.name == extractor.name
     assert module not in sys.modules or isinstance(again.sources["text"][1], Named)
     for name, matrix in again.extract(items)[0].items():
@@ -438,10 +438,15 @@ def test_named_embedders_are_found_again(module: str) -> None:
 
 def test_named_embedders_are_imported_when_features_are_needed(module: str) -> None:
     entry = {"field": "text", "embedder": f"{module}:texts", "n_features": 2, "takes": "text"}
-    extractor = Extractor.from_description({"text": entry})
-    assert extractor.n_features == {"text": 2}
-    assert extractor.describe() == {"text": entry}
-    assert module not in sys.modules
+    for trusts in (False, True):
+        extractor = Extractor.from_description({"text": entry}, trust_embedders=trusts)
+        assert extractor.n_features == {"text": 2}
+        assert extractor.describe() == {"text": entry}
+        assert module not in sys.modules
+        if not trusts:
+            with pytest.raises(InputError, match=r"--trust-embedders .* or name it yourself"):
+                extractor.extract([{"text": "a"}])
+            assert module not in sys.modules
     extractor.extract([{"text": "a"}])
     assert module in sys.modules
 

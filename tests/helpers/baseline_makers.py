@@ -3,7 +3,20 @@
 import hasher_checks
 import toy
 
-from oasis.baselines import FOMH, ITQ, IWOMH, LEMON, OMHDQ, SAPMH, THOR, PCASign, RandomProjection
+from oasis.baselines import (
+    CHOICE,
+    DOCH,
+    FOMH,
+    HCFW,
+    ITQ,
+    IWOMH,
+    LEMON,
+    OMHDQ,
+    SAPMH,
+    THOR,
+    PCASign,
+    RandomProjection,
+)
 
 N_BITS = hasher_checks.N_BITS
 VECTORS = toy.class_vectors(10)
@@ -24,6 +37,18 @@ def thor(seed=0, **options):
 
 def iwomh(seed=0, **options):
     return IWOMH(N_BITS, toy.NAMES, VECTORS, random_state=seed, **options)
+
+
+def hcfw(seed=0, **options):
+    return HCFW(N_BITS, VECTORS, random_state=seed, **options)
+
+
+def doch(seed=0, **options):
+    return DOCH(N_BITS, random_state=seed, **options)
+
+
+def choice(seed=0, **options):
+    return CHOICE(N_BITS, **{"n_anchors": 25, "random_state": seed} | options)
 
 
 def fomh(seed=0, **options):

@@ -6,7 +6,14 @@ import os
 
 import numpy as np
 import pytest
-from collection_truth import Truth, assert_hits, assert_same_model, contents, toy_model
+from collection_truth import (
+    Truth,
+    assert_hits,
+    assert_same_model,
+    assert_scores,
+    contents,
+    toy_model,
+)
 from collection_writer import apply
 from toy import chunk
 
@@ -107,12 +114,8 @@ def assert_best(hits, expected, k):
     """The k best of (id, score, distance); any of those that are tied at the end."""
     scores = {each[0]: each[1] for each in expected}
     assert len({hit.id for hit in hits}) == len(hits) == min(k, len(expected))
-    np.testing.assert_allclose(
-        [hit.score for hit in hits], [each[1] for each in expected[:k]], atol=1e-6
-    )
-    np.testing.assert_allclose(
-        [hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-6
-    )
+    assert_scores([hit.score for hit in hits], [each[1] for each in expected[:k]])
+    assert_scores([hit.score for hit in hits], [scores[hit.id] for hit in hits])
 
 
 def abandon(c):

@@ -1,4 +1,4 @@
-"""A toy set for the tests of experiments, and reports without their figures."""
+"""A toy set for the tests of experiments."""
 
 from __future__ import annotations
 
@@ -28,10 +28,3 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
         label_vectors=rng.standard_normal((len(CLASSES), 10)).astype(np.float32),
     )
     return str(path)
-
-
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave figures out of reports: drawing takes seconds and is tested in test_report.py."""
-    monkeypatch.setattr("oasis.experiments.report.report.draw", lambda *given: {})
-    monkeypatch.setattr("oasis.experiments.report.studies.draw_studies", lambda *given: {})

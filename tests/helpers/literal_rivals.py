@@ -1,4 +1,4 @@
-"""OMH-DQ, SAPMH, THOR and IW-OMH as published: slow, similarities formed, inverses, loops."""
+"""OMH-DQ, SAPMH, THOR, IW-OMH and HCFW as published: slow, similarities formed, inverses, loops."""
 
 from __future__ import annotations
 
@@ -363,3 +363,39 @@ class LiteralIWOMH:
                 for i in range(len(next(iter(X.values()))))
             ]
         )
+
+
+class LiteralHCFW(LiteralIWOMH):
+    """Codes of new classes beside those of known ones; everything ever seen is kept."""
+
+    def __init__(self, n_bits, vectors, theta=1.0, delta=1.0, ridge_on="entries", seed=0):
+        self.r, self.vectors, self.theta, self.delta = n_bits, vectors, theta, delta
+        self.ridge_on, self.rng = ridge_on, np.random.default_rng(seed)
+        self.names, self.C, self.X, self.B = [], np.zeros((n_bits, 0)), {}, np.zeros((0, n_bits))
+
+    def partial_fit(self, X, label_sets):
+        named = dict.fromkeys(name for names in label_sets for name in names)
+        new = [name for name in named if name not in self.names]
+        if new:
+            self.C = np.hstack([self.C, self.codes(new)])
+        self.names = self.names + new
+        B = super().partial_fit(X, label_sets)
+        if self.ridge_on == "entries":
+            for name, F in self.X.items():
+                A = F.T @ F + self.delta * np.ones((F.shape[1], F.shape[1]))
+                self.R[name] = np.linalg.pinv(A) @ (F.T @ self.B - F.T @ F @ self.W[name].T)
+        return B
+
+    def codes(self, new):
+        E, E_old = (
+            np.array([self.vectors[name] / np.linalg.norm(self.vectors[name]) for name in names])
+            for names in (new, self.names or new)
+        )
+        C, C_old = np.where(self.rng.random((self.r, len(new))) < 0.5, -1.0, 1.0), self.C
+        E_old = E_old[: C_old.shape[1]]
+        for _ in range(5):
+            W = np.linalg.pinv(C @ C.T + C_old @ C_old.T) @ (C @ E + C_old @ E_old)
+            for i in range(self.r):
+                others = [j for j in range(self.r) if j != i]
+                C[i] = sign(W[i] @ E.T - (W[i] @ W[others].T) @ C[others])
+        return C

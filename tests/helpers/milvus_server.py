@@ -24,8 +24,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oasis.features.cache import cache_folder
-
 LOCK = "oasis-milvus.lock"
 ETCD_PORTS = (2379, 2380)
 _LOCK_WAIT = 300.0
@@ -199,7 +197,8 @@ def unpacked() -> Path:
     """Return the folder with the server's programs, unpacked into the cache the first time."""
     import milvus
 
-    target = cache_folder() / f"milvus-{milvus.__version__}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = cache / "oasis" / f"milvus-{milvus.__version__}"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -51,9 +51,12 @@ def item(number):
     }
 
 
-def fill(path, n=N):
-    """Make the collection at a path, in two chunks."""
-    model = OASIS(32, labels=class_vectors(), random_state=0)
+def fill(path, n=N, more_names=()):
+    """Make the collection at a path, in two chunks; its label space has ``more_names`` too."""
+    vectors = class_vectors()
+    rng = np.random.default_rng(5)
+    vectors |= {name: rng.standard_normal(len(vectors["cat"])) for name in more_names}
+    model = OASIS(32, labels=vectors, random_state=0)
     items = [item(number) for number in range(n)]
     with Collection.open(path, model=model, extractor=extractor()) as c:
         for part in (items[: n // 2], items[n // 2 :]):
@@ -70,7 +73,7 @@ ALIKE = [
 def fill_alike(path):
     """Make a collection with content bits of words that all have one label; ids are rows."""
     items = [{"id": row, "text": word, "labels": ["sea"]} for row, word in enumerate(ALIKE)]
-    model = OASIS(128, labels=class_vectors(), random_state=0)
+    model = OASIS.for_search(128, labels=class_vectors(), random_state=0)
     with Collection.open(path, model=model, extractor=extractor()) as c:
         assert not c.ingest_items(items)
     return path

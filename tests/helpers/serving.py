@@ -61,10 +61,13 @@ class Serving:
 
     def entries(self):
         """What was logged; a line that is no JSON fails here."""
-        try:
-            return [json.loads(line) for line in list(self.log)]
-        except ValueError:
-            raise AssertionError("".join(self.log)[-3000:]) from None
+        entries = []
+        for line in list(self.log):
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                raise AssertionError(f"logged, and no JSON: {line!r}") from None
+        return entries
 
     def ask(self, method, path, body=None, headers=None, kind="application/json"):
         """Status, headers and content of one request on a connection of its own."""
@@ -118,14 +121,16 @@ def asgi(app, method, path, body=None, headers=None):
     return asyncio.run(asgi_async(app, method, path, body, headers))
 
 
-async def asgi_async(app, method, path, body=None, headers=None, disconnects=False):
+async def asgi_async(app, method, path, body=None, headers=None):
     sent, head = [], {"host": "localhost", "content-type": "application/json", **(headers or {})}
     if not isinstance(body, bytes):
         body = json.dumps(body).encode() if body else b""
     messages = [{"type": "http.request", "body": body}]
 
     async def receive():
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
+        if messages:
+            return messages.pop(0)
+        return await asyncio.Event().wait()  # the caller stays
 
     async def send(message):
         sent.append(message)

@@ -8,9 +8,15 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from oasis.errors import InputError
 from oasis.index import HammingIndex
@@ -25,16 +31,54 @@ from oasis.index.checks import (
     random_codes,
     tied_codes,
 )
-from oasis.index.engine.buffers import Buffer
-from oasis.index.engine.compact import CompactIndex
-from oasis.index.engine.keys import append_run, argsort, code_keys, find
+
+CHECKS = index_checks.CHECKS + index_checks.ASYMMETRIC_CHECKS
 
 
-@pytest.mark.parametrize(
-    "check", index_checks.CHECKS + index_checks.ASYMMETRIC_CHECKS, ids=lambda f: f.__name__
-)
-def test_index_passes(check):
-    check(HammingIndex, "insertion")
+@pytest.fixture
+def small_segments(monkeypatch):
+    """Segments and label groups so small that toy indexes have several."""
+    monkeypatch.setattr("oasis.index.snapshot._TAIL", 12)
+    monkeypatch.setattr("oasis.index.segment._PACKED", 8)
+    monkeypatch.setattr("oasis.index.label_groups._LEAST_CODES", 1)
+    monkeypatch.setattr("oasis.index.label_groups._LISTED", 2)
+
+
+class Reopened:
+    """An index that is saved and opened again before every chunk: all but the last is mapped."""
+
+    def __init__(self, folder: Path, n_bits: int, label_bits: int = 0) -> None:
+        self._path = folder / "index"
+        self._index = HammingIndex(n_bits, label_bits)
+
+    def add(self, codes, ids):
+        if len(self._index):
+            self._index.save(self._path)
+            self._index = HammingIndex.open(self._path, verify=False)
+        self._index.add(codes, ids)
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    def __len__(self):
+        return len(self._index)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("segments", ["tail alone", "several"])
+def test_index_passes(check, reopened, labelled, segments, folder, request):
+    if segments == "several":
+        request.getfixturevalue("small_segments")
+
+    def make(n_bits):
+        label_bits = n_bits // 16 * 8 if labelled else 0
+        if reopened:
+            return Reopened(folder, n_bits, label_bits)
+        return HammingIndex(n_bits, label_bits)
+
+    check(make, "insertion")
 
 
 @pytest.mark.parametrize(("n_queries", "n_threads"), [(1, 1), (2, 1), (400, 2)])
@@ -59,34 +103,6 @@ def test_a_short_scan_takes_one_thread_and_leaves_the_number_as_it_was(
         assert faiss.omp_get_max_threads() == 2
     finally:
         faiss.omp_set_num_threads(before)
-
-
-class Reopened:
-    """An index that is saved and opened again after every chunk: all but the last is mapped."""
-
-    def __init__(self, folder: Path, n_bits: int, *, verify: bool) -> None:
-        self._path = folder / "index"
-        self._verify = verify
-        self._index = HammingIndex(n_bits)
-
-    def add(self, codes, ids):
-        if len(self._index):
-            self._index.save(self._path)
-            self._index = HammingIndex.open(self._path, verify=self._verify)
-        self._index.add(codes, ids)
-
-    def __getattr__(self, name):
-        return getattr(self._index, name)
-
-    def __len__(self):
-        return len(self._index)
-
-
-@pytest.mark.parametrize(
-    "check", index_checks.CHECKS + index_checks.ASYMMETRIC_CHECKS, ids=lambda f: f.__name__
-)
-def test_index_over_a_mapped_base_passes(check, folder):
-    check(lambda n_bits: Reopened(folder, n_bits, verify=False), "insertion")
 
 
 def test_checks_have_a_mode_for_free_ties():
@@ -133,6 +149,7 @@ class Sequences(RuleBasedStateMachine):
     """Any sequence of add, remove, save and open, searched against the truth at every step."""
 
     folder: Path
+    label_bits: int
 
     @initialize(
         n_bits=st.sampled_from([8, 24, 64, 128]),
@@ -144,7 +161,8 @@ class Sequences(RuleBasedStateMachine):
         self.rng = np.random.default_rng(seed)
         self.pool = tied_codes(self.rng, distinct, n_bits, distinct)
         self.ascending = ascending
-        self.index, self.truth = HammingIndex(n_bits), BruteForce(n_bits)
+        label_bits = min(self.label_bits, n_bits - 8)
+        self.index, self.truth = HammingIndex(n_bits, label_bits), BruteForce(n_bits)
         self.next = 0
         self.gone: list[int] = []
 
@@ -216,14 +234,15 @@ class Sequences(RuleBasedStateMachine):
         assert (self.index.codes_of(ids) == codes).all()
 
 
-def test_sequences_equal_brute_force(folder):
-    from hypothesis.stateful import run_state_machine_as_test
-
-    Sequences.folder = folder
+@pytest.mark.parametrize("label_bits", [None, 0, 32])
+def test_sequences_equal_brute_force(label_bits, folder, request):
+    if label_bits is not None:
+        request.getfixturevalue("small_segments")
+    Sequences.folder, Sequences.label_bits = folder, label_bits or 0
     run_state_machine_as_test(
         Sequences,
         settings=settings(
-            max_examples=50,
+            max_examples=40,
             stateful_step_count=15,
             deadline=None,
             derandomize=True,
@@ -232,64 +251,11 @@ def test_sequences_equal_brute_force(folder):
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    chunks=st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=12),
-    n_base=st.integers(0, 30),
-)
-def test_runs_find_the_last_position_of_a_key(chunks, n_base):
-    base = np.arange(0, 2 * n_base, 2, dtype=np.int64)
-    buffer = Buffer(base)
-    runs = (CompactIndex.build(base, base, np.zeros((60, 1), np.uint8)).id_run,) if n_base else ()
-    known = base.tolist()
-    for chunk in chunks:
-        keys = np.array(chunk, dtype=np.int64)
-        if not len(keys):
-            continue
-        buffer.write(len(known), keys)
-        runs = append_run(runs, keys, len(known), buffer, buffer.take)
-        known += chunk
-        wanted = np.arange(-1, 62)
-        last = {key: position for position, key in enumerate(known)}
-        expected = [last.get(int(key), -1) for key in wanted]
-        for n in (len(wanted), 9):  # many are bisected, few are not
-            parts = [wanted[at : at + n] for at in range(0, len(wanted), n)]
-            found = [find(runs, part, buffer, buffer.take) for part in parts]
-            assert np.concatenate(found).tolist() == expected
-    assert sum(len(run) for run in runs) == len(known)
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    keys=st.lists(
-        st.one_of(
-            st.integers(0, 5),
-            st.integers(2**63 - 4, 2**63 - 1),
-            st.builds(lambda high, low: (high << 40) + low, st.integers(0, 3), st.integers(0, 9)),
-            st.integers(0, 2**63 - 1),
-        ),
-        max_size=60,
-    )
-)
-def test_argsort_is_stable_and_right(keys):
-    expected = sorted(range(len(keys)), key=keys.__getitem__)
-    assert argsort(np.array(keys, dtype=np.int64)).tolist() == expected
-    assert argsort(np.array(keys, dtype=np.uint64) * np.uint64(2)).tolist() == expected
-
-
-def test_runs_stay_few():
-    rng = np.random.default_rng(0)
-    index = HammingIndex(64)
-    ids = rng.permutation(30_000)
-    for part in np.array_split(ids, 300):
-        index.add(random_codes(rng, len(part), 64), part)
-    assert len(index._snapshot.id_runs) <= 16
-    assert len(index._snapshot.code_runs) <= 16
-
-
-def test_codes_of_one_hash_are_kept_apart(monkeypatch):
+def test_codes_of_one_hash_are_kept_apart(monkeypatch, small_segments):
     # a hash may be met on purpose; answers must not depend on it
-    monkeypatch.setattr("oasis.index.engine.snapshot.code_keys", lambda codes: code_keys(codes) % 3)
+    monkeypatch.setattr(
+        "oasis.index.equal_codes._hashes", lambda codes: codes[:, 0].astype(np.uint64) << 40
+    )
     index, truth, rng = filled(HammingIndex, 128, seed=8, chunks=6)
     assert_search(index, truth, tied_codes(rng, 5, 128, 9), 60, "insertion")
     assert_asymmetric(index, truth, projections(rng, 128), 60)
@@ -331,28 +297,51 @@ def test_messages_say_what_is_wrong():
     assert repr(index) == "<HammingIndex: 2 items, 1 codes of 16 bits>"
 
 
-def test_a_failed_add_leaves_the_lists_alone(monkeypatch):
+def test_a_failed_add_changes_nothing(monkeypatch, small_segments):
     index, truth, rng = filled(HammingIndex, 16, n=60, seed=12)
     codes = tied_codes(rng, 40, 16, 10)
-    put, left = Buffer.put, []
-
-    def failing(self, positions, values):
-        put(self, positions, values)
-        if not left.pop():
-            raise MemoryError
-
-    for n_good in range(4):
-        left[:] = [True] * 9 + [False] + [True] * n_good
-        monkeypatch.setattr(Buffer, "put", failing)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "concatenate", lambda *_: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
             index.add(codes, np.arange(1000, 1040))
-        monkeypatch.setattr(Buffer, "put", put)
-        assert len(index) == 60
-        assert_search(index, truth, codes[:4], 40, "insertion")
-    other = tied_codes(rng, 30, 16, 20)
-    index.add(other, np.arange(1000, 1030))
-    truth.add(other, np.arange(1000, 1030))
+    assert len(index) == 60
+    assert_search(index, truth, codes[:4], 40, "insertion")
+    index.add(codes, np.arange(1000, 1040))
+    truth.add(codes, np.arange(1000, 1040))
     assert_search(index, truth, codes[:4], 80, "insertion")
+
+
+def test_removed_codes_leave_the_file(folder, small_segments):
+    rng = np.random.default_rng(21)
+    codes = random_codes(rng, 400, 128)
+    index = HammingIndex(128)
+    path = folder / "index"
+    for part in np.array_split(np.arange(400), 9):
+        index.add(codes[part], part)
+    index.save(path)
+    assert all(code.tobytes() in path.read_bytes() for code in codes)
+    index = HammingIndex.open(path)
+    index.add(~codes[:5], np.arange(1000, 1005))
+    gone = np.append(np.arange(0, 400, 7), 1002)
+    index.remove(gone)
+    index.save(path)
+    content = path.read_bytes()
+    kept = np.concatenate([codes, ~codes[:5]])
+    removed = np.isin(np.concatenate([np.arange(400), np.arange(1000, 1005)]), gone)
+    assert [code.tobytes() in content for code in kept] == (~removed).tolist()
+
+
+def test_an_id_that_comes_again_is_the_newest(small_segments):
+    index, truth, rng = filled(HammingIndex, 16, n=90, seed=22)
+    for _ in range(30):
+        back = rng.permutation(list(truth.items))[:4]
+        codes = tied_codes(rng, 4, 16, 9)
+        for each in (index, truth):
+            each.remove(back)
+            each.add(codes, back)
+        assert (index.codes_of(back) == codes).all()
+        assert index.items()[1].tolist() == list(truth.items)
+    assert_search(index, truth, codes, 90, "insertion")
 
 
 def brute_answers(codes, queries, k):
@@ -403,23 +392,27 @@ def test_searches_beside_an_adder_see_one_state(mapped, folder):
     assert (index.search(queries, 40).ids == answers[4000]).all()
 
 
-def test_an_older_state_is_searched_as_it_was():
+def test_a_search_sees_the_state_at_its_beginning(monkeypatch, small_segments):
     # the same as with threads, but the writer certainly comes between
     index, truth, rng = filled(HammingIndex, 16, n=80, seed=14)
-    old = HammingIndex(16)
-    old._snapshot = index._snapshot
     queries = tied_codes(rng, 4, 16, 10)
-    gone = list(truth.items)[:9]
     before = BruteForce(16)
     before.items = dict(truth.items)
-    index.add(tied_codes(rng, 200, 16, 30), np.arange(1000, 1200))
-    index.remove(gone)
-    for k in (1, 20, 80, 90):
-        assert_search(old, before, queries, k, "insertion")
-        assert_search(old, before, queries[:1], k, "insertion")
-    assert_range(old, before, queries, 3, "insertion")
-    assert_search(old, before, queries, 10, "insertion", allow=np.array(gone))
-    assert len(old.items()[1]) == 80
+    gone, more = list(truth.items)[:9], tied_codes(rng, 200, 16, 30)
+    scan, left = faiss.knn_hamming, [lambda: index.add(more, np.arange(1000, 1200))]
+    left.append(lambda: index.remove(gone))
+
+    def changing(*arguments, **options):
+        if left:
+            left.pop()()
+        return scan(*arguments, **options)
+
+    monkeypatch.setattr(faiss, "knn_hamming", changing)
+    assert_search(index, before, queries, 20, "insertion")
+    assert not left
+    truth.remove(gone)
+    truth.add(more, np.arange(1000, 1200))
+    assert_search(index, truth, queries, 20, "insertion")
 
 
 def test_a_wide_search_needs_all_engines():
@@ -469,12 +462,12 @@ def test_memory_of_codes_that_all_differ():
         for part in np.array_split(np.arange(50_000), 20):
             index.add(random_codes(rng, len(part), n_bits), part)
         before = index.nbytes
-        assert before <= 50_000 * (n_bits // 8 + 13)
+        assert before <= 50_000 * (n_bits // 8 + 9)
         # the copy that asymmetric searches look up in
         index.search_asymmetric(rng.standard_normal((9, n_bits)), 3)
         assert 50_000 * (n_bits // 8) <= index.nbytes - before
-        assert index.nbytes <= 50_000 * (2 * n_bits // 8 + 16)
+        assert index.nbytes <= 50_000 * (2 * n_bits // 8 + 10)
         # four bytes more for the order of ids that do not ascend
         other = HammingIndex(n_bits)
         other.add(index.items()[0], rng.permutation(200_000)[:50_000])
-        assert other.nbytes <= 50_000 * (n_bits // 8 + 17)
+        assert other.nbytes <= 50_000 * (n_bits // 8 + 13)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from oasis.errors import DataError, InputError, UnusedFieldWarning
-from oasis.items import Fields, Item, Reject, read_items, read_table, read_vector, vector_widths
+from oasis.errors import DataError, InputError
+from oasis.items import (
+    Fields,
+    Item,
+    Reject,
+    numpy_files,
+    read_items,
+    read_table,
+    read_vector,
+    vector_widths,
+)
 
 FIELDS = Fields(vectors={"image": "clip_image", "text": "clip_text"})
 KINDS = {
@@ -152,7 +165,7 @@ def test_npz_labels_may_be_a_matrix_and_ids_may_be_missing(tmp_path: Path) -> No
         ({"clip": np.ones((2, 0))}, r"expected \(n, d\) real numbers"),
         ({"clip": np.ones((2, 3)), "id": np.arange(3)}, "different lengths"),
         ({"clip": np.ones((2, 3)), "text": np.ones((2, 2))}, r"'text' has shape \(2, 2\)"),
-        ({"other": np.ones((2, 3))}, r"no column 'clip'; its columns are \['id', 'other'\]"),
+        ({"other": np.ones((2, 3))}, r"no column 'clip'; its columns are \['other'\]"),
     ],
 )
 def test_npz_that_does_not_fit_is_refused(
@@ -177,6 +190,63 @@ def test_numpy_files_are_never_unpickled(tmp_path: Path) -> None:
                 list(read_items(tmp_path / name, fields))
 
 
+def write_npz(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in members.items():
+            opened.writestr(name, content)
+    return path
+
+
+def npy_header(shape: tuple[int, ...]) -> bytes:
+    opened = io.BytesIO()
+    description = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(opened, description)
+    return opened.getvalue()
+
+
+def test_an_npz_array_is_not_read_if_it_declares_more_than_the_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = Fields(vectors={"image": "clip"})
+    path = tmp_path / "e.npz"
+    for shape in ((10**6, 1000), (10**12, 10**12)):
+        write_npz(path, {"clip.npy": npy_header(shape) + bytes(400)})
+        with pytest.raises(
+            DataError, match=r"'clip' declares 4.*,000 bytes, the file holds \d+ of"
+        ):
+            list(read_items(path, fields))
+
+    monkeypatch.setattr(numpy_files, "SMALL_BYTES", 1 << 20)
+    unread = npy_header((10**6, 1)) + bytes(4 * 10**6)  # of no use, so its size is none either
+    content = {"clip.npy": npy_header((2**18, 1)) + bytes(2**20), "unread.npy": unread}
+    assert len(list(read_items(write_npz(path, content), fields))) == 2**18
+    content["clip.npy"] = npy_header((2**18 + 1, 1)) + bytes(2**20 + 4)
+    write_npz(path, content)
+
+    def read(*_: Any, **__: Any) -> None:
+        raise AssertionError("an array was read")
+
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", read)
+    with pytest.raises(DataError, match=r"declares arrays of 1,048,580, more than 100 times"):
+        list(read_items(path, fields))
+
+
+def test_an_npz_member_that_is_no_array_is_refused(tmp_path: Path) -> None:
+    fields = Fields(vectors={"image": "clip"})
+    whole = write_npz(tmp_path / "e.npz", {"clip.npy": npy_header((9, 99)) + bytes(3564)})
+    broken = bytearray(whole.read_bytes())
+    broken[45:60] = b"\xff" * 15  # of the compressed bytes
+    for path in (
+        write_npz(tmp_path / "bytes.npz", {"clip": b"no array"}),
+        write_npz(tmp_path / "empty.npz", {"clip.npy": b""}),
+        tmp_path / "broken.npz",
+    ):
+        if path.stem == "broken":
+            path.write_bytes(broken)
+        with pytest.raises(DataError, match="cannot be read as npz"):
+            list(read_items(path, fields))
+
+
 def test_npy_is_the_vectors_of_one_modality(tmp_path: Path) -> None:
     path = tmp_path / "e.npy"
     truth = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
@@ -199,16 +269,23 @@ def test_npy_is_the_vectors_of_one_modality(tmp_path: Path) -> None:
         list(read_items(tmp_path / "e.npz", FIELDS))
 
 
-def test_vectors_of_a_parquet_file_that_are_not_used_are_noted(tmp_path: Path) -> None:
+def test_vectors_of_a_parquet_file_that_are_not_used_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
     table = {"id": [1, 2], "text": ["a", "b"], "clip": [[0.5, 1.0], None], "sizes": [[3], [4]]}
-    parquet.write_table(pa.table(table), tmp_path / "e.parquet")
-    with pytest.warns(
-        UnusedFieldWarning, match="'clip' are not used.* --feature image=clip"
-    ) as told:
-        assert len(list(read_items(tmp_path / "e.parquet"))) == 2
-    assert len(told) == 1
+    parquet.write_table(pa.table(table), path)
+    with pytest.raises(DataError, match=r"'clip' holds vectors.* --feature image=clip"):
+        read_items(path)
     for fields in (Fields(vectors={"image": "clip"}), Fields(payload=("clip",))):
-        assert len(list(read_items(tmp_path / "e.parquet", fields))) == 2
+        assert len(list(read_items(path, fields))) == 2
+
+
+def test_columns_of_parquet_that_json_cannot_hold_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    table = {"id": [1], "text": ["a"], "day": [datetime.date(2024, 5, 1)], "md5": [b"x"]}
+    table |= {"price": [decimal.Decimal("1.5")], "sizes": [[3]], "size": [float("nan")], "n": [7]}
+    parquet.write_table(pa.table(table), path)
+    (item,) = read_items(path)
+    assert item == Item(1, text="a", payload={"day": "2024-05-01", "n": 7})
 
 
 def test_jsonl_vectors_are_lists(tmp_path: Path) -> None:
@@ -244,6 +321,8 @@ def test_vector_widths_come_from_the_first_row_that_has_one(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["e.csv", "e.tsv", "folder"])
 def test_files_that_cannot_hold_vectors_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "e.csv").touch()
+    (tmp_path / "e.tsv").touch()
     with pytest.raises(DataError, match=r"cannot hold vectors; expected a \.parquet"):
         read_items(tmp_path / name, FIELDS)
 

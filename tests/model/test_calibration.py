@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from oasis import OASIS
-from oasis.model.calibration import MEMORY, PRIOR_SAMPLES, PRIOR_USUAL, Calibration
+from oasis.model.calibration import MEMORY, Calibration
 
 
 def samples(rng, n, centres, noise=0.1):
@@ -40,16 +40,6 @@ def test_a_sample_with_every_class_misses_nothing():
     assert after.hits[0] == 1 and after.misses[0] == 0
 
 
-def test_the_usual_hit_goes_from_the_prior_to_what_was_seen():
-    calibration = Calibration.none()
-    assert calibration.usual_hit == PRIOR_USUAL
-    for n in (1, 50, 2000):
-        seen = np.full((n, 2), 0.9, np.float32)
-        found = calibration.plus(seen, sp.csr_array(np.tile([1.0, 0.0], (n, 1)))).usual_hit
-        share = n / (n + PRIOR_SAMPLES)
-        assert found == pytest.approx(share * 0.9 + (1 - share) * PRIOR_USUAL, rel=1e-6)
-
-
 def test_old_samples_fade():
     rng = np.random.default_rng(0)
     calibration = Calibration.none()
@@ -72,18 +62,30 @@ def test_halfway_lies_between_hits_and_misses_and_order_is_kept():
     assert 0 <= sure.min() < 0.01
     assert 0.99 < sure.max() <= 1
     halfway = values[np.abs(sure - 0.5).argmin()]
-    assert halfway == pytest.approx(0.1 + 0.8 / 3, abs=0.03)  # 2.67 deviations from either
+    assert halfway == pytest.approx(0.5, abs=0.03)
+    # the posterior of a hit for two normal distributions with the mean of both variances
+    slope = 0.8 / ((0.2**2 + 0.1**2) / 2)
+    np.testing.assert_allclose(sure, 1 / (1 + np.exp(-slope * (values - 0.5))), atol=0.05)
+
+
+def test_with_as_many_wrong_as_right_predictions_nothing_is_sure():
+    predictions = np.tile(np.float32([[0.1, 0.3], [0.3, 0.1]]), (500, 1))
+    L = sp.csr_array(np.tile([1.0, 0.0], (1000, 1)))
+    calibration = Calibration.none().plus(predictions, L)
+    assert calibration.share_right == pytest.approx(0.5, abs=0.01)
+    most = calibration.share_right
+    assert calibration.sure(np.float32([0.3]), most)[0] < 0.35
 
 
 def test_samples_of_a_chunk_are_judged_before_they_are_learned(stream):
     rng, centres, model = stream
     X, y = samples(rng, 100, centres)
-    predictions = model.state_.label_map.above_shares(model.predict_labels(X))
+    predictions = model.state_.label_map.above_usual(model.predict_labels(X))
     expected = model.state_.calibration.plus(predictions, model.state_.labels.indicator(y))
     again = copy.deepcopy(model).partial_fit(X, y)
     np.testing.assert_allclose(again.state_.calibration.hits, expected.hits, rtol=1e-6)
     np.testing.assert_allclose(again.state_.calibration.misses, expected.misses, rtol=1e-6)
-    predictions = again.state_.label_map.above_shares(again.predict_labels(X))
+    predictions = again.state_.label_map.above_usual(again.predict_labels(X))
     later = model.state_.calibration.plus(predictions, again.state_.labels.indicator(y))
     assert np.abs(later.hits - expected.hits).max() > 1e-3  # the test can tell before from after
 
@@ -112,13 +114,15 @@ def test_one_modality_is_judged_by_what_is_usual_for_it_alone():
         model.partial_fit(*draw(400))
     X, _ = draw(300)
     state = model.state_
+    right = state.calibration.share_right
     for name in X:
         one = {name: X[name]}
-        above = state.label_map.above_shares(model.predict_labels(one))
-        np.testing.assert_allclose(model.predict_proba(one), state.alone[name].sure(above))
+        above = state.label_map.above_usual(model.predict_labels(one))
+        np.testing.assert_allclose(model.predict_proba(one), state.alone[name].sure(above, right))
         both = {name: X[name], "clear" if name == "vague" else "vague": np.zeros((300, 40))}
         np.testing.assert_allclose(model.evidence(both), model.evidence(one), rtol=1e-6)
-    assert state.alone["vague"].usual_hit < 0.7 * state.alone["clear"].usual_hit
+    vague, clear = state.alone["vague"].hits, state.alone["clear"].hits
+    assert vague[1] / vague[0] < 0.7 * clear[1] / clear[0]
     assert (model.evidence({"vague": X["vague"]}) > 0.5).mean() > 0.4
     again = copy.deepcopy(model).partial_fit(*draw(50))
     assert again.state_.alone["vague"].hits[0] > state.alone["vague"].hits[0]
@@ -153,7 +157,7 @@ def test_saved_and_loaded(tmp_path, stream):
 def test_without_classes_a_modality_that_no_sample_had_tells_nothing():
     rng = np.random.default_rng(6)
     X = {"image": rng.random((30, 8)), "text": np.zeros((30, 5))}
-    model = OASIS(128, random_state=0).partial_fit(X, [[]] * 30)
+    model = OASIS.for_search(128, random_state=0).partial_fit(X, [[]] * 30)
     assert model.evidence({"image": X["image"][:2]}).tolist() == [1, 1]
     text = rng.random((2, 5))
     assert model.evidence({"text": text}).tolist() == [0, 0]

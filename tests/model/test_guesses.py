@@ -12,10 +12,9 @@ from oasis.datasets import load
 from oasis.errors import FormatError
 from oasis.metrics import asymmetric_average_precision
 from oasis.model.calibration import SAMPLES, Calibration, Sureness
-from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import likely_codes
 from oasis.model.file import read_model, write_model
-from oasis.model.hash_functions import sharpened
+from oasis.model.query import likeliest_weights
 from oasis.model.readout import GUESS_RIDGE, VALUE_RIDGE, Codebook, CodeSums
 
 
@@ -45,14 +44,15 @@ def test_the_readout_is_a_regression_on_given_labels_and_as_many_guesses_as_are_
     covariance = (x * weights[:, None]).T @ x / n
     np.testing.assert_allclose(everything.bits.covariance, covariance, atol=1e-12)
     ridge = VALUE_RIDGE + GUESS_RIDGE * n_guessed / n
-    expected = np.linalg.solve(covariance + ridge * np.eye(r), (x * weights[:, None]).T @ y / n).T
-    readout = book.readout(everything=everything)
-    np.testing.assert_allclose(readout.values, expected, atol=1e-10)
-    np.testing.assert_array_equal(readout.signs, book.readout().signs)
+    C = np.random.default_rng(0).standard_normal((c, r))
+    D0 = C / np.abs(C).sum(axis=1, keepdims=True)
+    joint = (x * weights[:, None]).T @ y / n + ridge * D0.T
+    expected = np.linalg.solve(covariance + ridge * np.eye(r), joint).T
+    np.testing.assert_allclose(book.readout(everything, C, False), expected, atol=1e-10)
 
 
 def test_guesses_are_the_label_bits_that_samples_would_have_without_their_labels():
-    model = OASIS(n_bits=128, random_state=0).partial_fit(*toy.chunk(120, 0))
+    model = OASIS.for_search(128, random_state=0).partial_fit(*toy.chunk(120, 0))
     X, y = toy.chunk(SAMPLES, 1)
     y[:9] = [["a class that nobody knew"]] * 9
     before = copy.deepcopy(model).state_
@@ -61,16 +61,12 @@ def test_guesses_are_the_label_bits_that_samples_would_have_without_their_labels
     L = before.labels.indicator(known)
 
     by_both = before.label_map.combined(*before.label_map.parts(X))
-    calibration = before.calibration.plus(before.label_map.above_shares(by_both), L)
+    calibration = before.calibration.plus(before.label_map.above_usual(by_both), L)
     none = {name: Calibration.none() for name in X}
     sure = Sureness(calibration, none).of(
-        before.label_map.above_shares(by_both), {name: np.ones(SAMPLES, bool) for name in X}
+        before.label_map.above_usual(by_both), {name: np.ones(SAMPLES, bool) for name in X}
     )
-    values = likely_codes(
-        sharpened(by_both), sure, before.codewords, before.n_owned, before.n_doubt
-    )
-    B = signs(values)
-    assert B[:, -1].min() < B[:, -1].max()  # some are in doubt
+    B = signs(likely_codes(likeliest_weights(by_both), sure, before.codewords, before.n_owned))
     old = before.guesses
     assert old.bits.n == 120  # by leave-one-out predictions of the first chunk
     np.testing.assert_array_equal(after.guesses.bits.BB, old.bits.BB + B.T @ B)
@@ -81,7 +77,7 @@ def test_guesses_are_the_label_bits_that_samples_would_have_without_their_labels
 
 @pytest.mark.parametrize("content", [0, 48])
 def test_they_count_as_soon_as_items_without_labels_are_stored(content):
-    model = OASIS(n_bits=128, content=content, random_state=0).partial_fit(*toy.chunk(100, 0))
+    model = OASIS.for_search(128, content=content, random_state=0).partial_fit(*toy.chunk(100, 0))
     X, y = toy.chunk(60, 1)
     asked = toy.chunk(30, 2)[0]
     model.partial_fit(X, y)
@@ -90,11 +86,10 @@ def test_they_count_as_soon_as_items_without_labels_are_stored(content):
     book = state.codebook
     assert book.stored(state.guesses, 0) is book  # no item is without labels
     np.testing.assert_array_equal(state.query_map.covariance, book.bits.covariance)
-    before, encoded = model.project(asked), model.encode(asked)
+    before = model.project(asked)
     model.partial_fit(X, [()] * 60)
     assert model.state_.guesses is state.guesses
     assert not np.allclose(model.project(asked), before, rtol=0.01)
-    assert np.mean(np.unpackbits(model.encode(asked) ^ encoded)) < 0.01
 
 
 def test_items_without_labels_are_found_better_by_them(monkeypatch):
@@ -102,7 +97,7 @@ def test_items_without_labels_are_found_better_by_them(monkeypatch):
     queries, stored = np.split(np.arange(data.n_samples), [300])
 
     def found():
-        model, codes = OASIS(n_bits=128, random_state=0), []
+        model, codes = OASIS.for_search(128, random_state=0), []
         for rows in np.array_split(stored, 4):
             labels = [
                 names if row % 2 else () for row, names in zip(rows, data.labels(rows), strict=True)
@@ -132,24 +127,8 @@ def test_a_model_of_content_alone_has_no_guesses():
 )
 def test_guesses_of_another_shape_are_damage(name, value, tmp_path):
     path = tmp_path / "model.safetensors"
-    OASIS(n_bits=128, random_state=0).partial_fit(*toy.chunk(50, 0)).save(path)
+    OASIS.for_search(128, random_state=0).partial_fit(*toy.chunk(50, 0)).save(path)
     file = read_model(path)
     write_model(path, file.header, {**file.arrays, name: value})
     with pytest.raises(FormatError, match="is damaged"):
         OASIS.load(path)
-
-
-def test_a_query_with_one_modality_is_as_sure_as_such_samples_were():
-    model = OASIS(n_bits=128, random_state=0)
-    for seed in range(3):
-        model.partial_fit(*toy.chunk(100, seed))
-    state: CodewordState = model.state_
-    X = toy.chunk(10, 9)[0]
-    X["image"][:4] = 0
-    X["text"][8:] = 0
-    has = state.query_map.parts(X).has
-    low = {name: each.low_hit for name, each in state.alone.items()}
-    both = state.calibration.low_hit
-    assert len({both, *low.values()}) == 3
-    expected = np.array([low["text"]] * 4 + [both] * 4 + [low["image"]] * 2, dtype=np.float32)
-    np.testing.assert_array_equal(state.query_map.sureness.low_hits(has), expected)

@@ -16,7 +16,7 @@ def label_map(normalize=False, seed=0):
     explained = {"image": np.array([0.2, 0.9, 0.0]), "text": np.array([0.6, 0.1, 0.0])}
     shares = np.array([0.1, 0.3, 0.02])
     predictors = {name: LinearMap({name: W}, normalize=normalize) for name, W in weights.items()}
-    return LabelMap(predictors, explained, shares), weights
+    return LabelMap(predictors, explained, dict.fromkeys(weights, shares), shares), weights
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -29,7 +29,7 @@ def test_label_map_adds_up_evidence(normalize):
     for row in range(6):
         expected = np.zeros(3)
         for c in range(3):
-            q, R, evidence = hash_function.shares[c], [], []
+            q, R, evidence = hash_function.usual[c], [], []
             for name, W in weights.items():
                 x = X[name][row]
                 if x.any():
@@ -55,7 +55,8 @@ def test_evidence_of_independent_modalities_adds_up_to_a_joint_regression():
     W = {name: np.linalg.lstsq(x, L)[0].T for name, x in X.items()}
     explained = {name: 1 - np.var(L - x @ W[name].T, axis=0) / np.var(L) for name, x in X.items()}
     predictors = {name: LinearMap({name: each}) for name, each in W.items()}
-    added = LabelMap(predictors, explained, L.mean(axis=0)).predict(X)
+    q = L.mean(axis=0)
+    added = LabelMap(predictors, explained, dict.fromkeys(X, q), q).predict(X)
     both = np.hstack(list(X.values()))
     joint = both @ np.linalg.lstsq(both, L)[0]
     assert np.abs(added - joint).max() < 0.05 * np.ptp(joint)
@@ -93,7 +94,7 @@ def test_a_modality_is_missing_where_its_row_is_zero_not_where_its_prediction_is
     predictors = {name: LinearMap({name: np.eye(2)}) for name in ("image", "text")}
     explained = {name: np.array([0.5, 0.5]) for name in predictors}
     shares = np.array([0.4, 0.4])
-    labels = LabelMap(predictors, explained, shares)
+    labels = LabelMap(predictors, explained, dict.fromkeys(predictors, shares), shares)
     # a third feature would be there: here the prediction of the text happens to be all zero
     predictors["text"] = LinearMap({"text": np.array([[1.0, -1.0], [1.0, -1.0]])})
     has_text = labels.predict({"image": np.array([[1.0, 0.0]]), "text": np.array([[1.0, 1.0]])})

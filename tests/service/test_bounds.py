@@ -15,9 +15,8 @@ from oasis.collection import Collection
 from oasis.errors import FormatError, LockedError, StorageError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
-from oasis.service import Limits, Settings, Tokens, create_app
-from oasis.service.api import wire
-from oasis.service.http.guard import LOG
+from oasis.service import Limits, Settings, Tokens, create_app, shapes
+from oasis.service.telemetry import LOG
 
 MANY = 100_000
 
@@ -34,24 +33,30 @@ def collection(tmp_path):
 @pytest.mark.parametrize(
     ("form", "body"),
     [
-        (wire.IdsRequest, {"ids": [None] * MANY}),
-        (wire.IdsRequest, {f"k{n}": 0 for n in range(MANY)}),
-        (wire.SearchRequest, {"words": [1] * MANY}),
-        (wire.SearchRequest, {"items": [{"text": 1}] * MANY}),
-        (wire.SearchRequest, {"items": [{f"k{n}": 0 for n in range(MANY)}]}),
-        (wire.SearchRequest, {"fields": ["x"] * MANY}),
-        (wire.SearchRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
-        (wire.IngestRequest, {"labels": [[1] * 10] * MANY}),
-        (wire.IngestRequest, {"labels": [[1] * MANY]}),
-        (wire.IngestRequest, {"payload": [1] * MANY}),
-        (wire.IngestRequest, {"thumbnails": [1] * MANY}),
-        (wire.IngestRequest, {"texts": [1] * MANY}),
-        (wire.UpdateRequest, {"labels": [1] * MANY}),
-        (wire.UpdateRequest, {f"k{n}": 0 for n in range(MANY)}),
-        (wire.IngestRequest, {"items": [{}] * MANY}),
-        (wire.IngestRequest, {"items": [{"id": 1, "vectors": {f"k{n}": 0 for n in range(MANY)}}]}),
-        (wire.IngestRequest, {"items": [{"id": 1, "labels": [1] * MANY}]}),
-        (wire.WordsRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
+        (shapes.IdsRequest, {"ids": [None] * MANY}),
+        (shapes.IdsRequest, {f"k{n}": 0 for n in range(MANY)}),
+        (shapes.SearchRequest, {"words": [1] * MANY}),
+        (shapes.SearchRequest, {"items": [{"text": 1}] * MANY}),
+        (shapes.SearchRequest, {"items": [{f"k{n}": 0 for n in range(MANY)}]}),
+        (shapes.SearchRequest, {"fields": ["x"] * MANY}),
+        (shapes.SearchRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
+        (shapes.IngestRequest, {"labels": [[1] * 10] * MANY}),
+        (shapes.IngestRequest, {"labels": [[1] * MANY]}),
+        (shapes.IngestRequest, {"payload": [1] * MANY}),
+        (shapes.IngestRequest, {"thumbnails": [1] * MANY}),
+        (shapes.IngestRequest, {"texts": [1] * MANY}),
+        (shapes.UpdateRequest, {"labels": [1] * MANY}),
+        (shapes.UpdateRequest, {f"k{n}": 0 for n in range(MANY)}),
+        (shapes.UpdateManyRequest, {"ids": [None] * MANY, "labels": []}),
+        (shapes.UpdateManyRequest, {"ids": [], "labels": [[1]] * MANY, "payload": [1] * MANY}),
+        (shapes.RelabelRequest, {f"k{n}": 0 for n in range(MANY)}),
+        (shapes.IngestRequest, {"items": [{}] * MANY}),
+        (
+            shapes.IngestRequest,
+            {"items": [{"id": 1, "vectors": {f"k{n}": 0 for n in range(MANY)}}]},
+        ),
+        (shapes.IngestRequest, {"items": [{"id": 1, "labels": [1] * MANY}]}),
+        (shapes.WordsRequest, {"vectors": {f"k{n}": "x" for n in range(MANY)}}),
     ],
 )
 def test_a_body_full_of_errors_gives_few(form, body):
@@ -174,13 +179,13 @@ def test_hits_of_a_request_are_bounded_however_it_asks(tmp_path, asked):
 
 
 def test_large_answers_are_made_beside_the_loop(collection, monkeypatch):
-    app, names, make = create_app(collection), [], wire.encoded_hits
+    app, names, make = create_app(collection), [], shapes.encoded_hits
 
     def encoded_hits(*arguments):
         names.append(threading.current_thread().name)
         return make(*arguments)
 
-    monkeypatch.setattr(wire, "encoded_hits", encoded_hits)
+    monkeypatch.setattr(shapes, "encoded_hits", encoded_hits)
     for k in (5, 20):  # 100 kB and 400 kB
         assert asgi(app, "POST", "/v1/search", {"like": 3, "k": k})[0] == 200
     assert names[0] == threading.current_thread().name
@@ -201,7 +206,7 @@ def test_a_check_is_for_who_may_write_one_at_a_time(collection, monkeypatch):
     async def two():
         first = asyncio.create_task(asgi_async(app, "POST", "/v1/check", headers=write))
         await asyncio.sleep(0)
-        while not app.state.service._checking:
+        while not app.state.service.checking:
             await asyncio.sleep(0.01)
         second = await asgi_async(app, "POST", "/v1/check", headers=write)
         going.set()

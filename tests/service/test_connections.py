@@ -8,7 +8,7 @@ from service_data import fill
 from serving import serving
 
 from oasis.service import Limits, Settings
-from oasis.service.http.connections import protocol_of
+from oasis.service.server import protocol_of
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -18,13 +18,13 @@ async def _app(scope, receive, send):
     await send({"type": "http.response.body", "body": b"served"})
 
 
-def with_server(limits, ask, proxies=frozenset(), most=1000):
+def with_server(limits, ask, proxies=frozenset(), most=1000, app=_app):
     """Run a coroutine function of a port beside a server of these limits."""
     import uvicorn
 
     async def both():
         config = uvicorn.Config(
-            _app,
+            app,
             http=protocol_of(Settings(limits, proxies=proxies), most),
             lifespan="off",
             log_config=None,
@@ -87,6 +87,62 @@ def test_heads_of_many_requests_on_one_connection_do_not_add_up():
         return True
 
     assert with_server(Limits(), ask)
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 5000])
+def test_few_requests_wait_on_a_connection(n):
+    async def ask(port):
+        answered = await exchange(port, (HEAD + b"\r\n") * n + HEAD + b"Connection: close\r\n\r\n")
+        if n <= 16:
+            return answered
+        try:
+            return await exchange(port, HEAD + b"Connection: close\r\n\r\n")
+        except ConnectionError:
+            return b""
+
+    found = with_server(Limits(), ask)
+    # one is answered while so many wait; who sends more is shut out for a second
+    assert found.count(b"HTTP/1.1 200") == (n + 1 if n <= 16 else 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        (b"http://localhost/health/live", 200),
+        (b"http://LOCALHOST/health/live", 200),
+        (b"http://evil.example/health/live", 400),
+        (b"http://localhost:99/health/live", 400),
+        (b"http://[/", 400),
+    ],
+)
+def test_an_absolute_address_must_be_that_of_the_host(url, status):
+    async def ask(port):
+        return await exchange(
+            port, b"GET " + url + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+
+    assert with_server(Limits(), ask).startswith(b"HTTP/1.1 %d" % status)
+
+
+def test_a_caller_who_takes_no_answer_is_cut_off():
+    async def large(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(200):
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+        ended.append("sent")
+
+    ended = []
+
+    async def ask(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(HEAD + b"\r\n")
+        while not ended:  # it ends without an answer being taken
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        return reader
+
+    with_server(Limits(body_seconds=0.1), ask, app=large)
+    assert ended
 
 
 @pytest.mark.parametrize(("proxies", "most"), [((), 1000), (("127.0.0.1",), 1000), ((), 3)])

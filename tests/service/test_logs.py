@@ -1,31 +1,28 @@
-"""Standard error of a service holds lines of JSON, whoever writes there, and however."""
+"""The log of a service: lines of JSON on standard error."""
 
-import io
 import json
 import logging
 import math
-import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 from service_data import fill
 from serving import serving
 
-from oasis.service.http.logs import JsonFormatter, LineHandler
+from oasis.service.telemetry import JsonFormatter
 
 BEGIN = """
-import asyncio, ctypes, faulthandler, gc, logging, os, signal, subprocess, sys, threading, warnings
-from oasis.service.http.logs import LOG, JsonOnStderr
-log = JsonOnStderr()
+import asyncio, gc, logging, threading, warnings
+from oasis.service.telemetry import LOG, log_as_json
+log_as_json()
 """
 
 
 def logged(program, code=0, begin=BEGIN):
-    """What a process logs that begins with `JsonOnStderr`; a line that is no JSON fails here."""
+    """What a process logs that logs as JSON; a line that is no JSON fails here."""
     run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, timeout=60)
     assert run.returncode == code, run.stderr
     return [json.loads(line) for line in run.stderr.splitlines()]
@@ -34,18 +31,9 @@ def logged(program, code=0, begin=BEGIN):
 WRITERS = {
     "a record of another logger": """logging.getLogger("asyncio").error("not\\nours: found me")""",
     "a warning": """warnings.warn("found me")""",
-    "a warning after the function that prints them was put back": """
-log.restore()
-with warnings.catch_warnings():
-    log = JsonOnStderr()
-warnings.warn("found me")""",
     "an exception of a thread": """
 def fail(): raise ValueError("found me")
 thread = threading.Thread(target=fail); thread.start(); thread.join()""",
-    "an exception of a destructor": """
-class Failing:
-    def __del__(self): raise ValueError("found me")
-Failing()""",
     "a task whose exception nobody asked for": """
 async def fail(): raise ValueError("found me")
 async def main():
@@ -54,23 +42,13 @@ async def main():
     del task
     gc.collect()
 asyncio.run(main())""",
-    "a logger with a handler of its own": """
-own = logging.getLogger("own"); own.propagate = False
-own.addHandler(logging.StreamHandler()); own.error("found me")""",
     "arguments that do not fit a message": """LOG.error("found %d me", "x")""",
-    "a print without an end": """print("found me", end="", file=sys.stderr)""",
-    "a library of C": """os.write(2, b"found \\xff me\\n")""",
-    "a child process": """
-subprocess.run([sys.executable, "-c", "import os; os.write(2, b'found me')"])""",
-    "the interpreter's own dump": """
-def found_me(): faulthandler.dump_traceback()
-found_me()""",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", WRITERS.values(), ids=WRITERS)
-def test_whoever_writes_to_standard_error_writes_json(program):
+def test_what_is_logged_is_json(program):
     entries = logged(program)
     assert entries and all({"time", "level", "event"} <= set(each) for each in entries)
     told = json.dumps(entries)
@@ -81,60 +59,6 @@ def test_whoever_writes_to_standard_error_writes_json(program):
 def test_an_exception_that_ends_the_process_is_json_too():
     (entry,) = logged("raise ValueError('found me')", code=1)
     assert entry["level"] == "critical" and "found me" in entry["exception"]
-
-
-@pytest.mark.slow
-def test_what_is_torn_down_last_is_json_too():
-    (entry,) = logged("""
-class Failing:
-    def __del__(self): raise ValueError("found me")
-keep = Failing()
-keep.itself = keep""")
-    assert entry["level"] == "error" and "found me" in entry["exception"]
-
-
-@pytest.mark.slow
-def test_a_library_that_floods_standard_error_stops_nothing():
-    entries = logged("""
-write = ctypes.PyDLL(None).write  # keeps the lock of the interpreter, as an extension may
-write(2, b"x" * 1_000_000 + b"\\n", 1_000_001)
-LOG.info("done")""")
-    assert entries[-1]["event"] == "done" or entries[0]["event"] == "done"
-    assert all(len(each.get("text", "")) <= 1 << 17 for each in entries)
-
-
-@pytest.mark.slow
-def test_long_lines_of_many_threads_are_whole_where_the_reader_is_slow():
-    program = """
-os.set_blocking(log._stderr, False)  # as a parent may have done to the pipe it gave us
-def write(letter):
-    for _ in range(5):
-        LOG.info("line", extra={"facts": {"text": letter * 200_000}})
-threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
-for each in threads: each.start()
-for each in threads: each.join()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", BEGIN + program], stderr=subprocess.PIPE, bufsize=0
-    ) as run:
-        found = b""
-        while block := run.stderr.read(5_000):  # a tenth of what the pipe holds
-            found += block
-    assert run.returncode == 0
-    texts = sorted(json.loads(line)["text"] for line in found.splitlines())
-    assert texts == sorted(letter * 200_000 for letter in "abcd" for _ in range(5))
-
-
-@pytest.mark.slow
-def test_a_log_that_nobody_reads_any_more_stops_nothing():
-    reading, writing = os.pipe()
-    os.close(reading)
-    program = "LOG.info('lost'); os.write(2, b'lost'); print('done')"
-    run = subprocess.run(
-        [sys.executable, "-c", BEGIN + program], stdout=subprocess.PIPE, stderr=writing, timeout=60
-    )
-    os.close(writing)
-    assert (run.returncode, run.stdout) == (0, b"done\n")
 
 
 def record(message="event", args=(), **facts):
@@ -163,26 +87,6 @@ def test_a_record_that_cannot_be_formatted_is_told_so():
         assert told["event"] == "not formatted" and told["reason"]
     told = json.loads(JsonFormatter().format(record("a\nb\u2028\ud800", value={1: {2}})))
     assert told["event"] == "a\nb\u2028\ud800" and told["value"] == {"1": "{2}"}
-
-
-def test_a_line_is_written_to_its_end_before_the_next_one(monkeypatch):
-    written = io.BytesIO()
-
-    def write(_, data):  # as an interrupted write does: a part, which other threads then follow
-        return written.write(bytes(data[:7]))
-
-    monkeypatch.setattr(os, "write", write)
-    handler = LineHandler(99)
-    threads = [
-        threading.Thread(target=lambda: [handler.handle(record("x" * 50)) for _ in range(20)])
-        for _ in range(4)
-    ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    lines = written.getvalue().splitlines()
-    assert len(lines) == 80 and {json.loads(line)["event"] for line in lines} == {"x" * 50}
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ from oasis.collection.replica import milvus, replica
 from oasis.collection.replica.milvus import MilvusReplica
 from oasis.errors import EngineError
 from oasis.scale.milvus import MilvusIndex
-from oasis.service import create_app
-from oasis.service.api import served as served_module
+from oasis.service import create_app, work
 
 pytestmark = pytest.mark.scale
 
@@ -203,7 +202,7 @@ def test_readiness_does_not_wait_for_milvus(folder, monkeypatch):
 
     with served(path, index=str(folder / "codes.db")) as (_, app), monkeypatch.context() as patch:
         patch.setattr(MilvusIndex, "__len__", slow)
-        patch.setattr(served_module, "PROBE_SECONDS", 0.05)
+        patch.setattr(work, "PROBE_SECONDS", 0.05)
         for _ in range(3):
             status, heads, told = asgi(app, "GET", "/health/ready")
             assert status == 503 and heads["retry-after"] and "in time" in told["detail"]
@@ -211,5 +210,5 @@ def test_readiness_does_not_wait_for_milvus(folder, monkeypatch):
         assert len(asked) == 1
         assert len(found(app, {"like": "item/1", "k": 3})[0]) == 3
         release.set()
-        patch.setattr(served_module, "PROBE_SECONDS", 20)
+        patch.setattr(work, "PROBE_SECONDS", 20)
         assert asgi(app, "GET", "/health/ready")[0] == 200

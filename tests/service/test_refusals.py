@@ -1,6 +1,8 @@
 """What the service refuses, and who may ask: problems, limits, hosts and tokens."""
 
+import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -91,6 +93,41 @@ def test_limits_on_sizes(server):
     chunked = (large[: 1 << 20] for _ in range(5))
     assert problem(server, "POST", "/v1/search", chunked)[0] == 413
     assert server.json("GET", "/health/ready")[0] == 200
+
+
+def test_requests_that_are_ambiguous_or_encoded_are_refused(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        head = b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n"
+        connection.sendall(head + b"Connection: close\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400")
+    for coding, wanted in (("gzip", 415), ("br, gzip", 415), ("identity", 200)):
+        headers = {"Content-Encoding": coding}
+        asked = ("POST", "/v1/known", {"ids": []})
+        assert server.ask(*asked, headers=headers)[0] == wanted
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"[]," * 60_000 + b"[]", "more than 50000 lists and objects"),
+        (b"0," * 400_000 + b"0", "more than 300000 values"),
+        (b"[" * 150 + b"]" * 150, "more than 100 levels of nesting"),
+        (b'"[[[[", ' * 60_000 + b'"\\\\\\"[["', None),
+    ],
+)
+def test_json_is_counted_before_it_is_parsed(server, payload, said):
+    items = b'{"items":[{"id":"counted","text":"x","payload":{"a":[' + payload + b"]}}]}"
+    patch = b'{"payload":{"a":[' + payload + b"]}}"
+    for asked in (("POST", "/v1/ingest", items), ("PATCH", "/v1/item?id=item/1", patch)):
+        status, _, content = server.ask(*asked)
+        assert (status, status == 413) == ((413, True) if said else (200, False)), content[:300]
+        assert said is None or said in json.loads(content)["detail"]
+
+
+def test_an_update_takes_no_more_than_a_payload_may_have(server):
+    large = b'{"payload":{"a":"' + b"x" * (7 << 19) + b'"}}'
+    status, found = problem(server, "PATCH", "/v1/item?id=item/1", large)
+    assert status == 413 and "3211264 bytes" in found["detail"]
 
 
 def test_hosts_and_origins_of_others_are_refused(server):

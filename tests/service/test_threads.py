@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -20,57 +19,16 @@ from toy import chunk, class_vectors
 
 from oasis.client import Client
 from oasis.collection import Collection
-from oasis.collection.search.queries import Queries
+from oasis.collection.committed import Follower
 from oasis.collection.search.question import Question
 from oasis.errors import BusyError
 from oasis.model import OASIS
 from oasis.model.threads import one_thread
-from oasis.service import Limits, Settings, Tokens, create_app
-from oasis.service.api import searching
-from oasis.service.api.direct import Direct
-from oasis.service.api.writing import WriterQueue
-from oasis.service.http.problems import Problem
+from oasis.service import Limits, Settings, create_app, searching
+from oasis.service.problems import Problem
+from oasis.service.work import Lane, Writer
 
 server = service_running.server
-
-
-SEARCHES = [
-    {"like": "item/1", "k": 3},
-    {"like": "item/1", "k": 3, "where": {"$labels": {"has": "cat"}}},
-    {"like": "nobody"},
-    {"words": ["cat"], "k": 2, "mode": "hamming"},
-    {"words": ["cat"], "k": 0},
-    {"vectors": {"image": [[1.0]]}},
-    {"items": [{"text": "cat"}], "k": 2, "offset": 1},
-    {},
-]
-
-
-@pytest.mark.parametrize("token", [None, "r" * 16, "wrong"])
-def test_the_short_way_answers_as_the_route_does(folder, monkeypatch, token):
-    settings = Settings(tokens=Tokens(read="r" * 16) if token else Tokens())
-    head = {"authorization": f"Bearer {token}"} if token else {}
-    head["x-request-id"] = "the-same"
-    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
-        app = create_app(c, settings)
-
-        def answers():
-            return [asgi(app, "POST", "/v1/search", asked, head) for asked in SEARCHES]
-
-        directly = answers()
-        monkeypatch.setattr(Direct, "__call__", lambda self, *given: self.app(*given))
-        assert directly == answers()
-        statuses = [status for status, _, _ in directly]
-        if token != "wrong":
-            assert statuses == [200, 200, 404, 200, 422, 422, 200, 422]
-        else:
-            assert set(statuses) == {401}
-        counted = re.findall(
-            r'requests_total{method="POST",route="/v1/search".*} (\d+)',
-            app.state.service.counters.text(),
-        )
-        assert sum(map(int, counted)) == 2 * len(SEARCHES)
-        app.state.service.close()
 
 
 SHORT = [
@@ -126,7 +84,7 @@ def test_only_short_searches_are_made_without_a_thread(folder, monkeypatch, read
 def test_fingerprints_are_read_in_a_thread(folder, monkeypatch):
     X, y = chunk(40)
     asked = {"vectors": {"image": X["image"][:1].tolist()}}
-    model = OASIS(128, labels=class_vectors(), random_state=0)
+    model = OASIS.for_search(128, labels=class_vectors(), random_state=0)
     with Collection.open(folder / "c", model=model) as c:
         c.ingest(X, y)
     with Collection.open(folder / "c") as c:
@@ -146,7 +104,7 @@ def test_fingerprints_are_read_in_a_thread(folder, monkeypatch):
 
 
 def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
-    commits, threads = Queries._commits, []
+    commits, threads = Follower.commits, []
 
     def noted(reader):
         threads.append(threading.current_thread())
@@ -154,7 +112,7 @@ def test_a_reader_looks_for_commits_in_threads_only(folder, monkeypatch):
 
     with Collection.open(fill(folder / "c", 6), readonly=True, extractor=extractor()) as c:
         app = create_app(c)
-        monkeypatch.setattr(Queries, "_commits", noted)
+        monkeypatch.setattr(Follower, "commits", noted)
         for asked in SHORT + LONG:
             assert asgi(app, "POST", "/v1/search", asked)[0] == 200
         for path in ("/v1/stats", "/health/ready", "/v1/item?id=item/1"):
@@ -186,7 +144,7 @@ def test_searches_do_not_wait_and_changes_queue(folder, monkeypatch):
             await asyncio.to_thread(entered.wait, 60)
             second = change(2)
             await asyncio.sleep(0)
-            while len(app.state.service.queue) < 2:
+            while len(app.state.service.writer) < 2:
                 await asyncio.sleep(0)
             third = await change(3)
             asked = {"words": ["cat"], "k": 1}
@@ -202,7 +160,7 @@ def test_searches_do_not_wait_and_changes_queue(folder, monkeypatch):
 
 
 def test_a_stopped_queue_finishes_one_change_and_refuses_the_rest():
-    queue, entered, leave, made = WriterQueue(4), threading.Event(), threading.Event(), []
+    queue, entered, leave, made = Writer(4), threading.Event(), threading.Event(), []
 
     def change():
         entered.set()
@@ -215,7 +173,7 @@ def test_a_stopped_queue_finishes_one_change_and_refuses_the_rest():
         await asyncio.to_thread(entered.wait, 60)
         second = asyncio.create_task(queue.run(change))
         await asyncio.sleep(0)
-        queue.stop()
+        queue.stopping = True
         leave.set()
         with pytest.raises(Problem, match="stopped"):
             await queue.run(change)
@@ -314,7 +272,7 @@ def set_blas(n):  # in a thread that ends: one that lives would keep the right t
 def queue(monkeypatch):
     """A queue that takes one change, on a machine of four cores; BLAS has four threads."""
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    made = WriterQueue(1)
+    made = Writer(1)
     (before,) = blas()
     set_blas(4)
     assert blas() == {4}
@@ -352,22 +310,124 @@ def test_a_change_that_begins_inside_a_search_leaves_blas_as_it_was(queue):
     assert inside == [{1}, {3}] and blas() == {4}
 
 
-class WatchedQueue(WriterQueue):
-    """A queue whose counter may be changed by the holder of its guard alone."""
-
-    @property
-    def _n(self):
-        return self._counted
-
-    @_n.setter
-    def _n(self, value):
-        assert not hasattr(self, "_counted") or self._guard.locked()
-        self._counted = value
-
-
 def test_a_change_that_no_thread_takes_is_not_counted():
-    queue = WatchedQueue(1)
-    queue._thread.shutdown()
-    with pytest.raises(RuntimeError, match="shutdown"):
+    queue = Writer(1)
+    queue.close()
+    with pytest.raises(Problem, match="stopped"):
         asyncio.run(queue.run(blas))
     assert len(queue) == 0
+
+
+def test_clients_have_their_turns_in_a_lane():
+    lane, leave, done = Lane("test", 1, 1), threading.Event(), []
+    first = lane.submit("a", lambda: leave.wait(60))
+    while not lane.running:
+        pass
+    rest = [lane.submit("a", lambda n=n: done.append(f"a{n}")) for n in range(3)]
+    rest += [lane.submit("b", lambda n=n: done.append(f"b{n}")) for n in range(2)]
+    dropped = lane.submit("a", lambda: done.append("dropped"))
+    assert dropped.cancel()
+    leave.set()
+    for each in [first, *rest]:
+        each.result(60)
+    lane.close()
+    assert done == ["a0", "b0", "a1", "b1", "a2"]
+
+
+def test_a_client_has_no_more_than_its_share_of_a_lane():
+    lane, leave = Lane("test", 3, 2), threading.Event()
+    held = [lane.submit("a", lambda: leave.wait(60)) for _ in range(5)]
+    assert lane.submit("b", lambda: 7).result(60) == 7
+    assert lane.running["a"] == 2
+    leave.set()
+    assert all(each.result(60) for each in held)
+    lane.close()
+
+
+def test_what_a_client_has_running_is_bounded(folder):
+    entered, leave = threading.Event(), threading.Event()
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
+        app = create_app(c, Settings(Limits(client_cost=30)))
+        asked = {"words": ["cat"] * 20, "k": 3}
+
+        def held():
+            entered.set()
+            return leave.wait(60) and []
+
+        async def story(monkey):
+            monkey.setattr(c, "classes", held)
+            one = asyncio.create_task(asgi_async(app, "GET", "/v1/classes"))
+            await asyncio.to_thread(entered.wait, 60)
+            small = await asgi_async(app, "POST", "/v1/search", {"like": "item/1", "k": 3})
+            beside = await asgi_async(app, "POST", "/v1/search", {**asked, "words": ["cat"] * 29})
+            leave.set()
+            return small, beside, await one
+
+        with pytest.MonkeyPatch.context() as monkey:
+            small, beside, one = asyncio.run(story(monkey))
+        assert (small[0], beside[0], one[0]) == (200, 429, 200)
+        assert beside[1]["retry-after"] == "1"
+        # one request alone is taken, whatever it costs
+        assert asgi(app, "POST", "/v1/search", {**asked, "words": ["cat"] * 100})[0] == 200
+        assert not app.state.service.costs
+        app.state.service.close()
+
+
+def test_a_search_in_slices_answers_as_a_whole_one(folder, monkeypatch):
+    with Collection.open(fill(folder / "c"), extractor=extractor()) as c:
+        app = create_app(c)
+        X, _ = vectors(30)
+        asked = [
+            {"words": ["cat", "sky", "sea"] * 20, "k": 5},
+            {"items": [{"text": "boat"}, {"text": "fur cloud"}] * 20, "k": 5, "snippet": 9},
+            {"items": [{"text": "boat"}, {"text": "zzz"}] * 20, "k": 3, "evidence": True},
+            {"vectors": {name: matrix.tolist() for name, matrix in X.items()}, "k": 4},
+        ]
+        cut = [asgi(app, "POST", "/v1/search", each) for each in asked]
+        monkeypatch.setattr(searching, "_SLICE_COST", 1e9)
+        whole = [asgi(app, "POST", "/v1/search", each) for each in asked]
+        assert [each[0] for each in cut] == [200] * 4
+
+        def hits(answer):  # scores of another number of rows differ in the last digit
+            found = [[(h["id"], h.get("text")) for h in each] for each in answer[2]["results"]]
+            return found, len(answer[2].get("evidence", ()))
+
+        assert [hits(each) for each in cut] == [hits(each) for each in whole]
+        app.state.service.close()
+
+
+def test_what_a_gone_caller_asked_is_dropped(folder):
+    with Collection.open(fill(folder / "c", 6), extractor=extractor()) as c:
+        app, left = create_app(c), []
+        sliced = json.dumps({"words": ["cat"] * 1000, "k": 10}).encode()
+        search = c.search_words
+
+        def counted(*given, **how):
+            left.append(len(given[0]))
+            return search(*given, **how)
+
+        with pytest.MonkeyPatch.context() as monkey:
+            monkey.setattr(c, "search_words", counted)
+            messages = [
+                {"type": "http.request", "body": sliced},
+                {"type": "http.disconnect"},
+            ]
+
+            async def receive():
+                if len(messages) == 1 and not left:
+                    while not left:
+                        await asyncio.sleep(0.001)
+                return messages.pop(0) if len(messages) > 1 else messages[0]
+
+            async def send(message):
+                raise AssertionError("nobody is there")
+
+            head = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+            scope = {
+                "type": "http", "method": "POST", "path": "/v1/search", "raw_path": b"/v1/search",
+                "query_string": b"", "headers": head, "client": ("127.0.0.1", 1), "scheme": "http",
+                "http_version": "1.1", "root_path": "", "server": ("127.0.0.1", 2),
+            }  # fmt: skip
+            asyncio.run(app(scope, receive, send))
+        assert 1 <= len(left) < 10
+        app.state.service.close()

@@ -25,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
+from attackers import NAMES  # noqa: E402
+
 from tests.soak.trials import Skipped, Tally, Trials  # noqa: E402
 
 ROWS = {
@@ -57,9 +59,17 @@ ROWS = {
         "a collection's index damaged",
     ),
     "catalog": ("tests.soak.damage", "catalog", 4, "a collection's catalog damaged"),
-    "journal": ("tests.soak.damage", "journal", 3, "a collection's journal damaged"),
     "requests": ("tests.soak.attacks", "requests", 5, "hostile requests"),
     "pictures": ("tests.soak.attacks", "pictures", 5, "hostile pictures"),
+    **{
+        f"pressure-{name.replace(' ', '-')}": (
+            "tests.soak.attacks",
+            f"pressure:{name}",
+            3,
+            f"users beside lawful pressure: {name}",
+        )
+        for name in NAMES
+    },
 }
 """Name -> module, function, weight, and what the table calls it."""
 
@@ -129,13 +139,14 @@ def run_row(name, seed, seconds):
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it has started ends with it
     module, function, *_ = ROWS[name]
+    function, _, detail = function.partition(":")
     run = getattr(import_module(module), function)
     memory = Path("/dev/shm")
     place = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place, prefix="oasis-soak-") as folder:
         trials = Trials(Path(folder), seed, seconds)
         try:
-            run(trials)
+            run(trials, *filter(None, [detail]))
         except Skipped as reason:
             print(f"skipped: {reason}", flush=True)
         trials.say(always=True)

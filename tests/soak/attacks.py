@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
+from attackers import attacking, use
 from PIL import Image
 from service_data import fill, picture, vectors
 from serving import form, serving
@@ -135,3 +137,24 @@ def pictures(trials):
 
     with serving(fill(trials.place()), "--max-body", "16") as server:
         attack(trials, server, bodies)
+
+
+def pressure(trials, name):
+    """Attack with lawful requests, and measure what others feel; too slow an answer is wrong."""
+    with serving(fill(trials.place())) as server:
+        use(server.port, 2)
+        before = server.resident()
+        seconds = max(20.0, trials.seconds - trials.passed() - 65)
+        with attacking(server.port, name, seconds):
+            felt = use(server.port, seconds)
+        peak = server.resident()
+        time.sleep(60)
+        with trials.judged():
+            trials.number()
+            trials.count(acknowledged=True)
+            told = {kind: round(felt.quantile(kind, 0.99), 3) for kind in felt.seconds}
+            later = server.resident()
+            print(f"-- {name}: p99 {told} s, {peak >> 20} MB, then {later >> 20} MB", flush=True)
+            assert not felt.refused, felt.refused[:3]
+            assert told["text"] <= 1 and told["item"] <= 0.25 and told["health"] <= 0.1, told
+            assert peak <= 1 << 30 and later - before <= 200 << 20, (before, peak, later)

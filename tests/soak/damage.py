@@ -146,10 +146,6 @@ def catalog(trials):
     of_a_collection(trials, "catalog.sqlite")
 
 
-def journal(trials):
-    of_a_collection(trials, "journal-*.bin")
-
-
 def collection_model(trials):
     of_a_collection(trials, "model-*.safetensors")
 

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from oasis.arrays import Array, GeneratorState, generator_at, random_signs, state_of, unit_rows
-from oasis.baselines.shared.classes import grown, indicator_of
-from oasis.baselines.shared.parameters import (
-    check_count,
-    check_unchanged,
-    check_weight,
-    first_state,
-)
-from oasis.baselines.shared.signs import random_rotation
-from oasis.codes import Codes, check_n_bits, pack
-from oasis.hashers.chunk import (
-    Chunk,
-    check_features,
-)
-from oasis.hashers.learner import (
-    Learner,
-)
-from oasis.model.hash_functions import (
-    LinearMap,
-)
-from oasis.model.ridge import Ridge, check_width
-from oasis.model.ridge_round import start_round
-from oasis.model.updates import (
-    v_step,
-)
+from oasis.arrays import Array, random_signs, unit_rows
+from oasis.baselines.shared.linear import GramSums, LinearHasher
+from oasis.baselines.shared.signs import random_rotation, signs
+from oasis.model.hash_functions import LinearMap
+from oasis.model.updates import v_step
 
 
 @dataclass(frozen=True)
@@ -81,23 +59,7 @@ class LEMONSums:
         )
 
 
-@dataclass(frozen=True)
-class LEMONState:
-    """The state of LEMON; its size depends on classes and features, not on samples."""
-
-    sums: LEMONSums
-    ridges: dict[str, Ridge]
-    hash_function: LinearMap
-    classes: tuple[str, ...]
-    n_seen: int
-    generator: GeneratorState
-
-    @property
-    def widths(self) -> dict[str, int]:
-        return self.hash_function.widths
-
-
-class LEMON(Learner[LEMONState]):
+class LEMON(LinearHasher[LEMONSums]):
     """Label embedding online hashing: the online method closest to OASIS, without word vectors.
 
     Published for cross-modal search. Here a query uses the sum of the projections of its
@@ -131,7 +93,8 @@ class LEMON(Learner[LEMONState]):
     published terms in the vector of ones are omitted: V sums to zero, so they are 0; in floating
     point they would only multiply rounding error by alpha r.
 
-    Cost of a round: O(n r^2) per iteration, then one streaming ridge regression per modality.
+    Cost of a round: O(n r^2) per iteration, then per modality n d^2 for the sum X'X and its
+    Cholesky factorisation.
 
     Examples
     --------
@@ -142,6 +105,9 @@ class LEMON(Learner[LEMONState]):
     >>> model.classes_, model.codes_.shape, model.encode({"text": X["text"]}).shape
     (('sky', 'sea', 'cat'), (4, 2), (4, 2))
     """
+
+    _weights = ("alpha", "beta")
+    _ridges = ("gamma", "xi")
 
     def __init__(
         self,
@@ -161,62 +127,27 @@ class LEMON(Learner[LEMONState]):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
-        state = self.learned
-        return state.hash_function.project(check_features(X, state.widths))
+    def _first(self, rng: np.random.Generator) -> LEMONSums:
+        return LEMONSums.zero(self.n_bits)
 
-    def _check_parameters(self, state: LEMONState | None) -> None:
-        n_bits = check_n_bits(self.n_bits)
-        check_count("n_iter", self.n_iter)
-        for name in ("alpha", "beta"):
-            check_weight(name, getattr(self, name))
-        for name in ("gamma", "xi"):
-            check_weight(name, getattr(self, name), positive=True)
-        if state is not None:
-            check_unchanged("n_bits", n_bits, len(state.sums.VV))
-            check_unchanged("xi", self.xi, next(iter(state.ridges.values())).delta)
+    def _solved(self, own: LEMONSums, features: Mapping[str, GramSums]) -> LinearMap:
+        xi = float(self.xi)
+        return LinearMap({name: sums.weights(xi, "xi") for name, sums in features.items()})
 
-    def _start(self, chunk: Chunk) -> LEMONState:
-        for matrix in chunk.X.values():
-            check_width(int(matrix.shape[1]))
-        ridges = {
-            name: Ridge.zero(self.n_bits, int(matrix.shape[1]), float(self.xi))
-            for name, matrix in chunk.X.items()
-        }
-        generator = first_state(self.random_state)
-        return LEMONState(LEMONSums.zero(self.n_bits), ridges, LinearMap({}), (), 0, generator)
-
-    def _learn(self, old: LEMONState | None, chunk: Chunk) -> tuple[LEMONState, Codes]:
-        state = old or self._start(chunk)
-        rng = generator_at(state.generator)
-        classes = grown(state.classes, chunk.labels)
-        L = indicator_of(chunk.labels, classes)  # (n, c)
-        G = sp.csr_array(unit_rows(L))  # (n, c)
-        sums = state.sums.widened(len(classes))
-        B, V = self._iterate(sums, L, G, rng)
-        ridges = {
-            name: start_round(state.ridges[name], matrix).finish(B)
-            for name, matrix in chunk.X.items()
-        }
-        learned = LEMONState(
-            sums.plus(B, V, L, G),
-            ridges,
-            LinearMap({name: ridge.W for name, ridge in ridges.items()}),
-            classes,
-            state.n_seen + chunk.n_samples,
-            state_of(rng),
-        )
-        return learned, pack(B)
-
-    def _iterate(
-        self, sums: LEMONSums, L: sp.csr_array, G: sp.csr_array, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Return the B and V, (n, r), of one round; see docs/formulas.md.
+    def _codes(
+        self,
+        own: LEMONSums,
+        L: sp.csr_array,
+        classes: tuple[str, ...],
+        rng: np.random.Generator,
+    ) -> tuple[Array, LEMONSums]:
+        """Return the codes of one round, see docs/formulas.md.
 
         Draws B, V, R and the completion of V, in that order.
         """
         n, r = L.shape[0], self.n_bits
+        sums = own.widened(len(classes))
+        G = sp.csr_array(unit_rows(L))  # (n, c)
         B = random_signs(rng, (n, r))
         V = rng.standard_normal((n, r))
         R = random_rotation(rng, r)
@@ -229,5 +160,5 @@ class LEMON(Learner[LEMONState]):
             V = v_step(Z, noise)
             left, _, right = np.linalg.svd(sums.BV + B.T @ V)
             R = right.T @ left.T  # the rotation that brings V closest to B
-            B = np.where(weight * (G @ (sums.GV + G.T @ V)) + V @ R > 0, 1.0, -1.0)
-        return B, V
+            B = signs(weight * (G @ (sums.GV + G.T @ V)) + V @ R)
+        return B, sums.plus(B, V, L, G)

@@ -8,36 +8,17 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
-from oasis.arrays import Array, GeneratorState, generator_at, random_signs, state_of, unit_rows
-from oasis.baselines.shared.classes import grown, indicator_of
-from oasis.baselines.shared.gram_sums import GramSums
-from oasis.baselines.shared.parameters import (
-    check_count,
-    check_unchanged,
-    check_weight,
-    first_state,
-)
+from oasis.arrays import Array, random_signs, unit_rows
+from oasis.baselines.shared.linear import GramSums, LinearHasher
+from oasis.baselines.shared.signs import signs
 from oasis.baselines.shared.solvers import solve_sylvester
-from oasis.codes import Codes, check_n_bits, pack
 from oasis.errors import InputError
-from oasis.hashers.chunk import (
-    Chunk,
-    check_features,
-)
-from oasis.hashers.learner import (
-    Learner,
-)
 from oasis.labels import LabelSpace
-from oasis.model.hash_functions import (
-    LinearMap,
-)
-from oasis.model.updates import (
-    v_step,
-)
+from oasis.model.hash_functions import LinearMap
+from oasis.model.updates import v_step
 
 MAX_CLASSES = 128
 """Columns of the Hadamard matrix from which the codewords are computed: one per class."""
@@ -123,23 +104,14 @@ class THORSums:
 
 
 @dataclass(frozen=True)
-class THORState:
-    """The state of THOR; its size depends on classes and features, not on samples."""
+class THORKept:
+    """What THOR keeps: codewords, and sums over the samples."""
 
     codewords: THORCodewords
     sums: THORSums
-    features: dict[str, GramSums]
-    hash_function: LinearMap
-    classes: tuple[str, ...]
-    n_seen: int
-    generator: GeneratorState
-
-    @property
-    def widths(self) -> dict[str, int]:
-        return self.hash_function.widths
 
 
-class THOR(Learner[THORState]):
+class THOR(LinearHasher[THORKept]):
     """Online hashing with a frozen codeword per class, which the codes of its samples approach.
 
     Published for cross-modal search. Here a query uses the sum of the projections of its
@@ -196,6 +168,9 @@ class THOR(Learner[THORState]):
     (('sky', 'sea', 'cat'), (4, 2), (4, 2))
     """
 
+    _weights = ("beta", "theta")
+    _ridges = ("alpha", "gamma")
+
     def __init__(
         self,
         n_bits: int = 64,
@@ -216,70 +191,45 @@ class THOR(Learner[THORState]):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    def project(self, X: Mapping[str, Any]) -> npt.NDArray[np.float32]:
-        """Return ``sum_m X_m W_m'`` over the modalities that X has, (n, n_bits) float32."""
-        state = self.learned
-        return state.hash_function.project(check_features(X, state.widths))
+    def _first(self, rng: np.random.Generator) -> THORKept:
+        codewords = THORCodewords.start(self.n_bits, LabelSpace.of(self.labels), rng)
+        return THORKept(codewords, THORSums.zero(self.n_bits))
 
-    def _check_parameters(self, state: THORState | None) -> None:
-        n_bits = check_n_bits(self.n_bits)
-        check_count("n_iter", self.n_iter)
-        for name in ("beta", "theta"):
-            check_weight(name, getattr(self, name))
-        for name in ("alpha", "gamma"):
-            check_weight(name, getattr(self, name), positive=True)
-        if state is not None:
-            check_unchanged("n_bits", n_bits, len(state.sums.BB))
-
-    def _start(self, chunk: Chunk) -> THORState:
-        labels = LabelSpace.of(self.labels)
-        rng = generator_at(first_state(self.random_state))
-        features = {
-            name: GramSums.zero(self.n_bits, int(matrix.shape[1]))
-            for name, matrix in chunk.X.items()
-        }
-        codewords = THORCodewords.start(self.n_bits, labels, rng)
-        sums = THORSums.zero(self.n_bits)
-        return THORState(codewords, sums, features, LinearMap({}), (), 0, state_of(rng))
-
-    def _learn(self, old: THORState | None, chunk: Chunk) -> tuple[THORState, Codes]:
-        state = old or self._start(chunk)
-        classes = grown(state.classes, chunk.labels)
-        if len(classes) > MAX_CLASSES:
-            raise InputError(
-                f"THOR has codewords for {MAX_CLASSES} classes: {len(state.classes)} have come "
-                f"and the chunk brings {len(classes) - len(state.classes)} more"
-            )
-        codewords = state.codewords.grown(classes, float(self.alpha))
-        rng = generator_at(state.generator)
-        L = indicator_of(chunk.labels, classes)  # (n, c)
-        G = sp.csr_array(unit_rows(L))  # (n, c)
-        sums = state.sums.widened(len(classes))
-        B, V = self._iterate(sums, L @ codewords.C.T, G, rng)
-        sums = sums.plus(B, V, G)
-        features = {name: state.features[name].plus(matrix, B) for name, matrix in chunk.X.items()}
+    def _solved(self, own: THORKept, features: Mapping[str, GramSums]) -> LinearMap:
         gamma = float(self.gamma)
-        W = {
-            name: solve_sylvester(sums.BB, each.XX, (1 + gamma) * each.BX, gamma)
-            for name, each in features.items()
-        }
-        n_seen = state.n_seen + chunk.n_samples
-        learned = THORState(codewords, sums, features, LinearMap(W), classes, n_seen, state_of(rng))
-        return learned, pack(B)
+        return LinearMap(
+            {
+                name: solve_sylvester(own.sums.BB, each.XX, (1 + gamma) * each.BX, gamma)
+                for name, each in features.items()
+            }
+        )
 
-    def _iterate(
-        self, sums: THORSums, LC: Array, G: sp.csr_array, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Return the B and V, (n, r), of one round, see docs/formulas.md; LC is ``L C'`` (n, r).
+    def _codes(
+        self,
+        own: THORKept,
+        L: sp.csr_array,
+        classes: tuple[str, ...],
+        rng: np.random.Generator,
+    ) -> tuple[Array, THORKept]:
+        """Return the codes of one round, see docs/formulas.md.
 
         Draws B and the completion of V, in that order.
         """
-        n, r = LC.shape
+        known = own.codewords.C.shape[1]
+        if len(classes) > MAX_CLASSES:
+            raise InputError(
+                f"THOR has codewords for {MAX_CLASSES} classes: {known} have come "
+                f"and the chunk brings {len(classes) - known} more"
+            )
+        codewords = own.codewords.grown(classes, float(self.alpha))
+        sums = own.sums.widened(len(classes))
+        G = sp.csr_array(unit_rows(L))  # (n, c)
+        n, r = L.shape[0], self.n_bits
+        target = r * (L @ codewords.C.T)  # (n, r)
         B = random_signs(rng, (n, r))
         noise = rng.standard_normal((n, max(0, min(r, n - 1))))
         weight = 2 * self.beta * r
         for _ in range(self.n_iter):
             V = v_step(weight * (G @ (sums.GB + G.T @ B)) + self.theta * B, noise)
-            Q = r * LC + weight * (G @ (sums.GV + G.T @ V)) + self.theta * V
-            B = np.where(Q > 0, 1.0, -1.0)
-        return B, V
+            B = signs(target + weight * (G @ (sums.GV + G.T @ V)) + self.theta * V)
+        return B, THORKept(codewords, sums.plus(B, V, G))

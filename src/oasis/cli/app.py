@@ -19,10 +19,12 @@ from oasis.cli.check_command import backup, check, restore
 from oasis.cli.console import warnings_as_notes
 from oasis.cli.delete_command import delete
 from oasis.cli.demo_command import demo
+from oasis.cli.duplicates_command import duplicates
 from oasis.cli.evaluate_command import evaluate
 from oasis.cli.export_command import export
 from oasis.cli.info_command import info
 from oasis.cli.ingest_command import ingest
+from oasis.cli.relabel_command import relabel
 from oasis.cli.reproduce_command import report, reproduce
 from oasis.cli.scenarios_command import scenarios
 from oasis.cli.search_command import search
@@ -36,7 +38,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ingest": ingest,
     "search": search,
     "update": update,
+    "relabel": relabel,
     "delete": delete,
+    "duplicates": duplicates,
     "info": info,
     "export": export,
     "check": check,

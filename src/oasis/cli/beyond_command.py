@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from oasis.cli.console import print_json, remark
+from oasis.cli.console import print_json
 from oasis.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from oasis.experiments.beyond.grid import Done
+from oasis.cli.study_options import (
+    Bits,
+    Data,
+    DataSets,
+    Jobs,
+    Out,
+    Seeds,
+    as_document,
+    names,
+    numbers,
+    run_tasks,
+    stop_if_failed,
+)
 
 
 def beyond(
-    dataset: Annotated[
-        str, typer.Option(help="Data sets: coco79, icons, wiki, synthetic@3000, an .npz path ...")
-    ],
+    dataset: DataSets,
     method: Annotated[
         str,
         typer.Option(
-            help="Methods, with optional parameters: oasis+owned=16; your own by import path."
+            help="Methods, with optional parameters: oasis+content=64; your own by import path."
         ),
-    ] = "oasis,oasis-paper,lemon,itq,float-cosine",
-    bits: Annotated[str, typer.Option(help="Code lengths.")] = "64,128",
+    ] = "oasis,oasis-search,oasis-paper,lemon,itq,float-cosine",
+    bits: Bits = "64,128",
     features: Annotated[
         str,
         typer.Option(
@@ -32,7 +40,7 @@ def beyond(
             "each item's text) or image+text+meaning."
         ),
     ] = "own",
-    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
+    seeds: Seeds = "1",
     content: Annotated[
         str | None,
         typer.Option(
@@ -44,61 +52,41 @@ def beyond(
     quick: Annotated[
         bool, typer.Option("--quick", help="Two rounds of 1,000 and 100 queries: a first look.")
     ] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    data: Data = None,
+    out: Out = Path("results"),
+    jobs: Jobs = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure what codes hold beyond the labels: finer classes, classes never labelled, the item
     itself, words, and texts of pictures that have none.
 
-    Several names are separated by commas. Existing results are kept; repeat a stopped command to
-    continue it. Prints Markdown tables, and writes them to beyond.md and beyond.html in the results
-    folder; `oasis report` has them too.
+    Several names are separated by commas. What is there is kept; repeat a stopped command to
+    continue it. Prints Markdown tables; `oasis report` has them too.
 
     Example: oasis beyond --dataset icons --method oasis,itq,float-cosine --bits 64 --quick
     """
-    from oasis.cli.progress import progress_of
-    from oasis.experiments.beyond.grid import inquire
-    from oasis.experiments.beyond.inquiries import Plan
-    from oasis.experiments.beyond.protocols import FULL, QUICK
-    from oasis.experiments.report.beyond import write_beyond
+    from oasis.experiments.episodes import FULL, QUICK, numbered
+    from oasis.experiments.report import markdown, sections_of
+    from oasis.experiments.results import Results
+    from oasis.experiments.task import Grid, segment
 
-    plan = Plan(
-        _names(dataset),
-        _names(features),
-        _names(method),
-        [int(n) for n in _numbers(bits, "--bits")],
-        seeds,
-        QUICK if quick else FULL,
-        tuple(_numbers(content or "", "--content")),
-    )
-    with progress_of("beyond the labels", len(plan.inquiries())) as advance:
-        told: set[str] = set()
-
-        def note(done: Done) -> None:
-            if done.notice and done.notice not in told:
-                remark(f"note: {done.notice}")
-                told.add(done.notice)
-            advance(1)
-
-        found = inquire(plan, out, data=data, jobs=jobs, listener=note)
-    written = write_beyond(out)
+    for weight in names(content or ""):
+        if not weight.replace(".", "", 1).isdigit() or not 0 <= float(weight) <= 1:
+            raise typer.BadParameter(
+                f"{content!r} is not a list of numbers from 0 to 1", param_hint="--content"
+            )
+    options: dict[str, bool | str] = {"quick": True} if quick else {}
+    options |= {"content": content} if content else {}
+    settings = [
+        f"{each}/{name}" for each in names(features) for name in numbered(QUICK if quick else FULL)
+    ]
+    datasets = names(dataset)
+    grid = Grid(datasets, settings, names(method), numbers(bits), seeds, "beyond", options)
+    finished = run_tasks(grid.tasks(), out, data, jobs)
     if as_json:
-        outcomes = [{"status": each.status, **each.outcome.as_dict()} for each in found]
-        print_json({"out": str(out), "outcomes": outcomes})
+        print_json(as_document(finished, out))
     else:
-        typer.echo(written[0].read_text("utf-8"))
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str, option: str) -> list[float]:
-    try:
-        return [float(name) for name in _names(text)]
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers", param_hint=option) from error
+        for name in grid.datasets:
+            results = Results.read(out / f"{segment(name)}.jsonl")
+            typer.echo(markdown("Beyond the labels", (), sections_of(results, ["beyond"])))
+    stop_if_failed(finished)

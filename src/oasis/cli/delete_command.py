@@ -18,7 +18,8 @@ def delete(
 ) -> None:
     """Delete items permanently: codes, texts, payloads and thumbnails.
 
-    Every id must exist, or nothing is deleted. What was learned from the items stays in the model.
+    Every id must exist, or nothing is deleted. What was learned from the items stays in the model
+    where their features were not kept.
 
     Example: oasis delete photos.oasis a.jpg b.jpg
     """

@@ -9,6 +9,7 @@ import typer
 
 from oasis.cli.console import people, print_json, remark
 from oasis.cli.console import table as table_of
+from oasis.cli.options import AsJson
 
 
 def evaluate(
@@ -34,7 +35,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Results folder; the report goes into its folder report.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure codes that were computed elsewhere; with --out, write a report with figures.
 
@@ -45,23 +46,23 @@ def evaluate(
     Example: oasis evaluate codes.mat --map query_codes=Bq --map base_codes=Bb --out results
     """
     from oasis.datasets.own import parse_mapping
-    from oasis.experiments.evaluation import evaluate as judge
-    from oasis.experiments.evaluation import evaluation_table
+    from oasis.experiments.given import evaluate as judge
+    from oasis.experiments.given import evaluation_table
 
     pairs = parse_mapping(mapping or [])
-    summaries = [
+    rows = [
         judge(path, pairs, method=name, dataset=dataset, seed=seed if name else 0, out=out)
         for seed, path in enumerate(codes)
     ]
     if as_json:
-        print_json([summary.as_dict() for summary in summaries])
+        print_json(rows)
     else:
-        for summary in summaries:
-            made = evaluation_table(summary)
+        for row in rows:
+            made = evaluation_table(row)
             people().print(
                 table_of([("measure", "left"), ("value", "right")], made.rows, made.title)
             )
     if out is not None:
-        from oasis.experiments.report.report import write_report
+        from oasis.experiments.report import write_report
 
         remark(str(write_report(out, out / "report").page))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oasis.cli.console import count, people, print_json, remark, visible
-from oasis.cli.options import AsJson, Index, TokenFile, columns_of, is_address
+from oasis.cli.options import AsJson, Index, TokenFile, TrustEmbedders, columns_of, is_address
 from oasis.errors import DataError, InputError, UnreachableError
 
 if TYPE_CHECKING:
@@ -53,19 +54,32 @@ def ingest(
     batch: Annotated[
         int, typer.Option(min=1, help="Number of items in a chunk to learn from.")
     ] = 256,
-    id_field: Annotated[str, typer.Option(help="Field or column of the ids.")] = "id",
-    image_field: Annotated[str, typer.Option(help="Field of the paths of pictures.")] = "image",
-    text_field: Annotated[str, typer.Option(help="Field of the texts.")] = "text",
-    labels_field: Annotated[str, typer.Option(help="Field of the labels.")] = "labels",
+    id_field: Annotated[
+        str,
+        typer.Option(help="Column of the ids. Without one, an item is known by its file."),
+    ] = "id",
+    image_field: Annotated[
+        str, typer.Option(help="Column of the paths of pictures; or file, path, picture, ...")
+    ] = "image",
+    text_field: Annotated[
+        str, typer.Option(help="Column of the texts; or caption, title, description.")
+    ] = "text",
+    labels_field: Annotated[
+        str, typer.Option(help="Column of the labels; or label, tags, category, class, ...")
+    ] = "labels",
     payload_field: Annotated[
-        str, typer.Option(help="Field that holds the payload, an object.")
+        str,
+        typer.Option(
+            help="Column that holds the payload, an object. Without one, all columns that have no "
+            "other use are kept."
+        ),
     ] = "payload",
     keep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A field to put into the payload, instead of a payload field. May be repeated. A "
-            "CSV cell that is a number is kept as one: 1.10 as 1.1.",
+            help="Keep this column and no others, as payload. May be repeated. A CSV cell that is "
+            "a number is kept as one: 1.10 as 1.1.",
         ),
     ] = None,
     labels_separator: Annotated[
@@ -101,7 +115,7 @@ def ingest(
         str | None,
         typer.Option(
             help="For a new collection: words+meaning (if not given), words, meaning, none, a full "
-            "name such as hashed-text-512-binary@3, or package.module:factory."
+            "name such as hashed-text-512-tf@3, or package.module:factory."
         ),
     ] = None,
     thumbnails: Annotated[
@@ -114,9 +128,22 @@ def ingest(
             "words; they are if not given."
         ),
     ] = None,
+    keep_features: Annotated[
+        bool | None,
+        typer.Option(
+            help="For a new collection: whether features are kept, so that labels given later "
+            "teach; if not given, those of pictures and texts are, and your own vectors are not."
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Check all items first; stop before anything is written."),
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Replace the items whose ids are there, instead of skipping them."
+        ),
     ] = False,
     rejects: Annotated[
         Path | None,
@@ -130,14 +157,19 @@ def ingest(
         typer.Option("--allow-outside", help="Accept pictures outside the folder of the data."),
     ] = False,
     index: Index = None,
+    trust_embedders: TrustEmbedders = False,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a file or a folder of pictures, and store its items.
 
+    A table has a header such as file,caption,labels; paths are relative to its folder. What each
+    column was taken for is printed.
+
     Items that cannot be used are left out and listed with the reason; it is an error if no item can
-    be used. Items whose id exists are skipped, so the same command continues an interrupted ingest.
-    --strict computes all features twice: first to check them, then to store them.
+    be used. Items whose id exists are skipped, so the same command continues an interrupted ingest;
+    with --replace they are replaced, all of them each time. --strict computes all features twice:
+    first to check them, then to store them.
 
     With the address of a service, items are sent to it, pictures as files, in batches within its
     limits; it computes the features. Options for a new collection are refused then.
@@ -146,18 +178,22 @@ def ingest(
     """
     from oasis.cli.progress import progress_of
     from oasis.collection.transfer.feeding import FeedSummary, expected_items
-    from oasis.items import Fields, RejectsFile, read_items, vector_widths
+    from oasis.items import Fields, RejectsFile, fields_in, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field
     vectors = dict(columns_of(each) for each in feature or [])
     fields = Fields(id_field, image_field, text_field, labels_field, payload, vectors)
+    if not source.is_dir() or vectors:
+        fields = fields_in(source, fields)
     begun = {
         "bits": bits,
         "owned": owned,
         "image_extractor": image_extractor,
         "text_extractor": text_extractor,
         "keep_text": keep_text,
+        "keep_features": keep_features,
         "index": index,
+        "trust_embedders": trust_embedders or None,
     }
 
     has_text = False
@@ -180,10 +216,17 @@ def ingest(
     widths = vector_widths(read(), fields) if fields.vectors else None
     total = expected_items(source)
     summary = FeedSummary()
+
+    def progress(what: str) -> AbstractContextManager[Callable[[int], object]]:
+        if what == "ingest" and fields.told and not as_json:
+            people().print(visible(fields.told), soft_wrap=True, markup=False)
+        return progress_of(what, total)
+
     how: dict[str, Any] = {
         "batch": batch,
         "with_thumbnails": thumbnails,
-        "progress": lambda what: progress_of(what, total),
+        "replaces": replace,
+        "progress": progress,
         "summary": summary,
     }
     note = None
@@ -199,13 +242,13 @@ def ingest(
             note = _ingest_here(path, read, listing, begun, widths, first, strict, how)
     except KeyboardInterrupt:
         remark(
-            f"interrupted: {summary.ingested:,} items are stored; give the same command again "
+            f"interrupted: {summary.stored:,} items are stored; give the same command again "
             "to go on"
         )
         raise typer.Exit(1) from None
     except UnreachableError as error:
         raise UnreachableError(
-            f"{error}; {summary.ingested:,} items were stored before: give the same command again "
+            f"{error}; {summary.stored:,} items were stored before: give the same command again "
             "to go on"
         ) from error
     if as_json:
@@ -218,9 +261,12 @@ def ingest(
             }
         )
         return
-    rate = summary.ingested / summary.seconds if summary.seconds else 0.0
+    rate = summary.stored / summary.seconds if summary.seconds else 0.0
+    done = f"{count(summary.ingested, 'item')} ingested"
+    if replace:
+        done += f", {summary.replaced:,} replaced"
     people().print(
-        f"{count(summary.ingested, 'item')} ingested in {count(summary.rounds, 'round')}, "
+        f"{done} in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
     if note is not None and summary.ingested:
@@ -229,6 +275,11 @@ def ingest(
         remark(
             "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
             "the words of file names are taken instead"
+        )
+    if fields.told and (near := _unsplit(first, labels_separator)) is not None:
+        remark(
+            f"note: {near!r} is one label, because labels are separated by {labels_separator!r}; "
+            "if it is several, ingest into a new collection with --labels-separator"
         )
     if summary.skipped:
         people().print(f"{summary.skipped:,} skipped: their ids were there already; not changed")
@@ -247,6 +298,15 @@ def _first_items(source: Path, results: Iterator[Item | Reject]) -> list[Item]:
     return [row for row in rows if not isinstance(row, Reject)]
 
 
+def _unsplit(first: list[Item], separator: str) -> str | None:
+    """Return a label that looks like several, unless some item has several."""
+    if any(len(item.labels) > 1 for item in first):
+        return None
+    others = [each for each in ",;|" if each != separator]
+    labels = (label for item in first for label in item.labels)
+    return next((label for label in labels if any(each in label for each in others)), None)
+
+
 def _ingest_here(
     path: Path,
     read: Callable[[], Iterator[Item | Reject]],
@@ -262,7 +322,12 @@ def _ingest_here(
     from oasis.collection.transfer.feeding import ingest_all
 
     extractor, note = extractor_to_fill(
-        path, begun["image_extractor"], begun["text_extractor"], widths, first
+        path,
+        begun["image_extractor"],
+        begun["text_extractor"],
+        widths,
+        first,
+        trust_embedders=bool(begun["trust_embedders"]),
     )
     ingest_all(
         path,
@@ -273,6 +338,7 @@ def _ingest_here(
         model=model_to_fill(path, begun["bits"], begun["owned"]),
         index=begun["index"],
         keep_text=begun["keep_text"],
+        keep_features=begun["keep_features"],
         strict=strict,
         **how,
     )

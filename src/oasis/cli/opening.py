@@ -25,11 +25,15 @@ _ANSWER_SECONDS = 300.0
 _PATIENCE_SECONDS = 120.0
 
 
-def open_to_read(collection: str, token_file: Path | None = None) -> Collection | Client:
+def open_to_read(
+    collection: str, token_file: Path | None = None, *, trust_embedders: bool = False
+) -> Collection | Client:
     """Open a collection that exists, here or in a service; a writer may be at work beside."""
     if is_address(collection):
+        if trust_embedders:
+            raise InputError("a service decides what it trusts: oasis serve --trust-embedders")
         return client_of(collection, token_file)
-    return open_directory(Path(collection))
+    return open_directory(Path(collection), trust_embedders=trust_embedders)
 
 
 def open_to_write(collection: str, token_file: Path | None = None) -> Collection | Client:
@@ -44,7 +48,9 @@ def open_to_write(collection: str, token_file: Path | None = None) -> Collection
     return Collection.open(collection)
 
 
-def open_directory(path: Path, *, index: str | None = None) -> Collection:
+def open_directory(
+    path: Path, *, index: str | None = None, trust_embedders: bool = False
+) -> Collection:
     """Open a collection that exists here; a writer may be at work beside.
 
     An ``index`` other than the recorded one is refused.
@@ -54,7 +60,7 @@ def open_directory(path: Path, *, index: str | None = None) -> Collection:
 
     if not collection_exists(path):
         raise _none_at(path)
-    return Collection.open(path, readonly=True, index=index)
+    return Collection.open(path, readonly=True, index=index, trust_embedders=trust_embedders)
 
 
 def _none_at(path: Path) -> CollectionError:
@@ -104,7 +110,7 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
     if bits is None and collection_exists(path):
         with open_directory(path) as opened:
             bits = opened.n_bits
-    return OASIS(N_BITS if bits is None else bits, owned=owned)
+    return OASIS.for_search(N_BITS if bits is None else bits, owned=owned)
 
 
 def extractor_to_fill(
@@ -113,6 +119,8 @@ def extractor_to_fill(
     text: str | None,
     widths: Mapping[str, int] | None,
     first: Sequence[Item],
+    *,
+    trust_embedders: bool = False,
 ) -> tuple[Extractor, str | None]:
     """Return the extractor for the items of an ingest, and what to tell about it, if anything.
 
@@ -130,7 +138,7 @@ def extractor_to_fill(
             stats = opened.stats()
         is_new = stats.extractor is None and not stats.n_seen
         if stats.extractor is not None:
-            recorded = Extractor.from_description(stats.extractor)
+            recorded = Extractor.from_description(stats.extractor, trust_embedders=trust_embedders)
             recorded.check_widths(widths or {})
             extractor, note = recorded.with_named(image, text), None
             if extractor.is_begun_without_pictures() and any(each.image for each in first):

@@ -63,6 +63,16 @@ Index = Annotated[
 ]
 """``--index`` of the commands that write to a collection."""
 
+TrustEmbedders = Annotated[
+    bool,
+    typer.Option(
+        "--trust-embedders",
+        help="Import the package.module:factory that the collection names for its features. It "
+        "runs with your rights: only for a collection whose origin you trust.",
+    ),
+]
+"""``--trust-embedders`` of the commands that make features."""
+
 
 def columns_of(value: str) -> tuple[str, str]:
     """Return the modality and the column, file or vector that ``MODALITY=...`` names.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,40 @@ Made from the commands by `python -m oasis.cli.reference docs/cli.md`; do not ed
 Results go to standard output: tables for people, one JSON document with `--json`. Progress and
 errors go to standard error. Exit codes: 0; 1 for an error, in one line; 2 for wrong usage.
 `oasis COMMAND -h` shows what is below.
+
+In brackets: what holds if an option is not given. Commands share these options:
+
 """
+
+SHARED_BY = 3
+"""An option that this many commands describe alike is described once, before all of them."""
+
+Row = tuple[str, str]
 
 
 def reference() -> str:
     """Return the reference in Markdown: every command with its arguments and options."""
     group: Any = typer.main.get_command(application())
-    parts = [_START]
-    for name, command in sorted(group.commands.items()):
-        parts.append(f"## oasis {name}\n\n{_help(command.help or '')}\n")
-        parts.append(_table(command.params))
+    rows = {name: _rows(command.params) for name, command in sorted(group.commands.items())}
+    uses = Counter(row for command in rows.values() for row in command)
+    shared = {row: None for row, count in uses.items() if count >= SHARED_BY}
+    parts = [_START + "".join(_line(row) for row in sorted(shared))]
+    for name, command in rows.items():
+        parts.append(f"## oasis {name}\n\n{_help(group.commands[name].help or '')}\n")
+        also = ", ".join(_name(row) for row in command if row in shared)
+        parts.append(
+            "".join(_line(row) for row in command if row not in shared)
+            + (f"- Also {also}.\n" if also else "")
+        )
     return "\n".join(parts)
+
+
+def _line(row: Row) -> str:
+    return f"- {row[0]}: {row[1]}\n"
+
+
+def _name(row: Row) -> str:
+    return row[0].split(",")[0].split(" ")[0]
 
 
 def _help(text: str) -> str:
@@ -43,27 +67,28 @@ def _help(text: str) -> str:
     )
 
 
-def _table(params: list[Any]) -> str:
-    lines = ["| argument or option | meaning | if not given |", "|---|---|---|"]
+def _rows(params: list[Any]) -> list[Row]:
+    """Return how each argument and option is spelled, and what it means."""
+    rows = []
     for param in params:
         if "--help" in param.opts:
             continue
         if param.param_type_name == "argument":
-            spelled, default = f"`{param.metavar}`", "needed" if param.required else ""
+            spelled, default = f"`{param.metavar}`", ""
         else:
             spelled = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
             spelled += f" {param.metavar}" if param.metavar else ""
-            default = "needed" if param.required else _default(param.default)
-        meaning = " ".join((param.help or "").split()).replace("|", "\\|")
-        lines.append(f"| {spelled.replace('|', chr(92) + '|')} | {meaning} | {default} |")
-    return "\n".join(lines) + "\n"
+            default = "" if param.required else _default(param.default)
+        meaning = " ".join((param.help or "").split())
+        rows.append((spelled, f"{meaning} ({default})" if default else meaning))
+    return rows
 
 
 def _default(value: Any) -> str:
     if value is None or value == ():
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "yes" if value else ""
     return f"`{value}`"
 
 

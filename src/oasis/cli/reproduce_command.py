@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,26 +9,45 @@ import typer
 
 from oasis.cli.console import Column, people, print_json, remark
 from oasis.cli.console import table as table_of
+from oasis.cli.options import AsJson
+from oasis.cli.study_options import (
+    Bits,
+    Data,
+    Jobs,
+    Out,
+    Seeds,
+    as_document,
+    counts,
+    names,
+    numbers,
+    run_tasks,
+    stop_if_failed,
+)
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from oasis.experiments.grid import Event, Finished
-    from oasis.experiments.measure.cells import Results
+    from oasis.experiments.runner import Finished
+    from oasis.experiments.task import Task
 
 
 def reproduce(
+    study: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[STUDY...]", help="Studies, such as studies/coco79.toml; or use --dataset."
+        ),
+    ] = None,
     dataset: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Data sets: coco79, wiki, mirflickr, icons, synthetic@3000, the path of an .npz, "
             ".mat or .parquet file, or of a folder of pictures that ends in / ..."
         ),
-    ],
+    ] = None,
     setting: Annotated[
         str | None,
         typer.Option(
-            help="Settings: first, second, third (the default is all three), or a runbook."
+            help="Settings: first, second, third (the default is all three), a runbook, or a "
+            "scenario."
         ),
     ] = None,
     mapping: Annotated[
@@ -60,17 +78,17 @@ def reproduce(
             "path: mypackage.mymodule:MyHasher."
         ),
     ] = "oasis-paper,oasis",
-    bits: Annotated[str, typer.Option(help="Code lengths.")] = "16,32,64,128",
-    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 1,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    bits: Bits = "16,32,64,128",
+    seeds: Seeds = "1",
+    data: Data = None,
+    out: Out = Path("results"),
+    jobs: Jobs = 1,
     tuned: Annotated[
         bool,
         typer.Option(
-            "--tuned", help="Also run each method with what `oasis tune` has chosen in this folder."
+            "--tuned",
+            help="Run each method as published and with what `oasis tune` has chosen in this "
+            "folder, on the samples that were not used for tuning.",
         ),
     ] = False,
     iterations: Annotated[
@@ -79,83 +97,110 @@ def reproduce(
             help="Also trace loss and MAP over this many iterations (oasis-paper, seed 0).", min=1
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    neighbours: Annotated[
+        bool, typer.Option("--neighbours", help="Also measure recall of float neighbours.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run methods over streams and store the results; existing results are kept.
+    """Run methods over streams, or a study, and store the rows; what is there is kept.
 
     Several names are separated by commas. Repeat a stopped command to continue it.
 
     Example: oasis reproduce --dataset synthetic@2000 --setting first --method oasis,probe --bits 64
     """
     from oasis.datasets.own import with_mapping
-    from oasis.experiments.grid import reproduce as carry_out
-    from oasis.experiments.grid import trace_runs
-    from oasis.experiments.run.definition import SETTINGS, Grid, numbered_setting
+    from oasis.experiments.task import SETTINGS, Grid, numbered_setting, read_study
 
-    datasets = [with_mapping(name, mapping or []) for name in _names(dataset)]
-    settings = _names(setting or "")
-    if rounds is not None or new_classes_a_round is not None:
-        settings.append(numbered_setting(rounds, new_classes_a_round, apart))
-    settings = settings or list(SETTINGS)
-    grid = Grid(datasets, settings, _names(method), _numbers(bits), seeds)
-    runs = grid.runs()
-    if tuned:
-        from oasis.experiments.tuning import tuned_runs
-
-        runs += list(tuned_runs(runs, out))
-    with _progress() as progress:
-        bar = _Bar(progress, len(runs))
-        finished = carry_out(runs, out, data=data, jobs=jobs, listener=bar)
+    if bool(study) == bool(dataset):
+        raise typer.BadParameter("give a study or --dataset, one of them")
+    grids: list[Grid] = []
+    for path in study or ():
+        plan = read_study(path)
+        remark(f"{path}: {plan.about} Estimated: {plan.hours:g} processor hours.")
+        grids += plan.grids
+    if dataset:
+        datasets = [with_mapping(name, mapping or []) for name in names(dataset)]
+        settings = names(setting or "")
+        if rounds is not None or new_classes_a_round is not None:
+            settings.append(numbered_setting(rounds, new_classes_a_round, apart))
+        settings = settings or list(SETTINGS)
+        methods, lengths = names(method), numbers(bits)
+        options: dict[str, bool | int] = {"neighbours": True} if neighbours else {}
+        grids = [Grid(datasets, settings, methods, lengths, seeds, options=options, tuned=tuned)]
         if iterations is not None:
-            tracing = _Bar(progress, len(runs), note=" traced")
-            trace_runs(runs, out, iterations, data=data, listener=tracing)
+            traced = [each for each in methods if each == "oasis-paper"]
+            options = {"iterations": iterations}
+            if traced:
+                grids.append(Grid(datasets, settings, traced, lengths, 1, "convergence", options))
+    finished = _run_in_order([(grid.tasks(), grid.tuned) for grid in grids], out, data, jobs)
     if as_json:
-        print_json({"out": str(out), "runs": [_row(each) for each in finished]})
+        print_json(as_document(finished, out))
     else:
         _print_table(finished)
         is_any = any(each.status != "failed" for each in finished)
         following = f"; next: oasis report {out} --out {out / 'report'}" if is_any else ""
-        typer.echo(f"{_counts(finished)}{following}")
-    failed = [each for each in finished if each.status == "failed"]
-    for each in failed:
-        remark(f"error: {each.run.key}: {each.error}")
-    if failed:
-        raise typer.Exit(1)
+        typer.echo(f"{counts(finished)}{following}")
+    stop_if_failed(finished)
+
+
+def _run_in_order(
+    grids: list[tuple[list[Task], bool]], out: Path, data: Path | None, jobs: int
+) -> list[Finished]:
+    """Run tasks; tuned ones are known only when those before them are finished."""
+    from oasis.experiments.tuning import tuned_tasks
+
+    finished: list[Finished] = []
+    waiting: list[Task] = []
+    for tasks, with_tuned in grids:
+        if with_tuned and waiting:
+            finished += run_tasks(waiting, out, data, jobs)
+            waiting = []
+        waiting += tasks
+        waiting += tuned_tasks(tasks, out) if with_tuned else []
+    return finished + run_tasks(waiting, out, data, jobs)
 
 
 def report(
     results: Annotated[
         Path,
-        typer.Argument(
-            metavar="RESULTS", help="What `oasis reproduce` has written, or its summaries."
-        ),
+        typer.Argument(metavar="RESULTS", help="A file or folder of `oasis reproduce`."),
     ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[NEW]", help="With --compare: the newer results.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
     benchmarks: Annotated[
         Path | None, typer.Option(help="benchmarks/results.json, to be added to the report.")
     ] = None,
     headline: Annotated[
         bool,
+        typer.Option("--headline", help="Print the first table as Markdown; write nothing."),
+    ] = False,
+    compare: Annotated[
+        bool,
         typer.Option(
-            "--headline",
-            help="Print the first table, one row per method, as Markdown; write nothing.",
+            "--compare",
+            help="List the cells of RESULTS that NEW has not, or that differ by more than the "
+            "tolerance of their method; write nothing.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn results into tables (Markdown, CSV, LaTeX), figures, and one self-contained page.
 
-    Example: oasis report results --out report
+    Example: oasis report reports/coco79.jsonl --out report
     """
-    from oasis.experiments.report.report import headline as first_table
-    from oasis.experiments.report.report import write_report
+    from oasis.experiments import report as page
 
-    if headline:
-        typer.echo(first_table(results))
+    if compare != (other is not None):
+        raise typer.BadParameter("--compare takes two results, everything else one")
+    if compare and other is not None:
+        _compare(results, other, as_json)
         return
-    with _progress() as progress:
-        progress.add_task("drawing", total=None)
-        written = write_report(results, out, benchmarks)
+    if headline:
+        typer.echo(page.headline(results))
+        return
+    written = page.write_report(results, out, benchmarks)
     if as_json:
         paths = {
             "page": str(written.page),
@@ -168,131 +213,51 @@ def report(
         typer.echo(str(written.page))
 
 
-class _Bar:
-    """A bar that counts runs, moves with every round, and says what happens."""
+def _compare(old: Path, new: Path, as_json: bool) -> None:
+    from oasis.experiments.results import Results
+    from oasis.experiments.results import compare as differing
 
-    def __init__(self, progress: Progress, n_runs: int, note: str = "") -> None:
-        self._progress, self._note = progress, note
-        self._task = progress.add_task("starting", total=n_runs)
-        self._shares: dict[str, float] = {}
-
-    def __call__(self, event: Event) -> None:
-        from oasis.experiments.grid import Finished, RoundDone
-
-        key = str(event.run.key)
-        console = self._progress.console
-        if isinstance(event, RoundDone):
-            # measuring comes after the last round
-            self._advance(key, event.n_done / (event.n_rounds + 1))
-            text = f"{key}  round {event.n_done} of {event.n_rounds}"
-            self._progress.update(self._task, description=text)
-        elif isinstance(event, Finished):
-            self._advance(key, 1.0)
-            if not console.is_terminal:
-                console.print(f"{key}{self._note} {event.status}", highlight=False, soft_wrap=True)
-        else:
-            console.print(f"note: {event.text}", highlight=False, soft_wrap=True, markup=False)
-
-    def _advance(self, key: str, share: float) -> None:
-        before = self._shares.get(key, 0.0)
-        self._shares[key] = max(share, before)  # another process's rounds may be told late
-        self._progress.advance(self._task, self._shares[key] - before)
-
-
-def _progress() -> Progress:
-    """Return a bar on standard error, so that standard output is the answer alone."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from oasis.cli.progress import TerminalProgress
-
-    return TerminalProgress(
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=Console(file=sys.stderr),
-        transient=True,
-        # the speed of the whole grid: single runs differ a hundredfold
-        speed_estimate_period=1e9,
-    )
+    read = Results.read(old)
+    found = differing(read, Results.read(new))
+    if as_json:
+        print_json([vars(each) for each in found])
+    else:
+        for each in found:
+            typer.echo(str(each))
+        same = f"the same: {len(read.rows)} rows, within the tolerance of each method"
+        typer.echo(f"{len(found)} cells differ" if found else same)
+    if found:
+        raise typer.Exit(1)
 
 
 def _print_table(finished: list[Finished]) -> None:
     """Print MAP at the last round, queries of that round, mean over seeds."""
-    from oasis.experiments.measure.cells import Results, title_of
-    from oasis.experiments.report.headline import mark_lines
+    from oasis.experiments.methods import title_of
+    from oasis.experiments.overview import mark_lines
+    from oasis.experiments.results import Results
+    from oasis.experiments.tables import Cells
 
-    summaries = [each.summary for each in finished if each.summary is not None]
-    if not summaries:
-        return
-    results = Results.of(summaries)
-    for dataset in results.datasets:
-        lengths: list[int | None] = list(results.bits(dataset))
-        lengths += [None] if results.has_rankers(dataset) else []
-        names = [f"{n_bits} bits" if n_bits else "no codes" for n_bits in lengths]
+    rows = [e.row for e in finished if e.task.kind == "stream" and e.status != "failed"]
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        own = [{"of": {}, **row} for row in rows if row["dataset"] == dataset]
+        cells = Cells.of(Results(), dataset, own)
+        lengths: list[int | None] = [*cells.bits]
+        lengths += [None] if any(key[2] is None for key in cells.cells) else []
+        titles = [f"{n_bits} bits" if n_bits else "no codes" for n_bits in lengths]
         columns: list[Column] = [("setting", "left"), ("method", "left")]
-        columns += [(name, "right") for name in (*names, "chance")]
-        rows = [
-            [setting, title_of(variant), *_figures(results, dataset, setting, variant, lengths)]
-            for setting in results.settings(dataset)
-            for variant in results.variants(dataset, setting)
-        ]
+        columns += [(name, "right") for name in (*titles, "chance")]
+        lines = []
+        for setting in cells.settings:
+            for variant in cells.variants:
+                here = [cells.cells.get((setting, variant, n)) for n in lengths]
+                found = [None if cell is None else cell.last("new", "expected") for cell in here]
+                chance = next((c.last("new", "chance") for c in here if c is not None), None)
+                # means alone: with intervals, which the report has, a line would pass 80 columns
+                texts = ["" if e is None else f"{e.mean:.3f}" for e in (*found, chance)]
+                if any(texts):
+                    lines.append([setting, title_of(variant), *texts])
         title = f"{dataset}: MAP at the last round, queries of that round"
-        people().print(table_of(columns, rows, title))
-        for n_bits in results.bits(dataset):
-            for line in mark_lines(results, dataset, n_bits):
+        people().print(table_of(columns, lines, title))
+        for n_bits in cells.bits:
+            for line in mark_lines(cells, n_bits):
                 people().print(f"{n_bits} bits, {line.removeprefix('† ')}", markup=False)
-
-
-def _figures(
-    results: Results, dataset: str, setting: str, variant: str, bits: list[int | None]
-) -> list[str]:
-    """Return means alone: with deviations, which the report has, a line would pass 80 columns."""
-    cells = [results.cells.get((dataset, setting, variant, n)) for n in bits]
-    found = [None if cell is None else cell.last("new", "expected") for cell in cells]
-    found.append(next((cell.last("new", "chance") for cell in cells if cell is not None), None))
-    return ["" if each is None else f"{each.mean:.3f}" for each in found]
-
-
-def _counts(finished: list[Finished]) -> str:
-    counts = {"computed": 0, "measured": 0, "kept": 0, "failed": 0}
-    for each in finished:
-        counts[each.status] += 1
-    runs = "1 run: " if len(finished) == 1 else f"{len(finished)} runs: "
-    return runs + ", ".join(f"{n} {name}" for name, n in counts.items() if n)
-
-
-def _row(each: Finished) -> dict[str, object]:
-    row: dict[str, object] = {"key": str(each.run.key), "status": each.status}
-    if each.summary is None:
-        return {**row, "error": each.error}
-    new = each.summary.last.new
-    return {
-        **row,
-        "map": None if new is None else new.expected,
-        "chance": None if new is None else new.chance,
-        "train_seconds": each.summary.train_seconds,
-        "measure_seconds": each.summary.measure_seconds,
-    }
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(name) for name in _names(text)]
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of whole numbers, such as 16,64", param_hint="--bits"
-        ) from error

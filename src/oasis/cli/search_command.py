@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from oasis.cli.console import Column, labels_line, people, print_json, table
-from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, columns_of
+from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, TrustEmbedders, columns_of
 from oasis.errors import InputError, UnknownIdError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def search(
     save: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the hits as a contact sheet.")
     ] = None,
+    trust_embedders: TrustEmbedders = False,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,8 +98,8 @@ def search(
 
     A class name need not have been seen: it is compared with the classes by its word vector. Labels
     with a question mark are predicted. Hits are shown with their text and payload. Instead of a
-    directory, the address of a running service may be given; pictures are sent to it. If nothing is
-    like the query, another spelling is suggested.
+    directory, the address of a running service may be given; pictures are sent to it. Words that no
+    item has are replaced by similar ones.
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
@@ -122,7 +123,7 @@ def search(
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
-    with open_to_read(collection, token_file) as opened:
+    with open_to_read(collection, token_file, trust_embedders=trust_embedders) as opened:
         options: dict[str, Any] = {
             "k": k,
             "mode": mode.value,
@@ -155,7 +156,7 @@ def search(
         if save is not None:
             _save_hits(opened, queries, lists, save)
         meant = None
-        if text is not None and any(hit.weak for hits in lists for hit in hits):
+        if text is not None:
             meant = opened.suggest(text)
         width = people().width
         told: dict[Any, _Told] = {}
@@ -189,7 +190,7 @@ def search(
         if is_found and any(hit.weak for hit in hits):
             people().print("nothing like this here; the nearest are:")
         if meant is not None:
-            people().print(f"did you mean: {meant}", markup=False, soft_wrap=True)
+            people().print(f"searched for: {meant}", markup=False, soft_wrap=True)
         people().print(_title(query), style="bold", markup=False)
         if is_found:
             people().print(table(columns, rows))

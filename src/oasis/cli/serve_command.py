@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oasis.cli.console import people
-from oasis.cli.options import Index
+from oasis.cli.options import Index, TrustEmbedders
 
 if TYPE_CHECKING:
     from oasis.collection import Collection
@@ -70,6 +70,7 @@ def serve(
             "instead of previews. No file outside this folder is sent.",
         ),
     ] = None,
+    trust_embedders: TrustEmbedders = False,
     max_body: Annotated[
         int, typer.Option(min=1, metavar="MB", help="Largest body of a request.")
     ] = 64,
@@ -86,9 +87,14 @@ def serve(
     Example: oasis serve photos.oasis --port 8000
     """
     from oasis.collection.transfer.feeding import collection_exists
-    from oasis.service.http.logs import LOG, JsonOnStderr
-    from oasis.service.server import address_of, listen, run
+    from oasis.errors import MissingExtraError
     from oasis.service.settings import Limits, Settings, Tokens
+
+    try:
+        from oasis.service.server import address_of, listen, run
+        from oasis.service.telemetry import LOG, log_as_json
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "", extra="service", what="the service") from error
 
     limits = Limits(
         body_bytes=max_body << 20, bodies_bytes=max(256, 4 * max_body) << 20, ingests=queue
@@ -96,17 +102,19 @@ def serve(
     names = frozenset(name.lower() for name in allow_host or ())
     tokens = Tokens(read_token, write_token)
     settings = Settings.of(host, tokens, names, limits, frozenset(proxy or ()), pictures)
-    log = JsonOnStderr()
     serving, is_new = False, not collection_exists(collection)
     try:
         with (
             listen(host, port) as listening,
-            _open(collection, bits, index, readonly=readonly) as opened,
+            _open(
+                collection, bits, index, readonly=readonly, trust_embedders=trust_embedders
+            ) as opened,
         ):
 
             def ready() -> None:
                 nonlocal serving
                 serving = True
+                log_as_json()
                 name = f"{collection} (new)" if is_new else str(collection)
                 people().print(
                     f"{len(opened):,} items of {name} at {address_of(listening)}", soft_wrap=True
@@ -115,16 +123,17 @@ def serve(
             run(opened, listening, settings, ready)
     except BaseException:
         if not serving:
-            log.restore()  # an error of the command, told like any other
             raise
         LOG.critical("ended by an error", exc_info=True)
         raise typer.Exit(1) from None
 
 
-def _open(path: Path, bits: int | None, index: str | None, *, readonly: bool) -> Collection:
+def _open(
+    path: Path, bits: int | None, index: str | None, *, readonly: bool, trust_embedders: bool
+) -> Collection:
     from oasis.cli.opening import open_directory
     from oasis.collection import Collection
 
     if readonly:
-        return open_directory(path, index=index)
-    return Collection.open(path, bits, index=index)
+        return open_directory(path, index=index, trust_embedders=trust_embedders)
+    return Collection.open(path, bits, index=index, trust_embedders=trust_embedders)

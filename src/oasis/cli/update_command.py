@@ -30,8 +30,8 @@ def update(
 ) -> None:
     """Change the labels or the payload of an item; what is not given does not change.
 
-    Given labels replace all labels of the item, predicted ones too. They are used for display and
-    filters: the code of the item does not change, and nothing is learned.
+    Given labels replace all labels of the item, predicted ones too. Where its features are kept,
+    the model learns from them; where they are not, a line says so.
 
     Example: oasis update photos.oasis a.jpg --label cat --label dog --payload '{"year": 2020}'
     """

@@ -6,6 +6,12 @@
 Methods, results and errors are those of `oasis.collection.Collection`; errors that only a service
 can cause are `oasis.errors.ServiceError` and its subclasses. It uses the standard library and the
 dependencies of the package only.
+
+=========  ==========================================================================
+client     `Client`: a method of the collection is one question to the service
+requests   what is sent: JSON, matrices as safetensors, forms with pictures
+transport  connections, patience with a busy service, answers as records and errors
+=========  ==========================================================================
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 ::
 
     photos.oasis/
-      catalog.sqlite           SQLite, WAL: items, texts, classes, rounds, thumbnails, and the head,
-                               one row that names the files below. Its commit is that of the
-                               collection.
+      catalog.sqlite           SQLite, WAL: items, texts, classes, rounds, thumbnails, a journal of
+                               small chunks learned since the last checkpoint, and the head, one row
+                               that names the files below. Its commit is that of the collection.
       model-<n>.safetensors    all that was learned up to the last checkpoint
-      journal-<n>.bin          small chunks learned since, erased by the next checkpoint
       index-<n>.hamming        the codes, ready to be mapped; a copy, rebuilt if lost
       writer.lock              held by the one writer; released when its process ends
 
@@ -31,14 +30,15 @@ Why so:
 collection  `Collection`: open, close, check and repair
 opening     what `open` checks and makes
 records     what is answered: `Hit`, `Stored`, `Stats` ...
-committed   one committed state in memory, loaded or followed
-search/     queries (the searches), lookups, following (the state), by_codes, fused (with words)
-writing/    changes and raw (what a user calls), writer (the order of a change), intake, quality
-filters/    where (which items pass a filter), conditions (filters as people type them), fields
-texts/      phrases (the words of kept texts), postings (which items have one), shares, fusion
+committed   `Follower`: one committed state in memory, loaded or followed
+search/     queries (the searches), lookups, by_codes, scored (with words), classes (named)
+writing/    changes (what a user calls), writer (the order of a change), intake, quality
+filters/    where (a filter as SQL), allow_lists, mistakes, conditions (as typed), fields
+texts/      kept (texts word for word), words (which items have one: FTS5), spelling
 catalog/    catalog (SQLite: connections, transactions), reads, commits (tables, rows), item_rows,
-            class_postings (which items have a class), setup
-files/      files (generations beside the catalog, the journal), lock (the writer's)
+            journal (small chunks learned since the model file),
+            class_members (which items have a class), setup
+files/      files (generations beside the catalog), lock (the writer's)
 replica/    replica (where the codes are searched: in memory), milvus (or in Milvus)
 upkeep/     checks (damage and repair), backup (a copy beside a writer, and back)
 transfer/   feeding (data files in), exporting (data out), contact_sheet (hits as a picture)

@@ -1,19 +1,20 @@
-"""`Committed`: one committed state of model, index and classes in memory, loaded or followed."""
+"""One committed state of model, index and classes in memory, loaded or followed."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog.catalog import Catalog, fault_of_doubt
 from oasis.collection.catalog.commits import Head
+from oasis.collection.catalog.journal import replayed
 from oasis.collection.catalog.setup import with_seen
-from oasis.collection.files.files import replay
 from oasis.collection.replica.replica import Replica, open_replica
-from oasis.errors import FormatError
-from oasis.index.protocol import CodeIndex
+from oasis.errors import CollectionError, FormatError, NotFittedError
+from oasis.index import CodeIndex
 from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum
 
@@ -68,12 +69,12 @@ def load(
     is first used; one that is ``known`` keeps its connection.
     """
     head = catalog.head(connection)
-    model = _load_model(directory, head, words) if head.model else None
+    model = _load_model(connection, directory, head, words) if head.model else None
     replica = open_replica(catalog, connection, directory, head, n_bits, known)
     return Committed(head, model, replica, catalog.class_names(connection))
 
 
-def follow(
+def followed(
     snapshot: Committed,
     catalog: Catalog,
     connection: sqlite3.Connection,
@@ -91,16 +92,18 @@ def follow(
         )
     model = snapshot.model
     if head.model != snapshot.head.model:
-        model = _load_model(directory, head, words)
+        model = _load_model(connection, directory, head, words)
     elif model is not None:
-        start = snapshot.head.journal_bytes if head.journal == snapshot.head.journal else 0
-        model = _replayed(model, directory, head, start)
+        model = replayed(model, connection, head, snapshot.head.commits)
+        model = with_seen(model, head.n_seen)
     snapshot.classes.extend(catalog.class_names(connection, len(snapshot.classes)))
     snapshot.replica.follow(catalog, connection, snapshot.head, head)
     return Committed(head, model, snapshot.replica, snapshot.classes)
 
 
-def _load_model(directory: Path, head: Head, words: Any) -> AnyModel:
+def _load_model(
+    connection: sqlite3.Connection, directory: Path, head: Head, words: Any
+) -> AnyModel:
     path = directory / head.model_name
     try:
         if recorded_checksum(path) != (head.model_bytes, head.model_crc):
@@ -108,14 +111,110 @@ def _load_model(directory: Path, head: Head, words: Any) -> AnyModel:
         model = OASIS.load(path, words)
     except FileNotFoundError as error:
         raise VanishedError(f"{path} is missing") from error
-    return _replayed(model, directory, head, 0)
+    return with_seen(replayed(model, connection, head), head.n_seen)
 
 
-def _replayed(model: AnyModel, directory: Path, head: Head, start: int) -> AnyModel:
-    if head.journal_bytes > start:
-        path = directory / head.journal_name
-        try:
-            model = replay(model, path, start, head.journal_bytes)
-        except FileNotFoundError as error:
-            raise VanishedError(f"{path} is missing") from error
-    return with_seen(model, head.n_seen)
+def learned(snapshot: Committed) -> AnyModel:
+    """Return the model of a committed state; an error where nothing is learned yet."""
+    if snapshot.model is None:
+        raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
+    return snapshot.model
+
+
+ATTEMPTS = 20
+"""How often a reader looks again when the writer commits under it."""
+
+
+class Follower:
+    """The last committed state of a collection; any thread may ask for it.
+
+    Parameters
+    ----------
+    directory, catalog, n_bits : of the collection
+    follows : bool
+        Whether others commit, so that every question first looks for a new commit.
+    words : where the word source is now
+
+    Attributes
+    ----------
+    snapshot : the state; a writer puts the next one in its place
+    changing : held by the thread that changes or follows
+    closed : whether the collection is closed
+    """
+
+    def __init__(
+        self, directory: Path, catalog: Catalog, n_bits: int, *, follows: bool, words: Any
+    ) -> None:
+        self.path = directory
+        self.follows = follows
+        self.changing = threading.Lock()
+        self.closed = False
+        self._catalog = catalog
+        self._n_bits = n_bits
+        self._words = words
+        self._interrupted = False
+        self.snapshot = self.look(None)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise CollectionError("this collection is closed")
+        self._catalog.check_process()
+
+    def current(self) -> Committed:
+        """Return the last committed state."""
+        self.check_open()
+        if self.follows:
+            moved = self._interrupted or self.commits() != self.snapshot.head.commits
+            # a thread that finds another one at it answers from the state before
+            if moved and self.changing.acquire(blocking=False):
+                try:
+                    self.follow()
+                finally:
+                    self.changing.release()
+        elif self.snapshot.model is None and self._catalog.in_doubt:
+            # the first chunk may be there: "nothing is learned yet" would be wrong
+            with self.changing:  # another thread may be committing it
+                if self._catalog.in_doubt:
+                    raise fault_of_doubt()
+        return self.snapshot
+
+    def commits(self) -> int:
+        with self._catalog.reading() as connection:
+            return self._catalog.head(connection).commits
+
+    def follow(self, connection: sqlite3.Connection | None = None) -> None:
+        """Take up the state that is committed now, and let go of a replica that it has left.
+
+        With a connection, the state that it sees.
+
+        Whatever ends it half-way, an interrupt or a lack of memory, may leave the replica between
+        two commits; then the next call loads everything anew.
+        """
+        before = self.snapshot
+        known = None if self._interrupted else before
+        self._interrupted = True
+        if connection is None:
+            self.snapshot = self.look(known)
+        else:
+            self.snapshot = self.look_at(connection, known)
+        self._interrupted = False
+        if self.snapshot.replica is not before.replica:
+            before.replica.close()
+
+    def look(self, snapshot: Committed | None) -> Committed:
+        """Return the state that is committed now, from an older one if there is one."""
+        attempts = ATTEMPTS if self.follows else 1
+        while True:
+            attempts -= 1
+            try:
+                with self._catalog.reading() as connection:
+                    return self.look_at(connection, snapshot)
+            except VanishedError:
+                # the writer has committed between our looks at catalog and file
+                if not attempts:
+                    raise
+
+    def look_at(self, connection: sqlite3.Connection, snapshot: Committed | None) -> Committed:
+        if snapshot is None:
+            return load(self._catalog, connection, self.path, self._n_bits, self._words)
+        return followed(snapshot, self._catalog, connection, self.path, self._words)

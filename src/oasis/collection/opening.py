@@ -33,6 +33,7 @@ def prepare(
     model: AnyModel | None,
     address: str | None,
     keep_text: bool | None,
+    keep_features: bool | None,
 ) -> Setup:
     """Make a collection where there is none, clear up after a crash, and return what is recorded.
 
@@ -43,7 +44,7 @@ def prepare(
     if catalog.is_blank:
         files.recover(Head())
         model = check_model(model, n_bits)
-        _create(catalog, files, Setup.of(model, keep_text is not False), model)
+        _create(catalog, files, Setup.of(model, keep_text is not False, keep_features), model)
         model = None  # it is the one recorded now
     progress = read_progress(directory / LOCK_NAME)
     with catalog.reading() as connection:
@@ -51,9 +52,9 @@ def prepare(
         setup = Setup.read(catalog, connection)
         recorded = recorded_address(catalog, connection)
     if model is None or not _is_stored(model, head):
-        setup.check_same(model, n_bits, keep_text)
+        setup.check_same(model, n_bits, keep_text, keep_features)
     else:
-        setup.check_same(None, n_bits, keep_text)
+        setup.check_same(None, n_bits, keep_text, keep_features)
     if lock is None:
         check_progress(directory, head.commits, progress)
         if address not in (None, recorded):
@@ -72,7 +73,7 @@ def prepare(
 
 def check_model(model: AnyModel | None, n_bits: int | None) -> AnyModel:
     """Return what a new collection learns with; what cannot learn is refused."""
-    started = OASIS(N_BITS if n_bits is None else n_bits) if model is None else model
+    started = OASIS.for_search(N_BITS if n_bits is None else n_bits) if model is None else model
     started.check()
     if started.n_bits > MAX_BITS:
         raise InputError(f"a collection has codes of at most {MAX_BITS} bits, got {started.n_bits}")

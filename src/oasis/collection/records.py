@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from oasis.errors import InputError
 
@@ -27,9 +27,9 @@ class Hit:
     Attributes
     ----------
     id : str or int, as given
-    score : float in [-1, 1], higher is better
-        Hamming: ``1 - 2 distance / n_bits``. Asymmetric: the cosine of the query's projection and
-        the item's signs (0 for a projection of zeros).
+    score : float from 0 to 1, higher is better
+        How likely it is that the item is what was asked for; noise is near 0. The formula is in
+        `oasis.collection.search.scored`.
     distance : int
         Hamming distance in bits between the item's code and the signs of the query.
     payload : dict, as given
@@ -38,9 +38,11 @@ class Hit:
         Whether the item before or after it in the ranking has exactly the same score, also where
         that one is beyond the hits that were asked for.
     weak : bool
-        Whether the query resembles nothing that was learned: its evidence is below 0.5, see
+        Whether the query resembles nothing that is here: its evidence is below 0.5, see
         `evidence_items`.
     predicted : tuple of class names that the model predicted for an item without labels
+    text : str or None
+        The text that was kept of the item; only `Collection.find` reads it.
     """
 
     id: Id
@@ -51,6 +53,7 @@ class Hit:
     tied: bool = False
     weak: bool = False
     predicted: tuple[str, ...] = ()
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,8 @@ class Stats:
     Attributes
     ----------
     n_items, n_seen : items now; samples ever ingested
-    n_rounds, n_classes : chunks and classes so far
+    n_rounds : chunks so far
+    n_classes : classes that items have
     n_bits : length of a code
     modalities : modality name -> number of features; empty before the first chunk
     commits : counts every change
@@ -160,6 +164,7 @@ class Stats:
         says "milvus" instead of the address
     n_content_bits : how many of the bits are content bits; 0 before the first chunk
     keep_text : whether texts of items are kept
+    n_features_kept : items whose features are kept
     """
 
     n_items: int
@@ -175,6 +180,21 @@ class Stats:
     index: str = "local"
     n_content_bits: int = 0
     keep_text: bool = True
+    n_features_kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What became of an update.
+
+    ``changed`` counts the items that are different now, ``learned`` those of them from whose new
+    labels the model learned, and ``unlearned`` those whose labels it did not learn, as their
+    features were not kept.
+    """
+
+    changed: int = 0
+    learned: int = 0
+    unlearned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +204,33 @@ class Rejected:
     row: int
     id: Id | None
     reason: str
+
+
+class SearchOptions(TypedDict, total=False):
+    """What a search takes by name; see `Collection.search`."""
+
+    content: float | None
+    fuse: bool
+    payload: bool
+    max_bytes: int | None
+
+
+class Asked(NamedTuple):
+    """How a search is asked for: the parameters of `Collection.search` beside its queries."""
+
+    k: int = 10
+    mode: Mode = "asymmetric"
+    where: Mapping[str, Any] | None = None
+    offset: int = 0
+    content: float | None = None
+    fuse: bool = True
+    payload: bool = True
+    max_bytes: int | None = None
+
+    @property
+    def fuses_words(self) -> bool:
+        """Whether the words of a text count; ``content=0`` asks for the kind alone."""
+        return self.fuse and self.mode == "asymmetric" and self.content != 0
 
 
 class Quality(NamedTuple):

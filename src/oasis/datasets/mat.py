@@ -143,6 +143,42 @@ def nuswide(path: str | Path) -> Dataset:
     return read(path, NUSWIDE)
 
 
+def mirflickr_text(folder: str | Path) -> Dataset:
+    """Read the labels and texts of MIRFlickr without its pictures: 20,015 samples.
+
+    ``mirflickr25k-lall.mat`` (``LAll``) and ``mirflickr25k-yall.mat`` (``YAll``, 1386 features) of
+    the program of another paper, whose counts of labels fit the classes in this order. With texts
+    alone, no figure is one of the paper.
+    """
+    folder = Path(folder)
+    labels, texts = (folder / f"mirflickr25k-{each}.mat" for each in ("lall", "yall"))
+    parts = []
+    for file, variable in ((labels, "LAll"), (texts, "YAll")):
+        if not file.is_file():
+            raise DataError(f"{file}: no such file; it holds {variable} of MIRFlickr")
+        with open_mat(file) as mat:
+            parts.append(np.concatenate([dense(block) for _, block in mat.blocks(variable)]))
+    if parts[0].shape[1] != len(MIRFLICKR.classes) or len(parts[0]) != len(parts[1]):
+        raise DataError(f"{labels}: LAll is {parts[0].shape}, YAll {parts[1].shape}")
+    beside = next(
+        (
+            each / MIRFLICKR.vectors_file
+            for each in (folder, folder.parent)
+            if (each / MIRFLICKR.vectors_file).is_file()
+        ),
+        None,
+    )
+    files = [labels, texts] if beside is None else [labels, texts, beside]
+    return Dataset(
+        "mirflickr-text",
+        {"text": sp.csr_array(parts[1], dtype=np.float32)},
+        parts[0].astype(np.uint8),
+        MIRFLICKR.classes,
+        vectors=None if beside is None else label_vectors(beside, MIRFLICKR),
+        sources=tuple(map(Source.of, files)),
+    )
+
+
 def read(path: str | Path, layout: MatLayout) -> Dataset:
     """Read one of the paper's data sets; image dense float32, text CSR float32."""
     file = locate(path, layout)

@@ -73,6 +73,11 @@ def read(path: str | Path, *, name: str | None = None, drop: Iterable[str] = ())
     path = Path(path)
     arrays = _arrays(path)
     name = path.stem if name is None else name
+    if not any(each.startswith("labels") for each in arrays):
+        raise DataError(
+            f"{path}: no labels, and measures need them; it holds {', '.join(sorted(arrays))}. "
+            "A mapping names them: --map image=ARRAY --map labels=ARRAY"
+        )
     if "label_names" not in arrays:
         shown = ", ".join(list(arrays)[:20])
         raise DataError(

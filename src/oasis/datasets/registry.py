@@ -50,6 +50,7 @@ def _synthetic(shape: str) -> Callable[..., Dataset]:
 _KNOWN: dict[str, _Entry] = {
     "mirflickr": _Entry("20,015 Flickr images and tags, 24 classes", mat.mirflickr),
     "nuswide": _Entry("195,834 Flickr images and tags, 21 classes", mat.nuswide),
+    "mirflickr-text": _Entry("labels and texts of mirflickr, no pictures", mat.mirflickr_text),
     "coco40k": _Entry(
         "39,954 MS-COCO images and captions, 80 classes",
         lambda path: npz.read(path, name="coco40k"),
@@ -81,8 +82,8 @@ def names() -> dict[str, str]:
     """Return the name of every known data set with one line about it.
 
     >>> list(names())
-    ['mirflickr', 'nuswide', 'coco40k', 'coco79', 'wiki', 'icons', 'synthetic-mirflickr',
-     'synthetic-nuswide', 'synthetic-coco79']
+    ['mirflickr', 'nuswide', 'mirflickr-text', 'coco40k', 'coco79', 'wiki', 'icons',
+     'synthetic-mirflickr', 'synthetic-nuswide', 'synthetic-coco79']
     """
     return {name: entry.about for name, entry in _KNOWN.items()}
 
@@ -113,6 +114,10 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     entry = _KNOWN[name]
     if name in _LAYOUTS:
         return entry.make(_mat_path(name, folder), **options)
+    if name == "mirflickr-text":
+        base = data_folder(folder)
+        inner = base / "mirflickr_text"
+        return entry.make(inner if inner.is_dir() else base)
     if entry.file is not None:
         return entry.make(_find(entry.file, data_folder(folder), entry.how), **options)
     return entry.make(**options)

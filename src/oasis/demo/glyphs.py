@@ -76,19 +76,3 @@ def pngs(glyphs: npt.NDArray[np.uint8]) -> list[bytes]:
         Image.merge("LA", (black, Image.fromarray(glyph))).save(out, "PNG")
         found.append(out.getvalue())
     return found
-
-
-def coverage(png: bytes, side: int) -> npt.NDArray[np.uint8]:
-    """Return how much ink a PNG of `pngs` has, (side, side) uint8."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-        alpha = image.convert("LA").getchannel("A")
-        box = alpha.getbbox() or (0, 0, *alpha.size)
-        # the bounding square of the ink, so that the drawing fills the available dots
-        reach = max(box[2] - box[0], box[3] - box[1]) / 2
-        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        square = alpha.crop(
-            (round(x - reach), round(y - reach), round(x + reach), round(y + reach))
-        )
-        return np.asarray(square.resize((side, side), Image.Resampling.BOX))

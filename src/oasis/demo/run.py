@@ -1,28 +1,32 @@
-"""The demo from start to end, into a directory."""
+"""The demo from start to end, told in a terminal, into a directory."""
 
 from __future__ import annotations
 
-import re
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from oasis import store
 from oasis.collection import Collection, Hit
-from oasis.collection.catalog.catalog import NAME
 from oasis.datasets.icons import icons
 from oasis.datasets.registry import load
-from oasis.demo import glyphs, terminal
-from oasis.demo.page import GENERATOR, page
-from oasis.demo.story import N_BITS, Stream, searches
+from oasis.demo import glyphs
+from oasis.demo.page import GENERATOR, recorded_page
+from oasis.demo.stream import N_BITS, Found, Stream, Told
 from oasis.errors import CollectionError, OasisError
 from oasis.model import OASIS
 
 COLLECTION = "icons.oasis"
 PAGE = "index.html"
 
-_OURS = re.compile(r"catalog\.sqlite(-wal|-shm)?|(model|journal|index)-\d+\.\w+|writer\.lock")
+SEARCHES = ("rain cloud", "soccer ball", "guitar music")
+STRANGE = ("physician", "cinema", "winter")
+"""Words that are not categories: nothing was ever labelled with them. Chosen by hand."""
 
 
 def run(out: Path, seed: int = 0, console: Console | None = None) -> None:
@@ -36,43 +40,32 @@ def run(out: Path, seed: int = 0, console: Console | None = None) -> None:
     clear(out, console)
     with threadpool_limits(1):
         with console.status("drawing the icons"):
-            dataset, drawn = load("icons"), icons()
-            items = glyphs.items(drawn)
-        terminal.show_start(console, dataset.n_samples, len(dataset.classes), N_BITS)
+            dataset = load("icons")
+            items = glyphs.items(icons())
+        _tell(
+            console,
+            "oasis: an icon stream, told as it happens",
+            f"{dataset.n_samples:,} icons of {len(dataset.classes)} categories arrive in 12 "
+            "rounds. Nobody announces a category. Each icon becomes a code of "
+            f"{N_BITS} bits that never changes again, and no old icon is ever looked at again.",
+        )
         out.mkdir(parents=True, exist_ok=True)
-        model = OASIS(N_BITS, random_state=seed)
+        model = OASIS.for_search(N_BITS, random_state=seed)
         with Collection.open(
             out / COLLECTION, model=model, extractor=glyphs.extractor()
         ) as collection:
-            stream = Stream(collection, dataset, drawn, items, seed)
-            rounds = []
-            for told in stream:
-                terminal.show_round(console, told)
-                rounds.append(told)
+            stream = Stream(collection, dataset, items, seed)
+            told = _rounds(console, stream)
             with console.status("searching with every title"):
-                titles = stream.titles()
-            terminal.show_verdict(console, rounds, titles, rounds[-1].n_stored * N_BITS // 8)
-            held_out = stream.held_out()
-            asked = searches(stream, held_out)
-            unlabelled = stream.add_unlabelled(list(held_out.values()))
-
-            def picture(hit: Hit) -> bytes:
-                return collection.thumbnail(hit.id) or b""
-
-            terminal.show_searches(console, asked, picture)
-            terminal.show_unlabelled(console, unlabelled)
-            text = page(
-                rounds,
-                titles,
-                asked,
-                unlabelled,
-                lambda name: collection.thumbnail(name) or b"",
-                N_BITS,
-                terminal.commands(str(out / COLLECTION)),
-            )
+                found = stream.found()
+            _verdict(console, told[-1], found, sum(each.seconds for each in told))
+            _searches(console, collection)
+            _held_out(console, stream)
+            with console.status("recording the page"):
+                text = recorded_page(collection, [*SEARCHES, *STRANGE])
     with store.replacing(out / PAGE) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    terminal.show_end(console, str(out / COLLECTION), str((out / PAGE).absolute()))
+    _end(console, out)
 
 
 def clear(out: Path, console: Console) -> None:
@@ -84,15 +77,9 @@ def clear(out: Path, console: Console) -> None:
         raise CollectionError(
             f"{written} was not written by the demo; choose another directory with --out"
         )
-    if made.exists():
-        _remove_collection(made)
-        console.print(f"replacing the earlier demo in {out}", style="dim", soft_wrap=True)
-
-
-def _remove_collection(made: Path) -> None:
+    if not made.exists():
+        return
     foreign = f"{made} was not made by the demo; choose another directory with --out"
-    if not made.is_dir() or not (made / NAME).is_file():
-        raise CollectionError(foreign)
     try:
         with Collection.open(made, readonly=True) as opened:
             recorded = opened.stats().extractor
@@ -101,10 +88,100 @@ def _remove_collection(made: Path) -> None:
     if recorded != glyphs.extractor().describe():
         raise CollectionError(foreign)
     Collection.open(made).close()  # raises if another writer has it open
-    names = [path.name for path in made.iterdir()]
-    if not all(map(_OURS.fullmatch, names)):
-        raise CollectionError(foreign)
-    # the catalog last: a directory without it is not recognised as a collection of the demo
-    for name in sorted(names, key=lambda name: name == NAME):
-        (made / name).unlink()
-    made.rmdir()
+    shutil.rmtree(made)
+    console.print(f"replacing the earlier demo in {out}", style="dim", soft_wrap=True)
+
+
+# -- the story ---------------------------------------------------------------------------------
+
+
+def _tell(console: Console, head: str, text: str = "") -> None:
+    console.print()
+    console.print(Text(head, style="bold cyan"))
+    if text:
+        console.print(text)
+
+
+def _rounds(console: Console, stream: Stream) -> list[Told]:
+    """Print each round in a line when it has been learned."""
+    console.print(Text(f"\n{'----- MAP -----':>30}", style="dim"))
+    head = "round stored   new   old   all chance  sec  new categories"
+    console.print(Text(head, style="dim"), no_wrap=True, overflow="crop")
+    told = []
+    for each in stream:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(f"{each.number:>5} {each.n_stored:>6,} ")
+        line.append(f"{each.new:>5.2f} ", "cyan")
+        line.append(f"{'-' if each.old is None else f'{each.old:.2f}':>5} ", "magenta")
+        line.append(f"{each.all:>5.2f} ", "bold")
+        line.append(f"{each.chance:>6.2f} {each.seconds:>4.1f}  ", "dim")
+        line.append(f"+{len(each.new_classes)} ", "green")
+        line.append(", ".join(each.new_classes))
+        console.print(line, no_wrap=True, overflow="ellipsis")
+        told.append(each)
+    return told
+
+
+def _verdict(console: Console, last: Told, found: Found, seconds: float) -> None:
+    n_bytes = last.n_stored * N_BITS // 8
+    _tell(
+        console,
+        "What it came to",
+        f"Held-out icons are found with MAP {last.all:.2f} among {last.n_stored:,} icons; a random "
+        f"order has {last.chance:.2f}. By plain Hamming distance, in which content bits weigh as "
+        f"much as the others, MAP is {last.hamming:.2f}. An icon's own title finds it first in "
+        f"{100 * found.first:.0f} % and among ten in {100 * found.ten:.0f} % of {found.n:,} cases, "
+        f"by codes alone in {100 * found.code_first:.0f} % and {100 * found.code_ten:.0f} %. Its "
+        f"own picture finds it first in {100 * found.picture:.0f} %, by codes alone in "
+        f"{100 * found.code_picture:.0f} %. {last.n_stored:,} codes are {n_bytes:,} bytes, made in "
+        f"{seconds:.1f} s.",
+    )
+
+
+def _searches(console: Console, collection: Collection) -> None:
+    _tell(console, "The same words by kind and by content (chosen by hand)")
+    for text in SEARCHES:
+        for way, content in (("the kind", 0.0), ("nearly exactly this", 0.8)):
+            (hits,) = collection.search_items([{"text": text}], 4, content=content)
+            _line(console, f"{text}, {way}", hits)
+    _tell(console, "Words that were never a category (chosen by hand)")
+    for text in STRANGE:
+        _line(console, text, collection.search_items([{"text": text}], 4)[0])
+
+
+def _held_out(console: Console, stream: Stream) -> None:
+    items = stream.held_out()
+    _tell(console, "Held-out icons, by their pictures")
+    for item in items:
+        (hits,) = stream.collection.search_items([{"image": item.image}], 4)
+        _line(console, f"{item.payload['title']} ({', '.join(item.labels)})", hits)
+    _tell(console, "The held-out icons then arrived without labels")
+    for item, predicted in zip(items, stream.add_unlabelled(items), strict=True):
+        told = f"predicted {', '.join(predicted) or 'nothing'}; in truth {', '.join(item.labels)}"
+        console.print(f"  {item.payload['title']}: {told}")
+
+
+def _line(console: Console, asked: str, hits: Sequence[Hit]) -> None:
+    found = ", ".join(f"{hit.payload['title']} {hit.score:.2f}" for hit in hits)
+    console.print(Text.assemble((f"  {asked}: ", "cyan"), found))
+
+
+def commands(collection: Path) -> tuple[str, ...]:
+    """Return what to try next, to be run where the demo was."""
+    script = Path(sys.executable).with_name("oasis")
+    here = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    command = "oasis" if shutil.which("oasis") else str(here)
+    return (
+        f'{command} search {collection} --text "rain cloud" --content 0.8',
+        f"{command} search {collection} --text winter --save hits.png",
+        f"{command} serve {collection}",
+    )
+
+
+def _end(console: Console, out: Path) -> None:
+    console.print()
+    first, *others = commands(out / COLLECTION)
+    lines = [("page", (out / PAGE).absolute()), ("collection", out / COLLECTION), ("try", first)]
+    for name, value in [*lines, *(("", each) for each in others)]:
+        console.print(Text.assemble((f"{name:>10}  ", "dim"), str(value)), soft_wrap=True)
+    console.print()

@@ -1,20 +1,22 @@
-"""Experiments: run methods over streams, store the results, measure and report them.
+"""Experiments: methods on streams, what they measure, and the tables made of it.
 
-A `run.definition.Run` is data, and its key is its path. `run` executes it and stores raw results,
-`measure` turns them into summaries, `report` turns summaries into tables, figures and a page.
-`grid` executes many runs; `scenarios` are hard streams by name. Each step reads only the output of
-the step before it, and does not modify it.
+A `task.Task` is data: a data set, a setting or scenario, a method with parameters, a code length,
+a seed, and the kind of study. `runner.run` turns tasks into rows of a results file; `report` makes
+tables, figures and a page of rows. Nothing else is stored.
 
-===========  =====================================================================================
-run/         definition (`Run`, `Grid`), methods (by name), brought (yours, by import path), runner
-             (one run), results (its file), given (codes made elsewhere), scaling, workers, machine
-measure/     measures (from results to a summary), summaries, queries (differences and their
-             intervals), cells (means over seeds), convergence, traces, paper (published figures)
-report/      report (all of it), headline (the README's table), tables, studies, figures, beyond
-scenarios/   transformations (a scenario as data), trials, scoreboard
-beyond/      measures beyond the labels
-grid         many runs, resumed, in several processes
-tuning       the grid of each method, searched with equal trials
-evaluation   codes made elsewhere, evaluated by every measure
-===========  =====================================================================================
+=============  ===================================================================================
+task           `Task`, all combinations of some choices, studies as TOML files, names of data sets
+methods        every method by name: ours, and classes of other packages by import path
+results        the one file format: a header and one row for each task; comparing two files
+runner         tasks in several processes: resume, put aside, failures
+measure        from codes and queries to the measures of a row
+tables         rows as cells over seeds, intervals, and the tables of streams
+figures        every figure
+report         Markdown, HTML, LaTeX and CSV of one or several results files
+=============  ===================================================================================
+
+A kind of study is one module with ``facts`` (what its rows depend on), ``work`` (a task's row) and
+``parts`` (its part of a report): `stream`, `convergence`, `tuning`, `beyond` (its streams and
+questions are in `episodes`). `scenarios` has hard streams by name, `given` reads codes that were
+made elsewhere.
 """

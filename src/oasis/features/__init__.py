@@ -7,12 +7,16 @@
 `text`        words hashed into a bag of words (CSR), no vocabulary to keep
 `words`       the words of a text: folded, without stop words, stemmed
 `meaning`     the mean word vector of a text
+`looks`       the meaning of a picture without a text, and the names of what is surely in it
 `image`       pictures through EfficientNet-Lite0 (extra ``images``)
 `gradients`   pictures as histograms of oriented gradients, for drawings
 `pictures`    pictures decoded, from files, bytes, PIL images and arrays
 `thumbnail`   small pictures to be shown
 ============  =====================================================================
 
-Below `image`: `efficientnet` (the net as an ONNX graph), `weights` (the file of tensors it is made
-from) and `cache` (the folder where the graph is kept).
+Below `image`: `efficientnet` (the net as an ONNX graph) and `weights` (the file of its tensors).
 """
+
+from oasis.features.looks import picture_meaning, picture_tags
+
+__all__ = ["picture_meaning", "picture_tags"]

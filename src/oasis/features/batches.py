@@ -19,15 +19,18 @@ from oasis.features.embedders import (
     Embedder,
     Features,
     Given,
-    PictureEmbedder,
     spread,
     stacked,
 )
-from oasis.features.pictures import MAX_PIXELS, ahead, n_workers, open_picture
+from oasis.features.pictures import (
+    BATCH,
+    MAX_PIXELS,
+    PictureEmbedder,
+    ahead,
+    n_workers,
+    open_picture,
+)
 from oasis.features.thumbnail import thumbnail
-
-BATCH = 32
-"""Items per batch."""
 
 Sources: TypeAlias = Mapping[str, tuple[str, Embedder]]
 """Modality -> (field, embedder)."""
@@ -51,12 +54,12 @@ def looks_at(
     """
     starts = range(0, max(len(items), 1), BATCH)
     batches = [items[start : start + BATCH] for start in starts]
-    embedders = [each for _, each in sources.values() if of_pictures(each)]
+    embedders = [found for _, each in sources.values() if (found := of_pictures(each))]
     if shown is None and not embedders:
         yield from ((batch, [Look() for _ in batch]) for batch in batches)
         return
-    n_threads = [getattr(each, "n_threads", 0) for each in embedders]
-    n = n_workers(min(filter(None, n_threads), default=0), len(items))
+    n_threads = [each.n_threads for each in embedders if each.n_threads]
+    n = n_workers(min(n_threads, default=0), len(items))
     with ThreadPoolExecutor(n) as pool:
         yield from zip(
             batches, ahead(pool, lambda item: _look(sources, item, shown), batches), strict=True
@@ -78,7 +81,7 @@ def _look(sources: Sources, item: object, shown: str | None) -> Look:
         raw = _optional(item, source) if not takers else raw_of(item, source)
         if raw is None:
             continue
-        limits = [getattr(each, "max_pixels", MAX_PIXELS) for each in takers.values()]
+        limits = [each.max_pixels for each in takers.values()]
         try:
             picture = open_picture(raw, min(limits, default=MAX_PIXELS))
             for modality, taker in takers.items():

@@ -9,7 +9,6 @@ float32.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.errors import CacheWarning, FormatError, MissingExtraError
-from oasis.features.cache import read_cached, write_cached
-from oasis.features.weights import (
-    EFFICIENTNET_LITE0_SHA256,
-    Tensor,
-    efficientnet_weights_path,
-    read_weights,
-)
+from oasis.errors import MissingExtraError
+from oasis.features.weights import Tensor
 
 SIDE = 224
 N_FEATURES = 1280
@@ -32,15 +25,15 @@ VERSION = 1
 """Increased whenever the features of a picture change; part of the embedder's name."""
 
 _STEM_CHANNELS = 32
-# (repeats, kernel, stride of the first, output channels, expansion)
+# (repeats, stride of the first, output channels, expansion)
 _STAGES = (
-    (1, 3, 1, 16, 1),
-    (2, 3, 2, 24, 6),
-    (2, 5, 2, 40, 6),
-    (3, 3, 2, 80, 6),
-    (3, 5, 1, 112, 6),
-    (4, 5, 2, 192, 6),
-    (1, 3, 1, 320, 6),
+    (1, 1, 16, 1),
+    (2, 2, 24, 6),
+    (2, 2, 40, 6),
+    (3, 2, 80, 6),
+    (3, 1, 112, 6),
+    (4, 2, 192, 6),
+    (1, 1, 320, 6),
 )
 _BN_EPSILON = 1e-3
 _GRAPH_NAME = f"efficientnet-lite0-{VERSION}"
@@ -72,31 +65,25 @@ class Layer:
 
 def layers(weights: Mapping[str, Tensor]) -> Iterator[Layer]:
     """Yield the 49 convolutions of the net in order, from stem to head."""
-    yield _layer(weights, "_conv_stem", "_bn0", (_STEM_CHANNELS, 3, 3, 3), stride=2)
+    yield _layer(weights, "_conv_stem", "_bn0", stride=2)
     channels, block = _STEM_CHANNELS, 0
-    for repeats, kernel, first_stride, out, expansion in _STAGES:
+    for repeats, first_stride, out, expansion in _STAGES:
         for repeat in range(repeats):
-            at, stride, wide = (
-                f"_blocks.{block}.",
-                1 if repeat else first_stride,
-                expansion * channels,
-            )
+            at, stride = f"_blocks.{block}.", 1 if repeat else first_stride
             if expansion > 1:
-                yield _layer(weights, f"{at}_expand_conv", f"{at}_bn0", (wide, channels, 1, 1))
-            shape = (wide, 1, kernel, kernel)
-            yield _layer(
-                weights, f"{at}_depthwise_conv", f"{at}_bn1", shape, stride=stride, groups=wide
-            )
+                yield _layer(weights, f"{at}_expand_conv", f"{at}_bn0")
             yield _layer(
                 weights,
-                f"{at}_project_conv",
-                f"{at}_bn2",
-                (out, wide, 1, 1),
-                relu6=False,
-                add=(3 if expansion > 1 else 2) if stride == 1 and out == channels else None,
+                f"{at}_depthwise_conv",
+                f"{at}_bn1",
+                stride=stride,
+                groups=expansion * channels,
             )
+            added = stride == 1 and out == channels
+            back = (3 if expansion > 1 else 2) if added else None
+            yield _layer(weights, f"{at}_project_conv", f"{at}_bn2", relu6=False, add=back)
             channels, block = out, block + 1
-    yield _layer(weights, "_conv_head", "_bn1", (N_FEATURES, channels, 1, 1))
+    yield _layer(weights, "_conv_head", "_bn1")
 
 
 def build_graph(weights: Mapping[str, Tensor]) -> bytes:
@@ -162,63 +149,21 @@ def build_graph(weights: Mapping[str, Tensor]) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def graph() -> bytes:
-    """Return the serialized graph from the cache folder, or assemble it and write it there.
-
-    A cached file is used only if its content has the SHA-256 in its name. If the folder cannot be
-    written, a warning says so and every process assembles the graph again (under a second).
-    """
-    cached = read_cached(_GRAPH_NAME, ".onnx")
-    if cached is not None:
-        return cached
-    model = build_graph(read_weights(efficientnet_weights_path(), EFFICIENTNET_LITE0_SHA256))
-    try:
-        write_cached(_GRAPH_NAME, ".onnx", model)
-    except OSError as error:
-        warnings.warn(
-            f"the image model could not be kept in the cache folder ({error}); every process will "
-            "assemble it again until OASIS_CACHE names a folder that can be written",
-            CacheWarning,
-            stacklevel=2,
-        )
-    return model
-
-
 def _layer(
     weights: Mapping[str, Tensor],
     convolution: str,
     normalisation: str,
-    shape: tuple[int, ...],
     *,
     stride: int = 1,
     groups: int = 1,
     relu6: bool = True,
     add: int | None = None,
 ) -> Layer:
-    kernel = _tensor(weights, f"{convolution}.weight", shape)
     gain, shift, mean, variance = (
-        _tensor(weights, f"{normalisation}.{name}", shape[:1])
+        weights[f"{normalisation}.{name}"].astype(np.float64)
         for name in ("weight", "bias", "running_mean", "running_var")
     )
     factor = gain / np.sqrt(variance + _BN_EPSILON)  # (out,)
-    return Layer(
-        (kernel * factor[:, None, None, None]).astype(np.float32),
-        (shift - mean * factor).astype(np.float32),
-        stride,
-        groups,
-        relu6,
-        add,
-    )
-
-
-def _tensor(
-    weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]
-) -> npt.NDArray[np.float64]:
-    found = weights[name].shape if name in weights else None
-    if found != shape:
-        raise FormatError(
-            f"weight {name!r} has shape {found}, EfficientNet-Lite0 needs {shape}"
-            if found is not None
-            else f"weight {name!r} is missing; EfficientNet-Lite0 needs it"
-        )
-    return weights[name].astype(np.float64)
+    kernel = weights[f"{convolution}.weight"] * factor[:, None, None, None]
+    bias = shift - mean * factor
+    return Layer(kernel.astype(np.float32), bias.astype(np.float32), stride, groups, relu6, add)

@@ -19,7 +19,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from oasis.errors import InputError
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
 from oasis.features.meaning import Meaning
-from oasis.features.pictures import Picture
+from oasis.features.pictures import Picture, PictureEmbedder
 from oasis.features.text import HashedText
 
 if TYPE_CHECKING:
@@ -63,19 +63,6 @@ class Embedder(Protocol):
     def takes(self) -> str: ...
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
-
-
-@runtime_checkable
-class PictureEmbedder(Protocol):
-    """An embedder of pictures in two steps, so that a picture is decoded once for several uses.
-
-    ``prepare`` turns a decoded picture into the embedder's input, and may run in any thread;
-    ``embed_prepared`` computes the features of several inputs at once.
-    """
-
-    def prepare(self, picture: Picture) -> Any: ...
-
-    def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Features, dict[int, str]]: ...
 
 
 class Function:
@@ -195,13 +182,14 @@ class Given:
         return X, failures
 
 
-class Named:
+class Named(PictureEmbedder):
     """An embedder found by its name: ``package.module:factory``.
 
     The factory is called without arguments and returns a callable that maps a list to an (n, d)
     array: a list of texts, or of pictures as PIL images (RGB, upright, shorter side at most 1,024
     pixels). It is imported and called lazily, when features or their number are first needed. So a
-    collection that records such a name runs that code when raw items are ingested or searched.
+    collection that records such a name runs that code when raw items are ingested or searched, if
+    it is ``trusted``.
 
     Parameters
     ----------
@@ -210,15 +198,21 @@ class Named:
     n_features : int, optional
         If not given: the callable's attribute ``n_features``, or the width of its result for one
         value.
+    trusted : bool
+        Whether the user named it, or trusts who did. Otherwise features are refused, and nothing is
+        imported.
     """
 
-    def __init__(self, name: str, takes: str, n_features: int | None = None) -> None:
+    def __init__(
+        self, name: str, takes: str, n_features: int | None = None, *, trusted: bool = True
+    ) -> None:
         if not _PATH.fullmatch(name):
             raise InputError(f"an embedder is named package.module:factory, got {name!r}")
         if takes not in ("text", "picture"):
             raise InputError(f"an embedder takes 'text' or 'picture', got {takes!r}")
         self.name = name
         self.takes = takes
+        self.trusted = trusted
         self._n_features = n_features
         self._function: Function | None = None
 
@@ -229,10 +223,8 @@ class Named:
         return self._n_features
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
-        """Return the features of texts, or of PIL images, and why a row has none."""
-        if not len(raws):
-            return np.zeros((0, self.n_features), dtype=np.float32), {}
-        return self._load().embed(raws)
+        """Return the features of texts or pictures, and by row the reason why it has none."""
+        return super().embed(raws) if self.takes == "picture" else self._load().embed(raws)
 
     def prepare(self, picture: Picture) -> Any:
         """Return a decoded picture as a PIL image."""
@@ -240,10 +232,18 @@ class Named:
 
     def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Features, dict[int, str]]:
         """Return the features of PIL images."""
-        return self.embed(prepared)
+        return self._load().embed(prepared)
 
     def _load(self) -> Function:
         if self._function is None:
+            if not self.trusted:
+                field = "image" if self.takes == "picture" else "text"
+                raise InputError(
+                    f"the collection asks to run {self.name!r}, which computes its features; if "
+                    "you trust it, add --trust-embedders (in Python: trust_embedders=True), or "
+                    f"name it yourself: --{field}-extractor {self.name} of oasis ingest (in "
+                    f"Python: extractor=Extractor.of({field}=...))"
+                )
             function = _made_by(self.name)
             n_features = self._n_features or getattr(function, "n_features", None)
             if n_features is None:
@@ -296,7 +296,7 @@ def _made_by(name: str) -> Callable[[list[Any]], Any]:
 
 
 def embedder_of_name(
-    name: str, takes: str | None = None, n_features: int | None = None
+    name: str, takes: str | None = None, n_features: int | None = None, *, trusted: bool = True
 ) -> Embedder:
     """Return the embedder that has this name.
 
@@ -307,6 +307,7 @@ def embedder_of_name(
         Input of a ``package.module:factory``.
     n_features : int, optional
         Number of features, if known.
+    trusted : bool, see `Named`
 
     Examples
     --------
@@ -322,7 +323,7 @@ def embedder_of_name(
     if given := _GIVEN.fullmatch(name):
         return Given(int(given[1]))
     if takes is not None and _PATH.fullmatch(name):
-        return Named(name, takes, n_features)
+        return Named(name, takes, n_features, trusted=trusted)
     raise InputError(
         f"no embedder is called {name!r}; known are {EfficientNetLite0.name!r}, "
         f"{Gradients.name!r}, {Meaning.name!r}, names like {HashedText().name!r}, and "

@@ -357,6 +357,8 @@ class Extractor:
         cls,
         description: Mapping[str, Any],
         functions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+        *,
+        trust_embedders: bool = False,
     ) -> Self:
         """Return the extractor that `describe` described; nothing is imported yet.
 
@@ -365,6 +367,8 @@ class Extractor:
         description : mapping
         functions : mapping of embedder name to callable, optional
             For embedders that are not ours. A callable under one of our names replaces ours.
+        trust_embedders : bool
+            Whether a ``package.module:factory`` of the description may be imported.
         """
         sources: dict[str, tuple[str, Embedder]] = {}
         for modality, entry in description.items():
@@ -372,7 +376,9 @@ class Extractor:
                 case {"field": str(source), "embedder": str(name), "n_features": int(n_features)}:
                     function = (functions or {}).get(name)
                     embedder: Embedder = (
-                        embedder_of_name(name, entry.get("takes"), n_features)
+                        embedder_of_name(
+                            name, entry.get("takes"), n_features, trusted=trust_embedders
+                        )
                         if function is None
                         else Function(name, function, n_features)
                     )
@@ -396,10 +402,10 @@ class Extractor:
         same number of features passes.
 
         >>> recorded = Extractor({"text": ("text", HashedText())}).describe()
-        >>> Extractor({"text": ("text", HashedText(weighting="binary"))}).check_same(recorded)
+        >>> Extractor({"text": ("text", HashedText(stop_words=False))}).check_same(recorded)
         Traceback (most recent call last):
             ...
-        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-binary@3' ...
+        oasis.errors.InputError: modality 'text' is made by 'hashed-text-2048-tf-all@3' ...
         """
         own = self.describe()
         if set(own) != set(description):

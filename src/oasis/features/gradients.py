@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Single
-from oasis.errors import DataError
-from oasis.features.pictures import Picture, open_picture
+from oasis.features.pictures import Picture, PictureEmbedder
 
 CELL = 8
 """Side of a cell in pixels."""
@@ -24,8 +23,10 @@ _SIDE = 48
 _SQUARE = 224  # side of the square that is averaged down to 48 x 48 grey values
 
 
-class Gradients:
+class Gradients(PictureEmbedder):
     """Embeds pictures (paths, bytes, PIL images, arrays) by gradients of 48 x 48 grey values.
+
+    Cost on one core: about 0.4 ms per picture, without decoding.
 
     Examples
     --------
@@ -39,24 +40,7 @@ class Gradients:
 
     name = "glyph-gradients-48@1"
     n_features = 36 * (_SIDE // CELL - 1) ** 2
-
     takes = "picture"
-
-    def embed(self, raws: Sequence[object]) -> tuple[Single, dict[int, str]]:
-        """Return the (n, 900) float32 features, and by row why it has none (then it is zero).
-
-        Cost on one core: about 0.4 ms per picture, without decoding. Memory: one decoded picture,
-        and about 0.1 MB per picture.
-        """
-        greys = np.zeros((len(raws), _SIDE, _SIDE), dtype=np.uint8)
-        failures: dict[int, str] = {}
-        for row, raw in enumerate(raws):
-            try:
-                greys[row] = self.prepare(open_picture(raw))
-            except DataError as error:
-                failures[row] = str(error)
-        # a missing picture is blank, and a blank one has no gradients
-        return gradients(greys), failures
 
     def prepare(self, picture: Picture) -> npt.NDArray[np.uint8]:
         """Return the grey values of a decoded picture: (48, 48) uint8."""
@@ -67,9 +51,7 @@ class Gradients:
 
     def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Single, dict[int, str]]:
         """Return the features of prepared pictures."""
-        greys = np.zeros((len(prepared), _SIDE, _SIDE), dtype=np.uint8)
-        for row, grey in enumerate(prepared):
-            greys[row] = grey
+        greys = np.array(prepared, dtype=np.uint8).reshape(-1, _SIDE, _SIDE)
         return gradients(greys), {}
 
 

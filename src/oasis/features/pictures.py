@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_PIXELS = 80_000_000
 """Default limit of width x height; a little below that of Pillow's own warning."""
 
+BATCH = 32
+"""Pictures that are embedded at once."""
+
 # Formats that decode in process; others may start programs (EPS) or are not pictures (PDF).
 _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
 _CROP = 0.875  # share of the shorter side in the central square
@@ -163,6 +166,57 @@ def open_picture(source: object, max_pixels: int = MAX_PIXELS) -> Picture:
         raise DataError("the picture cannot be read: it is of no known format") from error
     except Exception as error:  # decoders may raise anything on a broken file
         raise DataError(f"the picture cannot be read: {_reason(error)}") from error
+
+
+class PictureEmbedder:
+    """An embedder of pictures in two steps, so that a picture is decoded once for several uses.
+
+    Subclasses have ``name``, ``n_features`` and ``takes`` (see `oasis.features.embedders`), and
+    the two steps.
+    """
+
+    name: str
+    takes: str
+    n_threads = 0
+    max_pixels = MAX_PIXELS
+
+    @property
+    def n_features(self) -> int:
+        raise NotImplementedError
+
+    def prepare(self, picture: Picture) -> Any:
+        """Return a decoded picture as input of the second step; may run in any thread."""
+        raise NotImplementedError
+
+    def embed_prepared(self, prepared: Sequence[Any]) -> tuple[Any, dict[int, str]]:
+        """Return the features of several inputs, and by row the reason why one has none."""
+        raise NotImplementedError
+
+    def embed(self, raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
+        """Return the (n, n_features) float32 features, and by row why it has none (it is zero).
+
+        None is a missing picture: a row of zeros and no failure. Threads decode the next batch of
+        32 while this one is embedded. Memory: two batches.
+        """
+        X = np.zeros((len(raws), self.n_features), dtype=np.float32)
+        failures: dict[int, str] = {}
+        starts = range(0, len(raws), BATCH)
+        batches = (raws[start : start + BATCH] for start in starts)
+        with ThreadPoolExecutor(n_workers(self.n_threads, BATCH)) as pool:
+            for start, results in zip(starts, ahead(pool, self._read, batches), strict=True):
+                found = dict(enumerate(results, start))
+                failures |= {row: why for row, (_, why) in found.items() if why is not None}
+                rows = [row for row, (prepared, _) in found.items() if prepared is not None]
+                block, reasons = self.embed_prepared([found[row][0] for row in rows])
+                X[rows] = block
+                failures |= {rows[place]: why for place, why in reasons.items()}
+        return X, failures
+
+    def _read(self, raw: object) -> tuple[Any, str | None]:
+        try:
+            return (None if raw is None else self.prepare(open_picture(raw, self.max_pixels))), None
+        except DataError as error:
+            return None, str(error)
 
 
 def ahead(

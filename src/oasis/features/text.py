@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VERSION = 3
 """Increased whenever the features of a text change; part of the embedder's name."""
 
-_NAME = re.compile(rf"hashed-text-(\d{{1,10}})-(tf|binary)(-all)?(-unstemmed)?@{VERSION}")
+_NAME = re.compile(rf"hashed-text-(\d{{1,10}})-tf(-all)?@{VERSION}")
 _MAX_FEATURES = 2**31 - 1  # columns of a CSR matrix are 32-bit numbers
 
 
@@ -38,12 +38,8 @@ class HashedText:
     ----------
     n_features : int
         Columns of the result. The state of a model grows with its square.
-    weighting : {"tf", "binary"}
-        Count a word as often as it occurs, or once.
     stop_words : bool
         Leave out the function words of the common languages.
-    stems : bool
-        Reduce English words to their stems, so that "dogs" is "dog".
 
     Attributes
     ----------
@@ -62,54 +58,31 @@ class HashedText:
 
     takes = "text"
 
-    def __init__(
-        self,
-        n_features: int = 2048,
-        weighting: str = "tf",
-        *,
-        stop_words: bool = True,
-        stems: bool = True,
-    ) -> None:
+    def __init__(self, n_features: int = 2048, *, stop_words: bool = True) -> None:
         if (
             isinstance(n_features, bool)
             or not isinstance(n_features, int)
             or not 1 <= n_features <= _MAX_FEATURES
         ):
             raise InputError(f"n_features must be an int from 1 to 2**31 - 1, got {n_features!r}")
-        if weighting not in ("tf", "binary"):
-            raise InputError(f"weighting must be 'tf' or 'binary', got {weighting!r}")
-        for parameter, value in (("stop_words", stop_words), ("stems", stems)):
-            if not isinstance(value, bool):
-                raise InputError(f"{parameter} must be True or False, got {value!r}")
+        if not isinstance(stop_words, bool):
+            raise InputError(f"stop_words must be True or False, got {stop_words!r}")
         self.n_features = n_features
-        self.weighting = weighting
         self.stop_words = stop_words
-        self.stems = stems
 
     @property
     def name(self) -> str:
-        suffix = ("" if self.stop_words else "-all") + ("" if self.stems else "-unstemmed")
-        return f"hashed-text-{self.n_features}-{self.weighting}{suffix}@{VERSION}"
+        return f"hashed-text-{self.n_features}-tf{'' if self.stop_words else '-all'}@{VERSION}"
 
     @classmethod
     def from_name(cls, name: str) -> HashedText | None:
         """Return the embedder that has this name, or None when it is not one of these.
 
-        >>> HashedText.from_name("hashed-text-512-binary-all@3").n_features
+        >>> HashedText.from_name("hashed-text-512-tf-all@3").n_features
         512
         """
         match = _NAME.fullmatch(name)
-        if match is None:
-            return None
-        return cls(int(match[1]), match[2], stop_words=not match[3], stems=not match[4])
-
-    def words(self, text: str) -> list[str]:
-        """Return the words of a text that are counted, in order, repeats included.
-
-        >>> HashedText().words("The ﬁsh of Łódź, no. 7")
-        ['fish', 'lodz', '7']
-        """
-        return words_of(text, stop_words=self.stop_words, stems=self.stems)
+        return None if match is None else cls(int(match[1]), stop_words=not match[2])
 
     def embed(self, raws: Sequence[object]) -> tuple[sp.csr_array, dict[int, str]]:
         """Return the (n, n_features) float32 features as CSR, and by row why it has none.
@@ -144,8 +117,7 @@ class HashedText:
         for row, raw in enumerate(raws):
             count: dict[int, int] = {}
             if isinstance(raw, str):
-                words = self.words(raw)
-                for word in dict.fromkeys(words) if self.weighting == "binary" else words:
+                for word in words_of(raw, stop_words=self.stop_words):
                     number = _hash(word)
                     column = (number >> 1) % self.n_features
                     count[column] = count.get(column, 0) + (1 if number & 1 else -1)

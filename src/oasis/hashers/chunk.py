@@ -37,6 +37,7 @@ def check_chunk(
     y: Labels,
     widths: Mapping[str, int] | None,
     classes: Sequence[str] | None = None,
+    may_add: bool = False,
 ) -> Chunk:
     """Check a chunk to learn from: all modalities, finite, one label set per sample.
 
@@ -47,13 +48,20 @@ def check_chunk(
     y : labels, see `check_labels`
     widths : modality name -> number of features, as learned; None before the first chunk
     classes : names of the columns of y, where y is a 0/1 matrix
+    may_add : whether a chunk may bring modalities that no earlier one had
     """
-    features = check_samples(X, widths)
+    features = check_samples(X, widths, may_add=may_add)
     return Chunk(features, check_labels(y, _n_rows(next(iter(features.values()))), classes))
 
 
+def unlabelled_chunk(X: Any, widths: Mapping[str, int] | None) -> Chunk:
+    """Check a chunk of samples without labels; otherwise as `check_chunk`."""
+    features = check_samples(X, widths)
+    return Chunk(features, [()] * _n_rows(next(iter(features.values()))))
+
+
 def check_samples(
-    X: Any, widths: Mapping[str, int] | None, first_row: int = 0
+    X: Any, widths: Mapping[str, int] | None, first_row: int = 0, may_add: bool = False
 ) -> dict[str, Matrix]:
     """Check samples to learn from: all modalities, at least one row, finite.
 
@@ -62,8 +70,9 @@ def check_samples(
     X : as in `check_chunk`
     widths : modality name -> number of features, as learned; None before the first chunk
     first_row : position of the first sample in its chunk, for the text of errors
+    may_add : whether X may bring modalities that are not in ``widths``
     """
-    features = check_features(X, widths)
+    features = check_features(X, widths, may_add)
     if widths is not None:
         missing = [name for name in widths if name not in features]
         if missing:
@@ -78,12 +87,15 @@ def check_samples(
     return features
 
 
-def check_features(X: Any, widths: Mapping[str, int] | None) -> dict[str, Matrix]:
+def check_features(
+    X: Any, widths: Mapping[str, int] | None, may_add: bool = False
+) -> dict[str, Matrix]:
     """Check names, shapes and types of a non-empty subset of the modalities.
 
     X is a mapping, `Modalities`, or one array, sparse matrix or DataFrame, which is the modality
     "features". Values are not checked here: `check_finite` checks that they are finite, or the
-    caller checks the product computed from them. The result has the order of ``widths``.
+    caller checks the product computed from them. The result has the order of ``widths``; with
+    ``may_add`` other modalities follow.
     """
     X = _by_name(X, widths)
     if not X:
@@ -92,7 +104,7 @@ def check_features(X: Any, widths: Mapping[str, int] | None) -> dict[str, Matrix
     for name, values in X.items():
         if not isinstance(name, str):
             raise InputError(f"modality names are strings, got {name!r}")
-        if widths is not None and name not in widths:
+        if widths is not None and name not in widths and not may_add:
             raise InputError(f"modality {name!r} is unknown; this model learned {sorted(widths)}")
         features[name] = _as_matrix(values, name)
     n_rows = {name: _n_rows(matrix) for name, matrix in features.items()}
@@ -101,13 +113,14 @@ def check_features(X: Any, widths: Mapping[str, int] | None) -> dict[str, Matrix
     for name, matrix in features.items():
         if matrix.shape[1] == 0:
             raise InputError(f"modality {name!r} has no features")
-        if widths is not None and matrix.shape[1] != widths[name]:
+        if widths is not None and matrix.shape[1] != widths.get(name, matrix.shape[1]):
             raise InputError(
                 f"modality {name!r} has {matrix.shape[1]} features, this model learned "
                 f"{widths[name]}"
             )
     if widths is not None:
-        features = {name: features[name] for name in widths if name in features}
+        known = {name: features[name] for name in widths if name in features}
+        features = known | features
     return features
 
 

@@ -103,9 +103,11 @@ def _spoiled_text(spoil: Callable[[Any], sp.csr_array]) -> Spoil:
     return lambda X, y: ({**X, "text": spoil(X["text"])}, y)
 
 
+NEW_MODALITY = "a modality that is new"
+
 BAD_CHUNKS: dict[str, Spoil] = {
     "another width": lambda X, y: ({**X, "image": X["image"][:, :-1]}, y),
-    "a modality that is new": lambda X, y: ({**X, "sound": X["image"]}, y),
+    NEW_MODALITY: lambda X, y: ({**X, "sound": X["image"]}, y),
     "a modality that is renamed": lambda X, y: ({"picture": X["image"], "text": X["text"]}, y),
     "a modality that is missing": lambda X, y: ({"image": X["image"]}, y),
     "no modality": lambda X, y: ({}, y),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from oasis.arrays import indicator
 from oasis.codes import Codes
@@ -59,6 +59,9 @@ class Learner(OnlineHasher, Generic[S]):
     n_seen_ : int
         Samples seen.
     """
+
+    may_add: ClassVar[bool] = False
+    """Whether later chunks may bring modalities that the first one had not."""
 
     state_: S
 
@@ -114,7 +117,7 @@ class Learner(OnlineHasher, Generic[S]):
         columns = classes
         if columns is None and old is not None:
             columns = self._columns_of(y)
-        chunk = check_chunk(X, y, old.widths if old else None, columns)
+        chunk = check_chunk(X, y, old.widths if old else None, columns, self.may_add)
         self._learn_checked(old, chunk)
         if columns is not None:
             self.columns_ = tuple(columns)

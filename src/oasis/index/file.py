@@ -1,17 +1,15 @@
-"""The file of an index, format version 3.
+"""The file of an index, format version 4.
 
-Little-endian throughout. A header of 512 bytes, then the arrays of
-`oasis.index.engine.compact.CompactIndex`, each at a multiple of 64 bytes::
+Little-endian throughout. A header of 512 bytes, then the arrays of one
+`oasis.index.segment.Segment`, each at a multiple of 64 bytes::
 
     8s   magic "OASISIDX"
-    I    format version (3)
+    I    format version (4)
     I I  bits per code, label bits among them (or 0)
     I    0
     Q Q  items, distinct codes
-    Q    prefix (see CompactIndex)
     Q    length of the file
-    then for each of ids, codes, slots, offsets, rows, id_order, id_samples, code_order,
-    code_samples:
+    then for each of ids, codes, slots, offsets, rows, id_order:
          Q offset, Q bytes, I crc32 of the content, I 1 if present and else 0
     zeros, and in the last four bytes the crc32 of the header before them
 
@@ -32,15 +30,15 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.errors import FormatError, MissingFileError, NewerVersionError
-from oasis.index.engine.compact import CompactIndex
+from oasis.index.segment import Segment
 from oasis.store import replacing
 
 MAGIC = b"OASISIDX"
-VERSION = 3
+VERSION = 4
 HEADER = 512
 
 _ALIGN = 64
-_FIXED = struct.Struct("<8sIIIIQQQQ")
+_FIXED = struct.Struct("<8sIIIIQQQ")
 _ENTRY = struct.Struct("<QQII")
 _DTYPES: dict[str, str] = {
     "ids": "<i8",
@@ -49,21 +47,17 @@ _DTYPES: dict[str, str] = {
     "offsets": "<i4",
     "rows": "<i4",
     "id_order": "<i4",
-    "id_samples": "<i8",
-    "code_order": "<i4",
-    "code_samples": "<u8",
 }
-_OPTIONAL = {"offsets", "rows", "id_order", "id_samples"}
 _SMALL = 1 << 24
 
 
-def save(compact: CompactIndex, path: Path) -> None:
+def save(segment: Segment, path: Path) -> None:
     """Write an index: afterwards ``path`` holds the whole new file, or what it held before."""
     path = Path(path)
     arrays = {
         name: np.ascontiguousarray(array, dtype=dtype)
         for name, dtype in _DTYPES.items()
-        if (array := getattr(compact, name)) is not None
+        if (array := getattr(segment, name)) is not None
     }
     entries, end = [], HEADER
     for name in _DTYPES:
@@ -72,9 +66,9 @@ def save(compact: CompactIndex, path: Path) -> None:
             end += -(-arrays[name].nbytes // _ALIGN) * _ALIGN
         else:
             entries.append((0, 0, 0, 0))
-    n_bits = 8 * compact.codes.shape[1]
-    counts = (len(compact.ids), len(compact.codes), compact.prefix)
-    header = _FIXED.pack(MAGIC, VERSION, n_bits, 8 * compact.n_label_bytes, 0, *counts, end)
+    n_bits, n_label_bits = 8 * segment.codes.shape[1], 8 * segment.n_label_bytes
+    counts = (len(segment.ids), len(segment.codes))
+    header = _FIXED.pack(MAGIC, VERSION, n_bits, n_label_bits, 0, *counts, end)
     header += b"".join(_ENTRY.pack(*entry) for entry in entries)
     header = header.ljust(HEADER - 4, b"\0")
     header += struct.pack("<I", zlib.crc32(header))
@@ -86,8 +80,8 @@ def save(compact: CompactIndex, path: Path) -> None:
             out.write(bytes(-array.nbytes % _ALIGN))
 
 
-def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.mmap | None]:
-    """Return the arrays of a file and its map; see `HammingIndex.open`.
+def load(path: Path, *, verify: bool | None = None) -> tuple[Segment, mmap.mmap | None]:
+    """Return the segment of a file and its map; see `HammingIndex.open`.
 
     A small file is read into memory, so that no other program can change it during a search; then
     there is no map.
@@ -112,7 +106,7 @@ def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.
             content = mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
     header = bytes(content[:HEADER])
     magic, version, n_bits, label_bits, zero, *counts = _FIXED.unpack_from(header)
-    n_items, n_codes, prefix, length = counts
+    n_items, n_codes, length = counts
     if magic != MAGIC:
         raise FormatError(f"{path} is not an index file: it begins with {magic!r}, not {MAGIC!r}")
     if version > VERSION:
@@ -137,20 +131,21 @@ def load(path: Path, *, verify: bool | None = None) -> tuple[CompactIndex, mmap.
     for index, (name, dtype) in enumerate(_DTYPES.items()):
         entry = _ENTRY.unpack_from(header, _FIXED.size + index * _ENTRY.size)
         arrays[name] = _section(content, path, name, np.dtype(dtype), entry)
-        if arrays[name] is None and name not in _OPTIONAL:
-            raise FormatError(f"{path} is damaged: it has no section {name}")
         check = verify if verify is not None else size <= _SMALL
         if check and arrays[name] is not None and zlib.crc32(_bytes(arrays[name])) != entry[2]:
             raise FormatError(f"{path} is damaged: the checksum of section {name} does not match")
-    codes = arrays["codes"]
+    codes, listed = arrays["codes"], n_codes < n_items
     if codes is None or codes.nbytes != n_codes * (n_bits // 8):
         raise FormatError(f"{path} is damaged: {n_codes} codes of {n_bits} bits were expected")
     arrays["codes"] = codes.reshape(n_codes, n_bits // 8)
-    compact = CompactIndex(prefix=prefix, n_label_bytes=label_bits // 8, **arrays)  # type: ignore[arg-type]
-    if len(compact.ids) != n_items:
-        raise FormatError(f"{path} is damaged: it has {len(compact.ids)} ids for {n_items} items")
-    compact.check_shapes()
-    return compact, mapped
+    expected = {"ids": n_items, "id_order": None if arrays["id_order"] is None else n_items}
+    expected["slots"] = expected["rows"] = n_items if listed else None
+    expected["offsets"] = n_codes + 1 if listed else None
+    for name, length in expected.items():
+        array = arrays[name]
+        if (None if array is None else len(array)) != length or n_codes > n_items:
+            raise FormatError(f"{path} is damaged: section {name} does not fit {n_items} items")
+    return Segment(n_label_bytes=label_bits // 8, **arrays), mapped  # type: ignore[arg-type]
 
 
 def check_length(mapped: mmap.mmap) -> None:
@@ -170,10 +165,11 @@ def _section(
     entry: tuple[int, ...],
 ) -> npt.NDArray[Any] | None:
     offset, nbytes, _, present = entry
-    if not present:
+    if not any(entry):
         return None
     if (
-        offset < HEADER
+        present != 1
+        or offset < HEADER
         or offset % _ALIGN
         or offset + nbytes > len(content)
         or nbytes % dtype.itemsize

@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,54 +15,28 @@ import numpy.typing as npt
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import file
-from oasis.index.engine.arguments import (
+from oasis.index.best_codes import best, nearest, within
+from oasis.index.equal_codes import ranges
+from oasis.index.projections import Projections
+from oasis.index.protocol import (
+    AllowList,
     Ids,
+    Matches,
+    RangeMatches,
+    ScoredMatches,
     check_distinct,
     check_ids,
     check_ids_of,
     check_k,
-    check_label_bits,
     check_projections,
     check_radius,
     unknown_ids,
 )
-from oasis.index.engine.best_codes import best
-from oasis.index.engine.compact import CompactIndex
-from oasis.index.engine.hamming_scan import nearest, within
-from oasis.index.engine.permits import AllowList
-from oasis.index.engine.postings import Ints
-from oasis.index.engine.projections import Projections
-from oasis.index.engine.snapshot import DistinctCodes, Snapshot
-from oasis.index.engine.top_items import Scan, TopItems
+from oasis.index.segment import Ints, Tail
+from oasis.index.snapshot import Snapshot
+from oasis.index.top_items import top_items
 
 _ROW_BITS = 31
-_BLOCK_ENTRIES = 1 << 21
-_BLOCK_QUERIES = 1024
-
-
-class Matches(NamedTuple):
-    """The answer to a search: row i holds the matches of query i, best first.
-
-    Padded with id -1 (and distance -1, or score -inf) where fewer than k items are there.
-    """
-
-    ids: Ids
-    distances: npt.NDArray[np.int32]
-
-
-class ScoredMatches(NamedTuple):
-    """As `Matches`, with scores: higher is better."""
-
-    ids: Ids
-    scores: npt.NDArray[np.float32]
-
-
-class RangeMatches(NamedTuple):
-    """The answer to a range search: query i has entries ``offsets[i]`` to ``offsets[i + 1]``."""
-
-    offsets: Ids
-    ids: Ids
-    distances: npt.NDArray[np.int32]
 
 
 class HammingIndex:
@@ -98,9 +73,9 @@ class HammingIndex:
 
     def __init__(self, n_bits: int = 64, label_bits: int = 0) -> None:
         self.n_bits = check_n_bits(n_bits)
-        self.label_bits = check_label_bits(label_bits, self.n_bits)
-        empty = CompactIndex.empty(self.n_bits // 8, self.label_bits // 8)
-        self._snapshot = Snapshot.of(empty, trusted=True)
+        self.label_bits = _check_label_bits(label_bits, self.n_bits)
+        self._snapshot = Snapshot.of(Tail.empty(self.n_bits // 8, self.label_bits // 8))
+        self._check: Callable[[], None] | None = None
         self._writer = threading.Lock()
         self._mapped: mmap.mmap | None = None
 
@@ -113,12 +88,12 @@ class HammingIndex:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, (int, np.integer)) or not 0 <= item <= np.iinfo(np.int64).max:
             return False
-        return bool(self._snapshot.row_of(np.array([item], dtype=np.int64))[0] >= 0)
+        return bool(self._current().find(np.array([item], dtype=np.int64))[0] >= 0)
 
     @property
     def n_codes(self) -> int:
-        """Number of distinct codes that a search scans."""
-        return self._snapshot.n_slots
+        """Number of codes that a search scans: distinct ones, counted in each segment."""
+        return sum(segment.n_codes for segment in self._snapshot.segments)
 
     @property
     def nbytes(self) -> int:
@@ -140,11 +115,12 @@ class HammingIndex:
         if not len(keys):
             return
         with self._writer:
-            present = self._snapshot.row_of(keys)
+            snapshot = self._current()
+            present = snapshot.find(keys)
             if bool((present >= 0).any()):
                 again = int(keys[np.argmax(present >= 0)])
                 raise InputError(f"id {again} is in the index already; remove it first")
-            self._snapshot = self._snapshot.plus(codes, keys)
+            self._snapshot = snapshot.plus(codes, keys)
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must be there, and only once in ``ids``.
@@ -156,7 +132,8 @@ class HammingIndex:
         if not len(keys):
             return
         with self._writer:
-            self._snapshot = self._snapshot.minus(_rows_of(self._snapshot, keys))
+            snapshot = self._current()
+            self._snapshot = snapshot.minus(_rows_of(snapshot, keys))
 
     def search(self, codes: Codes, k: int, allow: Any = None) -> Matches:
         """Return the k nearest items of each query by Hamming distance, ties by insertion.
@@ -175,13 +152,14 @@ class HammingIndex:
             ids (q, k) int64 and distances (q, k) int32, in bits.
         """
         queries = check_codes(codes, self.n_bits)
-        k = check_k(k)
+        k, allowed, snapshot = check_k(k), _allowed(allow), self._current()
 
-        def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
-            chosen = queries if len(which) == len(queries) else queries[which]
-            return nearest(view.parts(), chosen, s)
+        def scan(snapshot: Snapshot, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+            some = queries if len(which) == len(queries) else queries[which]
+            return nearest(snapshot.scanned, some, s)
 
-        return Matches(*self._run(scan, len(queries), k, allow, np.int32(-1)))
+        every = np.arange(len(queries))
+        return Matches(*top_items(snapshot, scan, every, k, allowed, np.int32(-1)))
 
     def search_asymmetric(self, projections: Any, k: int, allow: Any = None) -> ScoredMatches:
         """Return the k items whose signs have the largest inner product with each query.
@@ -203,14 +181,15 @@ class HammingIndex:
             ids (q, k) int64, padded with -1, and scores (q, k) float32, padded with -inf.
         """
         queries = Projections.of(check_projections(projections, self.n_bits))
-        k = check_k(k)
+        k, allowed, snapshot = check_k(k), _allowed(allow), self._current()
 
-        def scan(view: DistinctCodes, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
-            chosen = queries if len(which) == len(queries) else queries[which]
-            scores, slots = best(view.codes, view.n_slots, view.packed, chosen, s)
+        def scan(snapshot: Snapshot, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
+            some = queries if len(which) == len(queries) else queries[which]
+            scores, slots = best(snapshot.scanned, snapshot.codes_at, some, s)
             return -scores, slots
 
-        ids, keys = self._run(scan, len(queries), k, allow, np.float32(np.inf))
+        every = np.arange(len(queries))
+        ids, keys = top_items(snapshot, scan, every, k, allowed, np.float32(np.inf))
         return ScoredMatches(ids, -keys)
 
     def range_search(self, codes: Codes, radius: int) -> RangeMatches:
@@ -223,44 +202,40 @@ class HammingIndex:
         """
         queries = check_codes(codes, self.n_bits)
         radius = min(check_radius(radius), self.n_bits)
-        self._check_file()
-        snapshot = self._snapshot
+        snapshot = self._current()
         if not snapshot.n_items or not len(queries):
             nothing = np.empty(0, dtype=np.int64)
             offsets = np.zeros(len(queries) + 1, dtype=np.int64)
             return RangeMatches(offsets, nothing, nothing.astype(np.int32))
-        view = snapshot.view()
-        query, slot, distance = within(view.parts(), queries, radius)
-        pieces = view.postings.pieces(slot)
-        lengths = pieces.length
-        rows = view.postings.rows(pieces, np.arange(len(slot)), lengths)
-        place = query * (self.n_bits + 1) + distance
-        order = (np.repeat(place, lengths) << _ROW_BITS) | rows
-        known = np.flatnonzero(rows < snapshot.n_rows)
-        order = np.sort(order[known[~snapshot.removed.has(rows[known])]])
+        query, slot, distance = within(snapshot.scanned, queries, radius)
+        counts = snapshot.counts(slot)
+        first = np.zeros(len(slot), dtype=np.int64)
+        rows = snapshot.rows_at(np.repeat(slot, counts), ranges(first, counts))
+        # one integer sorts by query, then distance, then row
+        order = (np.repeat(query * (self.n_bits + 1) + distance, counts) << _ROW_BITS) | rows
+        order = np.sort(order[~snapshot.is_removed(rows)])
         rows = order & ((1 << _ROW_BITS) - 1)
         query, distance = np.divmod(order >> _ROW_BITS, self.n_bits + 1)
         offsets = np.searchsorted(query, np.arange(len(queries) + 1))
-        return RangeMatches(offsets, snapshot.ids.take(rows), distance.astype(np.int32))
+        return RangeMatches(offsets, snapshot.ids_of(rows), distance.astype(np.int32))
 
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must be there."""
-        snapshot = self._snapshot
+        snapshot = self._current()
         return snapshot.code_of(_rows_of(snapshot, check_ids(ids)))
 
     def items(self) -> tuple[Codes, Ids]:
         """Return the codes (n, n_bits / 8) and ids (n,) of all items, in order of insertion."""
-        snapshot = self._snapshot
+        snapshot = self._current()
         rows = snapshot.live_rows()
-        ids: Ids = snapshot.ids.take(rows)
-        return snapshot.code_of(rows), ids
+        return snapshot.code_of(rows), snapshot.ids_of(rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, atomically and durably; the format is in `oasis.index.file`.
 
         A file that an index was opened from may be saved over.
         """
-        file.save(self._snapshot.compact(), Path(path))
+        file.save(self._current().compact(), Path(path))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> HammingIndex:
@@ -284,49 +259,46 @@ class HammingIndex:
         NewerVersionError
             The file was written by a newer oasis.
         """
-        compact, mapped = file.load(Path(path), verify=verify)
-        index = cls(8 * compact.codes.shape[1], 8 * compact.n_label_bytes)
-        index._snapshot = Snapshot.of(compact, trusted=False)
-        index._mapped = mapped
+        segment, mapped = file.load(Path(path), verify=verify)
+        index = cls(8 * segment.codes.shape[1], 8 * segment.n_label_bytes)
+        index._snapshot = Snapshot.of(segment)
+        index._check, index._mapped = segment.check, mapped
         return index
 
-    def _check_file(self) -> None:
-        """Raise if the mapped file was truncated; a file up to 16 MiB is a copy in memory."""
+    def _current(self) -> Snapshot:
+        """Return what a search sees now; raise if the file below it is damaged or truncated.
+
+        A file up to 16 MiB is a copy in memory.
+        """
         if self._mapped is not None:
             file.check_length(self._mapped)
+        check = self._check
+        if check is not None:
+            check()
+            self._check = None
+        return self._snapshot
 
-    def _run(
-        self, scan: Scan, q: int, k: int, allow: Any, blank: np.generic
-    ) -> tuple[Ids, npt.NDArray[Any]]:
-        """Answer q queries; returns ids and keys, -1 and ``blank`` where there are no more."""
-        self._check_file()
-        snapshot = self._snapshot
-        allowed = None if allow is None else AllowList(allow)
-        if allowed is None and q == 1 and snapshot.n_items >= k:
-            # one query needs neither padding nor blocks, and their cost would be noticeable
-            rows, keys = TopItems(snapshot, scan, 1, k, None)(np.zeros(1, dtype=np.int64))
-            return snapshot.ids.take(rows), keys
-        ids = np.full((q, k), -1, dtype=np.int64)
-        keys = np.full((q, k), blank)
-        have = min(k, snapshot.n_items if allowed is None else min(snapshot.n_items, allowed.count))
-        if not have:
-            return ids, keys
-        search = TopItems(snapshot, scan, q, have, allowed)
-        block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // search.n_looked_at))
-        for start in range(0, q, block):
-            stop = min(q, start + block)
-            rows, keys[start:stop, :have] = search(np.arange(start, stop))
-            there = rows >= 0
-            if there.all():
-                ids[start:stop, :have] = snapshot.ids.take(rows)
-            else:
-                ids[start:stop, :have][there] = snapshot.ids.take(rows[there])
-                keys[start:stop, :have][~there] = blank
-        return ids, keys
+
+def _allowed(allow: Any) -> AllowList | None:
+    return None if allow is None else AllowList(allow)
 
 
 def _rows_of(snapshot: Snapshot, ids: Ids) -> Ints:
-    rows = snapshot.row_of(ids)
+    rows = snapshot.find(ids)
     if bool((rows < 0).any()):
         raise unknown_ids(ids[rows < 0])
     return rows
+
+
+def _check_label_bits(label_bits: Any, n_bits: int) -> int:
+    """Return the number of label bits as an int: a multiple of 8, at least 0 and below n_bits."""
+    if (
+        isinstance(label_bits, bool)
+        or not isinstance(label_bits, (int, np.integer))
+        or label_bits % 8
+        or not 0 <= label_bits < n_bits
+    ):
+        raise InputError(
+            f"label_bits must be a multiple of 8 from 0 to below {n_bits}, got {label_bits!r}"
+        )
+    return int(label_bits)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from collections.abc import Iterator
 from io import BufferedReader
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from oasis.errors import DataError, InputError
-from oasis.items.item import Fields, Refused, Row, field_of, is_unicode, kind_of
+from oasis.errors import DataError
+from oasis.items.fields import Fields, Kind, check_columns
+from oasis.items.item import Row
+from oasis.items.objects import Refused, is_unicode, parse_object
 
 MAX_LINE_BYTES = 1 << 24
 """A longer line is rejected without being held in memory."""
 
+MAX_CELL_BYTES = 1 << 20
+"""A quoted cell of a CSV file that is too long, and goes on for more than so many bytes, ends the
+reading."""
+
 _FIRST = 256  # objects that are searched for the names of fields
+_VECTOR = 16  # numbers from which on a list is a vector
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII)
 
 
@@ -30,24 +36,19 @@ def open_file(path: Path) -> BufferedReader:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
-def jsonl_rows(path: Path, fields: Fields) -> Iterator[Row]:
-    """Yield the objects of a JSONL file by line.
-
-    A field whose name is not the default one must occur in one of the first 256 objects; else
-    `DataError` is raised before the first row.
-    """
-    rows = _objects(path)
-    first = list(islice(rows, _FIRST))
-    found = dict.fromkeys(
-        name for _, values in first for name in (() if isinstance(values, str) else values)
-    )
-    if found:
-        fields.check_given(path, "field", list(found))
-        fields.note_unkept(path, list(found), "fields")
-    yield from chain(first, rows)
+def jsonl_columns(path: Path) -> dict[str, Kind]:
+    """Return the fields of the first 256 objects of a JSONL file."""
+    found: dict[str, Kind] = {}
+    for _, values in islice(jsonl_rows(path), _FIRST):
+        for name, value in () if isinstance(values, str) else values.items():
+            if _is_vector(value):
+                found[name] = "vectors"
+            found.setdefault(name, "plain")
+    return found
 
 
-def _objects(path: Path) -> Iterator[Row]:
+def jsonl_rows(path: Path) -> Iterator[Row]:
+    """Yield the objects of a JSONL file by line."""
     with open_file(path) as file:
         lines = _Lines(file)
         while True:
@@ -64,45 +65,78 @@ def _objects(path: Path) -> Iterator[Row]:
                 yield f"{path.name}:{lines.number}", values
 
 
-def csv_rows(path: Path, fields: Fields, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file; the position of a row is its first line."""
+def csv_columns(path: Path) -> dict[str, Kind]:
+    """Return the names in the header of a CSV file."""
+    with open_file(path) as file:
+        _, header = _opened(path, _Lines(file))
+    check_columns(path, header)
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            raise DataError(f"{path} has two columns called {name!r}")
+        seen.add(name)
+    return dict.fromkeys(header, "plain")
+
+
+def csv_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of a CSV file; the position of a row is its first line.
+
+    A row with a cell of more than 131,072 characters is one reject, whatever lines the cell has.
+    Raises `DataError` if a quote is not closed within `MAX_CELL_BYTES`: what follows is no table.
+    """
+    gathered = fields.payload if isinstance(fields.payload, tuple) else ()
     with open_file(path) as file:
         lines = _Lines(file)
-        try:
-            # map, unlike a generator, continues after a line that is refused
-            reader = csv.reader(map(_decode, lines), delimiter=delimiter, strict=True)
-            header = next(reader, None)
-        except (csv.Error, TypeError, Refused) as error:
-            raise DataError(f"{path} has no header that can be read: {error}") from error
-        if header is None:
-            raise DataError(f"{path} is empty; expected a header with the names of its columns")
-        _check_delimiter(path, header, fields, delimiter)
-        fields.check(path, header)
-        fields.note_unkept(path, header)
+        reader, header = _opened(path, lines)
         while True:
             where = f"{path.name}:{lines.number + 1}"
+            lines.begin_row()
             try:
-                cells = next(reader)
-                if cells:
-                    yield where, _csv_values(header, cells)
+                if not (cells := next(reader)):
+                    continue
+                values = _csv_values(header, cells)
             except StopIteration:
                 return
             except csv.Error as error:
+                if "field limit" in str(error) and not lines.skip_quoted():
+                    raise DataError(
+                        f"{path} cannot be read from {where} on: a quote that opens there "
+                        f"is not closed within {MAX_CELL_BYTES:,} bytes; close it, or remove it"
+                    ) from None
                 yield where, f"the row is not CSV: {error}"
             except Refused as refusal:
                 yield where, str(refusal)
+            else:
+                for name in gathered:
+                    if _NUMBER.fullmatch(values.get(name, "")):
+                        values[name] = json.loads(values[name])
+                yield where, values
 
 
-def _check_delimiter(path: Path, header: list[str], fields: Fields, delimiter: str) -> None:
-    """Raise `DataError` if another delimiter would have given a column of ids."""
-    for other in {",", ";", "\t"} - {delimiter} if len(header) == 1 else ():
-        if fields.id in [name.strip('"') for name in header[0].split(other)]:
-            name = {",": "commas", ";": "semicolons", "\t": "tabs"}
-            raise DataError(
-                f"{path} has {name[other]} between its columns, expected "
-                f"{name.get(delimiter, repr(delimiter))}; write it anew, with commas as .csv or "
-                "tabs as .tsv (in Python: read_csv(..., delimiter=...))"
-            )
+def _opened(path: Path, lines: _Lines) -> tuple[Iterator[list[str]], list[str]]:
+    """Return a reader of the rows and the header."""
+    try:
+        # map, unlike a generator, continues after a line that is refused
+        reader = csv.reader(map(_decode, lines), delimiter=_delimiter(path), strict=True)
+        header = next(reader, None)
+    except (csv.Error, Refused) as error:
+        raise DataError(f"{path} has no header that can be read: {error}") from error
+    if header is None:
+        raise DataError(f"{path} is empty; expected a header with the names of its columns")
+    return reader, header
+
+
+def _delimiter(path: Path) -> str:
+    """Return a tab for .tsv, else the comma, semicolon or tab that the header has most of."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    with open_file(path) as file:
+        return max((",", ";", "\t"), key=_decode(file.readline(MAX_LINE_BYTES)).count)
+
+
+def _is_vector(value: Any) -> bool:
+    numbers = isinstance(value, list) and len(value) >= _VECTOR
+    return numbers and all(isinstance(each, (int, float)) for each in value)
 
 
 def _decode(line: bytes) -> str:
@@ -118,42 +152,28 @@ def _csv_values(header: list[str], cells: list[str]) -> dict[str, Any]:
     return {name: cell for name, cell in zip(header, cells, strict=True) if cell}
 
 
-def refine_csv(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
-    """Return the cells of a row with labels split and the payload parsed."""
-    values = split_labels(values, fields, separator)
-    if isinstance(fields.payload, tuple):
-        for name in fields.payload:
-            if name in values and _NUMBER.fullmatch(values[name]):
-                values[name] = json.loads(values[name])
-    elif fields.payload in values:
-        values[fields.payload] = parse_object(values[fields.payload].encode(), fields.payload)
-    return values
-
-
-def check_separator(separator: str) -> None:
-    """Raise `InputError` unless labels can be split by it."""
-    if not separator:
-        raise InputError("the separator of labels is empty; expected something like ';'")
-
-
-def split_labels(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
-    """Return the values of a row; labels that are one text become a list.
-
-    >>> split_labels({"labels": "sky; sea"}, Fields(), ";")
-    {'labels': ['sky', 'sea']}
-    """
-    if isinstance(labels := field_of(values, fields.labels), str):
-        names = (name.strip() for name in labels.split(separator))
-        values[str(fields.labels)] = [name for name in names if name]
-    return values
-
-
 class _Lines:
     """The lines of a file as bytes; one that is too long is skipped and refused."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
         self.number = 0
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        """Begin to note whether a row is within quotes."""
+        self._is_quoted = False
+
+    def skip_quoted(self) -> bool:
+        """Read to the line that closes a quote; return False if that is too far."""
+        n_bytes = 0
+        while self._is_quoted and (line := self._file.readline(MAX_CELL_BYTES)):
+            n_bytes += len(line)
+            if n_bytes > MAX_CELL_BYTES:
+                return False
+            self.number += 1
+            self._is_quoted = b'"' not in line or line.count(b'"') % 2 == 0
+        return True
 
     def __iter__(self) -> Self:
         return self
@@ -163,39 +183,10 @@ class _Lines:
         if not line:
             raise StopIteration
         self.number += 1
+        if b'"' in line:
+            self._is_quoted ^= line.count(b'"') % 2 == 1
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = self._file.readline(MAX_LINE_BYTES)
             raise Refused(f"the line is longer than {MAX_LINE_BYTES} bytes")
         return line.removeprefix(b"\xef\xbb\xbf") if self.number == 1 else line
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits[:40]} is too large a number")
-    return number
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
-
-
-def parse_object(data: bytes, name: str | None = None) -> dict[str, Any]:
-    """Parse a JSON object from bytes; ``name`` is the field they come from, if any."""
-    what = "the line" if name is None else repr(name)
-    try:
-        value = _DECODER.decode(data.decode())
-    except UnicodeDecodeError as error:
-        raise Refused(f"{what} is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{what} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise Refused(f"{what} is {kind_of(value)}, expected an object")
-    # half of a surrogate pair can be written as an escape, but not stored
-    if b"\\u" in data and not is_unicode(json.dumps(value, ensure_ascii=False)):
-        raise Refused(f"{what} is not valid Unicode")
-    return value

@@ -7,16 +7,18 @@ from 0. Labels are (n,) texts, with a separator between several labels, or an (n
 paths of pictures and payload fields are (n,) arrays; a single payload field holds objects as JSON
 text. An npy file is one (n, d) array of vectors.
 
-Nothing is unpickled, so arrays of Python objects are refused. An npz array is read whole; an npy
-file is mapped into memory.
+Nothing is unpickled, so arrays of Python objects are refused. An npz array is read whole, after
+its declared size was compared with the file; an npy file is mapped into memory.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import zipfile
+import zlib
 from collections.abc import Iterator
-from io import BufferedReader
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +26,42 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import checked_vector
-from oasis.errors import DataError, InputError
-from oasis.items.item import Fields, Row, Vector
-from oasis.items.lines import open_file, parse_object, split_labels
+from oasis.errors import DataError, InputError, OasisError
+from oasis.items.fields import Fields, Kind, listed
+from oasis.items.item import Row, Vector
+from oasis.items.lines import open_file
 
 CLASSES = ("label_names", "classes")
 """Arrays of an npz file that may name the columns of a label matrix."""
 
+SMALL_BYTES = 1 << 28
+"""Arrays of so many bytes in all are read, however small their file is."""
+
+MAX_EXPANSION = 100
+"""Larger arrays have at most so many times the bytes of their file."""
+
+
+def npz_columns(path: Path, fields: Fields) -> dict[str, Kind]:
+    """Return the names of the arrays of an npz file; its vectors must have been named."""
+    with _opened(path) as file:
+        columns: dict[str, Kind] = dict.fromkeys(file.files, "plain")
+    if not fields.vectors:
+        others = [name for name in columns if name not in (fields.id, fields.labels)]
+        raise DataError(
+            f"{path}: which array holds the vectors of which modality? Its arrays are "
+            f"[{listed(columns)}]; add --feature image={others[0] if others else 'ARRAY'}"
+        )
+    return columns
+
 
 def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
     """Yield the rows of an npz file, counted from 1; only the arrays needed are read."""
-    try:
-        # opened here, because NumPy leaves a broken file open
-        with open_file(path) as opened, _load(opened) as file:
-            columns = list(file.files)
-            if not fields.vectors:
-                others = [name for name in columns if name not in (fields.id, fields.labels)]
-                raise DataError(
-                    f"{path}: which array holds the vectors of which modality? Its arrays are "
-                    f"{columns}; add --feature image={others[0] if others else 'ARRAY'}"
-                )
-            fields.check(path, columns if fields.id in columns else [fields.id, *columns])
-            arrays = {name: file[name] for name in fields.names() if name in columns}
-            classes = _names(path, file, arrays.get(fields.labels or ""))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as npz: {error}") from error
+    with _opened(path) as file:
+        there = set(file.files)
+        names = [name for name in fields.names() if name in there]
+        _check_sizes(path, file, [*names, *(name for name in CLASSES if name in there)])
+        arrays = {name: file[name] for name in names}
+        classes = _names(path, file, arrays.get(fields.labels or ""))
     n = _check_arrays(path, arrays, fields)
     for row in range(n):
         values = {name: _value(array, row) for name, array in arrays.items()}
@@ -58,13 +71,18 @@ def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
         yield f"{path.name}:{row + 1}", {fields.id: row, **values}
 
 
-def npy_rows(path: Path, fields: Fields) -> Iterator[Row]:
-    """Yield the rows of an npy file as vectors, counted from 1; their ids count from 0."""
+def npy_columns(path: Path, fields: Fields) -> dict[str, Kind]:
+    """Return the one column that an npy file is, by the name that it was given."""
     if len(fields.vectors) != 1:
         raise DataError(
             f"{path} is one array, the vectors of one modality; got {len(fields.vectors)} "
             "modalities: add --feature image, or another name, once"
         )
+    return dict.fromkeys([*fields.names()], "plain")
+
+
+def npy_rows(path: Path, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of an npy file as vectors, counted from 1; their ids count from 0."""
     (column,) = fields.vectors.values()
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -98,18 +116,48 @@ def read_vector(value: str) -> Vector:
         ) from error
 
 
-def _load(file: BufferedReader) -> Any:
-    if not zipfile.is_zipfile(file):
-        raise ValueError("it is no zip file of arrays")
-    return np.load(file, allow_pickle=False)
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an npz file; what NumPy cannot read of it is a `DataError`."""
+    try:
+        # opened here, because NumPy leaves a broken file open
+        with open_file(path) as opened:
+            if not zipfile.is_zipfile(opened):
+                raise ValueError("it is no zip file of arrays")
+            with np.load(opened, allow_pickle=False) as file:
+                yield file
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, OasisError):
+            raise
+        raise DataError(f"{path} cannot be read as npz: {error}") from error
 
 
-def refine_npz(values: dict[str, Any], fields: Fields, separator: str) -> dict[str, Any]:
-    """Return the values of a row with labels split and the payload parsed."""
-    values = split_labels(values, fields, separator)
-    if isinstance(fields.payload, str) and isinstance(values.get(fields.payload), str):
-        values[fields.payload] = parse_object(values[fields.payload].encode(), fields.payload)
-    return values
+def _check_sizes(path: Path, file: Any, names: list[str]) -> None:
+    """Raise `DataError` if arrays declare more bytes than their file can be expected to hold."""
+    total = 0
+    members = set(file.zip.namelist())
+    for name in names:
+        member = file.zip.getinfo(name if name in members else f"{name}.npy")
+        with file.zip.open(member) as opened:
+            version = np.lib.format.read_magic(opened)
+            header = np.lib.format.read_array_header_1_0
+            if version != (1, 0):  # 2.0 and 3.0 differ in the encoding of names of fields alone
+                header = np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(opened)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if n_bytes > member.file_size:
+            raise DataError(
+                f"{path}: the array {name!r} declares {n_bytes:,} bytes, the file holds "
+                f"{member.file_size:,} of it"
+            )
+        total += n_bytes
+    size = path.stat().st_size
+    if total > max(SMALL_BYTES, MAX_EXPANSION * size):
+        raise DataError(
+            f"{path} has {size:,} bytes and declares arrays of {total:,}, more than "
+            f"{MAX_EXPANSION} times as much; if that is right, save them with numpy.savez, "
+            "without compression"
+        )
 
 
 def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] | None:

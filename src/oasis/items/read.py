@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from oasis.errors import DataError, InputError
+from oasis.items.builder import ItemBuilder
+from oasis.items.fields import Fields, listed
 from oasis.items.folder import folder_rows
-from oasis.items.item import Fields, Item, ItemBuilder, Refused, Reject, Row
-from oasis.items.lines import check_separator, csv_rows, jsonl_rows, open_file, refine_csv
-from oasis.items.numpy_files import npy_rows, npz_rows, refine_npz
-from oasis.items.parquet import parquet_rows, refine_parquet
-from oasis.items.table import table_rows
+from oasis.items.item import Item, Reject, Row
+from oasis.items.lines import csv_columns, csv_rows, jsonl_columns, jsonl_rows
+from oasis.items.numpy_files import npy_columns, npy_rows, npz_columns, npz_rows
+from oasis.items.objects import Refused
+from oasis.items.parquet import parquet_columns, parquet_rows
+from oasis.items.table import table_columns, table_rows
 
-_Refine: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-"""Converts the values of a row, after its id is known so that a reject can name it."""
+_NUMBERED = (".npz", ".npy")
 
 
 def read_items(
@@ -32,17 +33,21 @@ def read_items(
 ) -> Iterator[Item | Reject]:
     """Read a folder, or a file by its suffix: .jsonl, .ndjson, .csv, .tsv, .parquet, .npz, .npy.
 
+    JSONL has one object per line, CSV a header and commas, semicolons or tabs; both are UTF-8. An
+    empty cell is a missing value, ids of a CSV are text. Of Parquet (extra ``parquet``) only the
+    columns needed are read; a picture is a path, the bytes of a file, or a struct of ``bytes`` and
+    ``path``. `oasis.items.numpy_files` describes npz and npy, `read_folder` folders. Paths are
+    relative to the folder of the file. A table has at most 4,096 columns, a cell of a CSV at most
+    131,072 characters.
+
     Parameters
     ----------
     path : Path or str
     fields : Fields, optional
         Names of the fields; not for folders.
     separator : str
-        Separator of labels within a CSV cell, or a text of an npz or Parquet file.
-    labels_from_folders : bool
-        Folders only: the names of the sub-folders that hold a picture are its labels.
-    text_from_names : bool
-        Folders only: a picture without a caption gets the words of its file name as its text.
+        Separator of labels that are one text, as in a CSV cell.
+    labels_from_folders, text_from_names : bool, see `read_folder`
     strict : bool
         Check everything first, and raise `InputError` at the first reject. Reads the data twice.
     allow_outside : bool
@@ -51,7 +56,7 @@ def read_items(
     Raises
     ------
     DataError
-        The file is missing (at once), or is unreadable or lacks a column (with the first item).
+        The file is missing, or is unreadable or lacks a column.
     InputError
         ``strict`` and a row has to be rejected.
 
@@ -59,17 +64,15 @@ def read_items(
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "items.jsonl")
-    ...     _ = path.write_text('{"id": 1, "text": "a boat", "labels": ["sea"]}\\n{"id": 2}\\n')
+    ...     path = Path(folder, "items.csv")
+    ...     _ = path.write_text("key,caption,tags,year\\n7,a boat,sea; sun,1999\\n8,,,2001\\n")
     ...     for result in read_items(path):
     ...         print(result)
-    Item(id=1, image=None, text='a boat', labels=('sea',), payload={}, where='items.jsonl:1', ...)
-    Reject(where='items.jsonl:2', id=2, reason='there is neither a picture nor a text')
+    Item(id='7', image=None, text='a boat', labels=('sea', 'sun'), payload={'year': 1999}, ...)
+    Reject(where='items.csv:3', id='8', reason='there is neither a picture nor a text')
     """
     path = Path(path)
-    if fields is not None and fields.vectors:
-        _check_has_vectors(path)
-    if path.is_dir():
+    if path.is_dir() and not (fields and fields.vectors):
         return read_folder(
             path,
             labels_from_folders=labels_from_folders,
@@ -77,27 +80,116 @@ def read_items(
             strict=strict,
             allow_outside=allow_outside,
         )
-    match path.suffix.lower():
-        case ".jsonl" | ".ndjson":
-            return read_jsonl(path, fields, strict=strict, allow_outside=allow_outside)
-        case ".csv" | ".tsv":
-            return read_csv(
-                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
-            )
-        case ".parquet":
-            return read_parquet(
-                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
-            )
-        case ".npz" | ".npy":
-            return read_numpy(
-                path, fields, separator=separator, strict=strict, allow_outside=allow_outside
-            )
+    fields = fields_in(path, fields)
+    builder = ItemBuilder(fields, path.parent, allow_outside=allow_outside, separator=separator)
+    return _read(lambda: _rows(path, fields), builder, strict)
+
+
+def fields_in(path: Path | str, fields: Fields | None = None) -> Fields:
+    """Return the names that fields have in a file; ``told`` of it says what was taken for what.
+
+    Reads the header; of a JSONL file the first 256 objects. Raises `DataError` as `read_items`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "items.jsonl")
+    ...     _ = path.write_text('{"file": "a.jpg", "label": "boat"}\\n')
+    ...     print(fields_in(path).told)
+    items.jsonl: pictures and ids from 'file', labels from 'label'
+    """
+    path, fields = Path(path), fields or Fields()
+    suffix = path.suffix.lower()
+    if fields.vectors and (path.is_dir() or suffix in (".csv", ".tsv")):
+        raise DataError(
+            f"{path} cannot hold vectors; expected a .parquet, .npz, .npy, .jsonl or .ndjson file"
+        )
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
-    raise DataError(
-        f"cannot tell what {path} is; expected a folder of pictures, or a file that ends in "
-        ".jsonl, .ndjson, .csv, .tsv, .parquet, .npz or .npy"
+    what = "column"
+    match suffix:
+        case ".jsonl" | ".ndjson":
+            columns, what = jsonl_columns(path), "field"
+            if not columns:  # nothing, or no JSON: each line is refused by itself
+                return fields
+        case ".csv" | ".tsv":
+            columns = csv_columns(path)
+        case ".parquet":
+            columns = parquet_columns(path)
+        case ".npz":
+            columns = npz_columns(path, fields)
+        case ".npy":
+            columns = npy_columns(path, fields)
+        case _:
+            raise DataError(
+                f"cannot tell what {path} is; expected a folder of pictures, or a file that ends "
+                "in .jsonl, .ndjson, .csv, .tsv, .parquet, .npz or .npy"
+            )
+    return fields.settled(path, columns, what=what, numbered=suffix in _NUMBERED)
+
+
+def read_folder(
+    path: Path | str,
+    *,
+    labels_from_folders: bool = False,
+    text_from_names: bool = False,
+    strict: bool = False,
+    allow_outside: bool = False,
+) -> Iterator[Item | Reject]:
+    """Read the pictures of a folder and its sub-folders, in the order of their names.
+
+    The id is the path relative to the folder (with ``/``). The text is in a file of the same stem
+    that ends in .txt. Hidden files, and files without the suffix of a picture, are skipped; links
+    to folders are rejected.
+
+    Parameters
+    ----------
+    path : Path or str
+    labels_from_folders : bool
+        The names of the sub-folders that hold a picture are its labels.
+    text_from_names : bool
+        A picture without a caption gets the words of its file name as its text.
+    strict, allow_outside : as in `read_items`
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise DataError(f"{path} is no folder")
+    builder = ItemBuilder(Fields(), path, allow_outside=allow_outside)
+    return _read(
+        lambda: folder_rows(builder, labels_from_folders, text_from_names), builder, strict
     )
+
+
+def read_table(
+    table: Any, fields: Fields | None = None, *, separator: str = ";", strict: bool = False
+) -> Iterator[Item | Reject]:
+    """Read the rows of a table in memory.
+
+    Parameters
+    ----------
+    table : pyarrow Table, pandas DataFrame, or mapping of column name to values
+        In a mapping, vectors are an (n, d) array or a list of vectors, labels a list of lists.
+    fields : Fields, optional
+        Without a column of ids an item's id is its row, from 0.
+    separator : str
+        Separator of labels, if they are one text.
+    strict : see `read_items`
+
+    Examples
+    --------
+    >>> table = {"id": ["a", "b"], "clip": [[1.0, 2.0], [3.0]], "labels": [["sky"], None]}
+    >>> for result in read_table(table, Fields(vectors={"image": "clip"})):
+    ...     print(result)
+    Item(id='a', ..., labels=('sky',), ..., where='row 0', vectors={'image': array([1., 2.])})
+    Reject(where='row 1', id='b', reason="'clip' has 1 values, expected 2")
+    """
+    fields, columns = fields or Fields(), table_columns(table)
+    if unknown := [name for name in fields.vectors.values() if name not in columns]:
+        raise InputError(
+            f"the table has no column {unknown[0]!r}; its columns are [{listed(columns)}]"
+        )
+    fields = fields.settled("the table", columns, numbered=True)
+    builder = ItemBuilder(fields, Path(), allow_outside=True, separator=separator)
+    return _read(lambda: table_rows(table, fields), builder, strict)
 
 
 def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str, int]:
@@ -127,171 +219,28 @@ def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str,
     raise DataError(f"no row that can be used has a vector in {column!r}{why}")
 
 
-def read_table(
-    table: Any, fields: Fields | None = None, *, separator: str = ";", strict: bool = False
-) -> Iterator[Item | Reject]:
-    """Read the rows of a table in memory.
-
-    Parameters
-    ----------
-    table : pyarrow Table, pandas DataFrame, or mapping of column name to values
-        In a mapping, vectors are an (n, d) array or a list of vectors, labels a list of lists.
-    fields : Fields, optional
-        Without a column of ids an item's id is its row, from 0.
-    separator : str
-        Separator of labels, if they are one text.
-    strict : see `read_items`
-
-    Examples
-    --------
-    >>> table = {"id": ["a", "b"], "clip": [[1.0, 2.0], [3.0]], "labels": [["sky"], None]}
-    >>> for result in read_table(table, Fields(vectors={"image": "clip"})):
-    ...     print(result)
-    Item(id='a', ..., labels=('sky',), ..., where='row 0', vectors={'image': array([1., 2.])})
-    Reject(where='row 1', id='b', reason="'clip' has 1 values, expected 2")
-    """
-    fields = fields or Fields()
-    return _read(
-        lambda: table_rows(table, fields),
-        ItemBuilder(fields, Path(), allow_outside=True),
-        strict,
-        lambda values: refine_npz(values, fields, separator),
-    )
-
-
-def _check_has_vectors(path: Path) -> None:
-    if path.is_dir() or path.suffix.lower() in (".csv", ".tsv"):
-        raise DataError(
-            f"{path} cannot hold vectors; expected a .parquet, .npz, .npy, .jsonl or .ndjson file"
-        )
-
-
-def read_jsonl(
-    path: Path | str,
-    fields: Fields | None = None,
-    *,
-    strict: bool = False,
-    allow_outside: bool = False,
-) -> Iterator[Item | Reject]:
-    """Read one JSON object per line (UTF-8); blank lines are skipped. See `read_items`."""
-    path, fields = Path(path), fields or Fields()
-    open_file(path).close()
-    return _read(
-        lambda: jsonl_rows(path, fields), ItemBuilder(fields, path.parent, allow_outside), strict
-    )
-
-
-def read_csv(
-    path: Path | str,
-    fields: Fields | None = None,
-    *,
-    separator: str = ";",
-    delimiter: str | None = None,
-    strict: bool = False,
-    allow_outside: bool = False,
-) -> Iterator[Item | Reject]:
-    """Read comma-separated values (UTF-8) with a header; an empty cell is a missing value.
-
-    ``delimiter`` is a comma, or a tab for .tsv, unless given. Ids are text. A cell holds at most
-    128 KiB, the limit of the standard library's reader. See `read_items`.
-    """
-    path, fields = Path(path), fields or Fields()
-    check_separator(separator)
-    mark = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    open_file(path).close()
-    return _read(
-        lambda: csv_rows(path, fields, mark),
-        ItemBuilder(fields, path.parent, allow_outside),
-        strict,
-        lambda values: refine_csv(values, fields, separator),
-    )
-
-
-def read_parquet(
-    path: Path | str,
-    fields: Fields | None = None,
-    *,
-    separator: str = ";",
-    strict: bool = False,
-    allow_outside: bool = False,
-) -> Iterator[Item | Reject]:
-    """Read a Parquet file (extra ``parquet``), only the columns needed, in batches of 256 rows.
-
-    A picture is a path, the bytes of a file, or a struct of ``bytes`` and ``path``; vectors are
-    lists of numbers, of fixed size or not; labels are a list of strings, or one string with a
-    separator between several; the payload is a struct or JSON text, and dates in it become ISO
-    text. See `read_items`.
-    """
-    path, fields = Path(path), fields or Fields()
-    check_separator(separator)
-    open_file(path).close()
-    return _read(
-        lambda: parquet_rows(path, fields),
-        ItemBuilder(fields, path.parent, allow_outside),
-        strict,
-        lambda values: refine_parquet(values, fields, separator),
-    )
-
-
-def read_numpy(
-    path: Path | str,
-    fields: Fields | None = None,
-    *,
-    separator: str = ";",
-    strict: bool = False,
-    allow_outside: bool = False,
-) -> Iterator[Item | Reject]:
-    """Read vectors with ids, labels and payload from an npz or npy file, see `read_items`.
-
-    ``fields.vectors`` names the arrays of vectors. `oasis.items.numpy_files` describes the layout.
-    """
-    path, fields = Path(path), fields or Fields()
-    check_separator(separator)
-    open_file(path).close()
-    rows = npy_rows if path.suffix.lower() == ".npy" else npz_rows
-    return _read(
-        lambda: rows(path, fields),
-        ItemBuilder(fields, path.parent, allow_outside),
-        strict,
-        lambda values: refine_npz(values, fields, separator),
-    )
-
-
-def read_folder(
-    path: Path | str,
-    *,
-    labels_from_folders: bool = False,
-    text_from_names: bool = False,
-    strict: bool = False,
-    allow_outside: bool = False,
-) -> Iterator[Item | Reject]:
-    """Read the pictures of a folder and its sub-folders, in the order of their names.
-
-    The id is the path relative to the folder (with ``/``). The text is in a file of the same stem
-    that ends in .txt. Hidden files, and files without the suffix of a picture, are skipped; links
-    to folders are rejected. See `read_items`.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        raise DataError(f"{path} is no folder")
-    builder = ItemBuilder(Fields(), path, allow_outside)
-    return _read(
-        lambda: folder_rows(builder, labels_from_folders, text_from_names), builder, strict
-    )
+def _rows(path: Path, fields: Fields) -> Iterator[Row]:
+    match path.suffix.lower():
+        case ".csv" | ".tsv":
+            return csv_rows(path, fields)
+        case ".parquet":
+            return parquet_rows(path, fields)
+        case ".npz":
+            return npz_rows(path, fields)
+        case ".npy":
+            return npy_rows(path, fields)
+    return jsonl_rows(path)
 
 
 def _read(
-    rows: Callable[[], Iterator[Row]],
-    builder: ItemBuilder,
-    strict: bool,
-    refine: _Refine = dict,
+    rows: Callable[[], Iterator[Row]], builder: ItemBuilder, strict: bool
 ) -> Iterator[Item | Reject]:
     if not strict:
-        return _convert(rows(), builder, refine)
-    for _ in _only_items(_convert(rows(), builder, refine)):
+        return _convert(rows(), builder)
+    for _ in _only_items(_convert(rows(), builder)):
         pass
     # the second pass checks again, because the file may have changed meanwhile
-    return _only_items(_convert(rows(), builder, refine))
+    return _only_items(_convert(rows(), builder))
 
 
 def _only_items(results: Iterable[Item | Reject]) -> Iterator[Item]:
@@ -301,52 +250,25 @@ def _only_items(results: Iterable[Item | Reject]) -> Iterator[Item]:
         yield result
 
 
-def _convert(rows: Iterator[Row], builder: ItemBuilder, refine: _Refine) -> Iterator[Item | Reject]:
-    seen = _Seen()
+def _convert(rows: Iterator[Row], builder: ItemBuilder) -> Iterator[Item | Reject]:
+    seen: set[int] = set()  # at most 170 bytes an id, however long it is
     for where, values in rows:
         key: str | int | None = None
         try:
             if isinstance(values, str):
                 raise Refused(values)
             key = builder.id(values)
-            item = builder.item(where, key, refine(values))
-            if not seen.add(key):
+            item = builder.item(where, key, values)
+            if (digest := _digest(key)) in seen:
                 raise Refused(f"the id {key!r} occurs earlier in the same file")
+            seen.add(digest)
         except Refused as refusal:
             yield Reject(where, key, str(refusal))
         else:
             yield item
 
 
-class _Seen:
-    """The ids seen so far, as 64-bit digests in an open-addressing hash table: 12 to 36 bytes each.
-
-    In a file of a million rows, the probability of a false duplicate is 3e-8.
-    """
-
-    def __init__(self) -> None:
-        self._slots = array("Q", bytes(8 << 10))
-        self._count = 0
-
-    def add(self, key: str | int) -> bool:
-        """Return whether the id is new, and remember it; 1 and "1" are two ids."""
-        digest = blake2b(f"{type(key).__name__} {key}".encode(), digest_size=8).digest()
-        number = int.from_bytes(digest, "little") or 1  # zero marks a free slot
-        slot = self._slot(number)
-        if self._slots[slot]:
-            return False
-        self._slots[slot] = number
-        self._count += 1
-        if 3 * self._count > 2 * len(self._slots):
-            old, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
-            for number in old:
-                if number:
-                    self._slots[self._slot(number)] = number
-        return True
-
-    def _slot(self, number: int) -> int:
-        mask = len(self._slots) - 1
-        slot = number & mask
-        while self._slots[slot] not in (0, number):
-            slot = (slot + 1) & mask
-        return slot
+def _digest(key: str | int) -> int:
+    """Return 64 bits of an id, 1 and "1" being two: in a million rows two agree with 3e-8."""
+    text = f"{type(key).__name__} {key}".encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")

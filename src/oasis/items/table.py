@@ -8,31 +8,30 @@ from typing import Any
 import numpy as np
 
 from oasis.errors import InputError
-from oasis.items.item import Fields, Row
+from oasis.items.fields import Fields, Kind
+from oasis.items.item import Row
 from oasis.items.parquet import batch_rows
 
 
-def table_rows(table: Any, fields: Fields) -> Iterator[Row]:
-    """Yield the rows of a table, counted from 0; without a column of ids, the id is the number."""
-    names = _names(table)
-    if unknown := [name for name in fields.vectors.values() if name not in names]:
-        raise InputError(f"the table has no column {unknown[0]!r}; its columns are {names}")
-    fields.check_given("the table", "column", names)
-    needed = [name for name in names if name in fields.names()]
-    rows = _arrow_rows(table, needed, fields) if hasattr(table, "to_batches") else None
-    for number, values in enumerate(_column_rows(table, needed) if rows is None else rows):
-        yield f"row {number}", {fields.id: number, **values}
-
-
-def _names(table: Any) -> list[str]:
+def table_columns(table: Any) -> dict[str, Kind]:
+    """Return the names of the columns of a table."""
     if hasattr(table, "to_batches"):
-        return list(table.column_names)
+        return dict.fromkeys(table.column_names, "plain")
     if isinstance(table, Mapping) or hasattr(table, "columns"):
-        return [str(name) for name in table]
+        return {str(name): "plain" for name in table}
     raise InputError(
         f"a table is a pyarrow Table, a DataFrame or a mapping of columns, got "
         f"{type(table).__name__}"
     )
+
+
+def table_rows(table: Any, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of a table, counted from 0; without a column of ids, the id is the number."""
+    read = set(fields.names())
+    needed = [name for name in table_columns(table) if name in read]
+    rows = _arrow_rows(table, needed, fields) if hasattr(table, "to_batches") else None
+    for number, values in enumerate(_column_rows(table, needed) if rows is None else rows):
+        yield f"row {number}", {fields.id: number, **values}
 
 
 def _arrow_rows(table: Any, needed: list[str], fields: Fields) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,12 @@ from oasis.metrics.diagnostics import (
     code_statistics,
     tied_at_k,
 )
+from oasis.metrics.first_hits import (
+    asymmetric_hits,
+    hits_from_scores,
+    neighbour_recall,
+    success_at_k,
+)
 from oasis.metrics.hamming import (
     PrecisionRecall,
     average_precision,
@@ -46,6 +52,7 @@ __all__ = [
     "PrecisionRecall",
     "Ties",
     "asymmetric_average_precision",
+    "asymmetric_hits",
     "asymmetric_item_ranks",
     "asymmetric_tied_at_k",
     "average_precision",
@@ -54,15 +61,18 @@ __all__ = [
     "code_statistics",
     "forgetting",
     "found_at_k",
+    "hits_from_scores",
     "item_ranks",
     "item_ranks_from_scores",
     "mean_average_precision",
     "mean_average_precision_from_scores",
     "mean_reciprocal_rank",
     "ndcg_at_k",
+    "neighbour_recall",
     "per_class_average_precision",
     "precision_at_k",
     "precision_recall_curve",
     "recall_at_k",
+    "success_at_k",
     "tied_at_k",
 ]

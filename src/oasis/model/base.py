@@ -113,9 +113,9 @@ class Model(Learner[S]):
     ) -> tuple[S, Codes]:
         """Return the state after one round, and the codes of its rows; nothing is changed."""
 
-    @abstractmethod
     def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
         """Return which rows of the next chunk change the state; the others only get codes."""
+        return np.ones(len(label_sets), dtype=np.bool_)
 
     @abstractmethod
     def hash_function(self) -> HashFunction:
@@ -125,6 +125,10 @@ class Model(Learner[S]):
     def project_words(self, names: Iterable[str]) -> Single:
         """Return the projections of class names, seen or never seen, (n, n_bits) float32."""
 
+    def opened(self, state: S, widths: Mapping[str, int]) -> S:
+        """Return the state that also knows these modalities; by default it knows them all."""
+        return state
+
     def begin(self, widths: Mapping[str, int]) -> S:
         """Return what the next round starts from: the state, or a new one for these widths.
 
@@ -133,10 +137,11 @@ class Model(Learner[S]):
         """
         old: S | None = getattr(self, "state_", None)
         self._check_parameters(old)
-        return old or self.start(widths)
+        return self.start(widths) if old is None else self.opened(old, widths)
 
     def _learn(self, old: S | None, chunk: Chunk) -> tuple[S, Codes]:
-        state = old or self.start({name: int(x.shape[1]) for name, x in chunk.X.items()})
+        widths = {name: int(x.shape[1]) for name, x in chunk.X.items()}
+        state = self.start(widths) if old is None else self.opened(old, widths)
         return self.run_round(state, chunk.labels, RowsInMemory(chunk.X, self.unit_length))
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -28,10 +28,6 @@ with the fewest samples. In a sample with many classes, learned bits carry littl
 each single class; owned bits do. Plain Hamming distances gain little from owned bits, because each
 bit counts the same.
 
-**The doubt bit** serves samples that are stored without labels. Their owned bits are those of
-predicted labels. If the surest of these is below `DOUBT`, the last label bit is set. No codeword
-has it, so no sample with given labels does. What it counts is in `oasis.model.coding`.
-
 Codewords never change. Two samples with the same labels have the same code, in whichever rounds
 they arrived.
 """
@@ -72,23 +68,17 @@ KEPT_BATCHES = 64
 DENSE_CLASSES = 128
 """Up to this number of classes, the label sets of a batch are a dense matrix."""
 
-ALONE = 0.1
-"""Weight of the label set that consists of one class alone, per sample with this class."""
-
 PAST = 3.0
 """Maximum weight of all earlier chunks together, as a multiple of the present chunk."""
 
 FEW = (8, 32)
 """Numbers of learned bits up to which a class shares three and two owned bits, see `n_shared`."""
 
-SURE = 0.1
-"""A predicted label sets its owned bits if it is at least this sure (`oasis.model.calibration`),"""
+LIKELY = 0.2
+"""A predicted class gives its bits to an item without labels if it is at least this sure,"""
 
-CLEAR = 0.55
-"""and has at least this share of the sample's largest weight."""
-
-DOUBT = 0.9
-"""The doubt bit of a sample is set if no predicted label is at least this sure."""
+CLEAR = 0.3
+"""and has at least this share of the largest weight: half of the largest prediction."""
 
 _KEEP = (0.9, 0.99)
 
@@ -100,7 +90,6 @@ def grown_codewords(
     L: sp.csr_array,
     n_owned: int,
     rng: np.random.Generator,
-    n_doubt: int = 0,
 ) -> Array:
     """Return the codewords (c, r) of all classes of a chunk's labels; known ones are unchanged.
 
@@ -115,7 +104,6 @@ def grown_codewords(
     pairs : (c_known, c_known) how often two of them came together, see `oasis.model.readout`
     L : (n, c) labels of the chunk as 0 and 1, known classes first
     n_owned : so many bits are owned; those before them are learned
-    n_doubt : 1 if the last bit is the doubt bit, which codewords do not have
 
     Examples
     --------
@@ -130,14 +118,12 @@ def grown_codewords(
     n_known, n_bits = C.shape
     if L.shape[1] == n_known:
         return C
-    n_learned = n_bits - n_owned - n_doubt
-    sets = _label_sets(counts, pairs, L)
+    n_learned = n_bits - n_owned
+    sets = _label_sets(pairs, L)
     with one_thread():  # many small products; and the codes do not depend on the number of cores
         learned = _learned(C[:, :n_learned], sets, rng)
-    of_classes = C[:, n_learned : n_learned + n_owned]
-    owned = _owned(of_classes, counts, L, n_shared(n_learned))
-    doubt = np.zeros((len(owned), n_doubt))
-    return np.vstack([C, np.hstack([learned, owned, doubt])])
+    owned = _owned(C[:, n_learned:], counts, L, n_shared(n_learned))
+    return np.vstack([C, np.hstack([learned, owned])])
 
 
 def n_shared(n_learned: int) -> int:
@@ -158,32 +144,22 @@ def sample_codes(L: sp.csr_array, C: Array) -> Array:
 
 
 def likely_codes(
-    w: npt.NDArray[Any], sure: npt.NDArray[Any], C: Array, n_owned: int, n_doubt: int = 0
+    w: npt.NDArray[Any], sure: npt.NDArray[Any], C: Array, n_owned: int
 ) -> npt.NDArray[np.float32]:
     """Return values (n, r) whose signs are the codes of samples with uncertain labels.
+
+    Learned bits are those of all weights together, owned ones those of likely classes.
 
     Parameters
     ----------
     w : (n, c) weights of labels, at least 0
     sure : (n, c), how sure each is, from 0 to 1
-    C : (c, r) codewords; the last bits are ``n_owned`` owned ones and ``n_doubt`` of doubt
-
-    Examples
-    --------
-    >>> C = np.array([[2.0, -1.0, 1.0, 0.0, 0.0], [-1.0, 3.0, 0.0, 1.0, 0.0]])
-    >>> w = np.array([[1.0, 0.6], [1.0, 0.1], [0.2, 0.1]])
-    >>> sure = np.array([[0.9, 0.8], [0.9, 0.1], [0.05, 0.02]])
-    >>> likely_codes(w, sure, C, n_owned=2, n_doubt=1) > 0
-    array([[ True,  True,  True,  True, False],
-           [ True, False,  True, False, False],
-           [ True,  True, False, False,  True]])
+    C : (c, r) codewords, of which the last ``n_owned`` bits are owned
     """
-    n_learned = C.shape[1] - n_owned - n_doubt
-    clear = (sure >= SURE) & (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0))
-    owned = clear.astype(np.float32) @ C[:, n_learned : n_learned + n_owned] - 0.5
-    unsure = sure.max(axis=1, keepdims=True, initial=0) < DOUBT
-    doubt = np.where(unsure, 0.5, -0.5)[:, :n_doubt]
-    return np.hstack([w @ C[:, :n_learned], owned, doubt]).astype(np.float32)
+    likely = (sure >= LIKELY) & (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0.0))
+    first = C.shape[1] - n_owned
+    owned = likely.astype(np.float32) @ C[:, first:] - 0.5
+    return np.hstack([w @ C[:, :first], owned]).astype(np.float32)
 
 
 class Batch(NamedTuple):
@@ -330,11 +306,10 @@ def _owned(C: Array, counts: Array, L: sp.csr_array, n_joined: int) -> Array:
     return new
 
 
-def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
-    """Return label sets (b, c) and weights: of the chunk, of earlier chunks, of each class alone.
+def _label_sets(pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
+    """Return label sets (b, c) and weights: of the chunk and of earlier chunks.
 
-    Earlier chunks weigh one per sample, but at most `PAST` times the chunk in total. The sets of
-    one class each separate classes that occur almost only together.
+    Earlier chunks weigh one per sample, but at most `PAST` times the chunk in total.
     """
     import scipy.sparse as sp
 
@@ -342,12 +317,7 @@ def _label_sets(counts: Array, pairs: sp.csr_array, L: sp.csr_array) -> LabelSet
     before = pairs.sum()
     scale = min(1.0, PAST * weights.sum() / max(before, 1.0))
     past, times = _pair_sets(pairs, L.shape[1])
-    alone = sp.eye_array(L.shape[1], dtype=np.float32, format="csr")
-    samples = np.concatenate([scale * counts, (weights @ sets)[len(counts) :]])
-    return (
-        sp.vstack([sets, past, alone], format="csr"),
-        np.concatenate([weights, scale * times, ALONE * samples]),
-    )
+    return sp.vstack([sets, past], format="csr"), np.concatenate([weights, scale * times])
 
 
 def _distinct(L: sp.csr_array) -> LabelSets:

@@ -1,38 +1,32 @@
 """Content bits: the bits of a code that describe an item beyond its labels.
 
 Each modality has a share of the content bits. A bit is the sign of a linear function ``x P - o`` of
-the modality's features at unit length. The function is computed once, from a sample of the first
-chunk, before any code is stored, and never changes. So content bits mean the same in every round,
-whatever classes arrive.
+the modality's features at unit length.
 
-**Dense features** (`_dense_directions`). The directions have a large variance and predict the other
-modalities. Let A be the centred sample and T the whitened sample of another modality, both reduced
-to their principal components. The ridge regression ``M = (A'A + 30 I)^-1 A'T`` gives the part
-``A M`` of A that predicts T. The principal components of ``[A M, A]``, with both parts scaled to
-unit size, are divided by the square root of their standard deviation and rotated to minimise the
-quantisation error (ITQ). Because T is whitened, the leading components approximate those of a
-canonical correlation analysis, so that a text query finds a picture without text. On coco79, 32
-bits of the image guided by the words of captions find classes better than the image features do.
+**Dense features**: principal components of the centred rows, divided by the square root of their
+standard deviation and rotated to minimise the quantisation error (ITQ).
 
-**Sparse features**, such as hashed words (`_sparse_directions`). Random normal directions, which
-need no data. Their signs preserve inner products, and so the single words of an item; principal
-components preserve only what many items share. Rare words weigh more, by the square root of
-``log(n / df)``.
+**Sparse features**, such as hashed words: random normal directions. Their signs preserve inner
+products, and so the single words of an item; principal components preserve only what many items
+share. Rare words weigh more, by the square root of ``log(n / df)``.
 
-A modality has bits in proportion to the share of samples that have it: where no item of the first
-chunk has a text, nearly all bits describe pictures.
+**When.** The functions of a modality are made when `ENOUGH_ROWS` rows with it have come, from at
+most `SAMPLE_ROWS` rows of the chunk in which that happens and from the sums over earlier rows, and
+never change afterwards. Of earlier rows X only ``X'X`` is known: a random rotation of a root of it
+stands for them (`stand_ins`), rows with the same mean and the same covariance. Until then the
+functions are provisional, made from what has come, and the codes of these few items should be
+computed anew once (`OASIS.content_since_`).
 
 A small sample is unreliable, so its statistics are shrunk: means and document frequencies towards a
-prior worth `PRIOR_ROWS` rows, variances by adding random rows in all directions. A first chunk of
-one sample therefore gives random directions and one of thousands gives learned ones, with a smooth
-transition.
+prior worth `PRIOR_ROWS` rows, variances by adding random rows in all directions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -40,8 +34,11 @@ from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
 from oasis.model.hash_functions import LinearMap, Mask, added_evidence
 from oasis.model.threads import one_thread
 
+ENOUGH_ROWS = 256
+"""Rows of a modality from which its content bits are made for good."""
+
 SAMPLE_ROWS = 4096
-"""Maximum number of rows of the first chunk from which content bits are computed."""
+"""Maximum number of rows of a chunk that they are made from."""
 
 PRIOR_ROWS = 50
 """Weight of the prior, in rows, when a sample's statistics are shrunk."""
@@ -55,75 +52,60 @@ SPARSE_SHARE = 1.25
 BITS_A_FEATURE = 4
 """Maximum number of content bits per feature of a modality."""
 
-COMPONENTS = 256
-"""Maximum number of principal components to which a modality is reduced first."""
-
-OWN_SHARE = 0.1
-"""Weight of a modality's own variance; its prediction of each other modality has weight 1."""
-
-GUIDE_RIDGE = 30.0
-"""Ridge of the regression of another modality on this one."""
-
-LEAST_VARIANCE = 1e-4
-"""Regularisation of whitening: this share of the largest variance is added to each variance."""
-
 TURNS = 50
 """Iterations of ITQ."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """The functions of all content bits; a modality without bits is not in it.
+    """The functions of all content bits.
 
     Attributes
     ----------
-    own : modality name -> map of its unit-length features to its share of the content values,
-        which have mean 0 and mean square 1 over the sample
+    sizes : modality name -> its content bits, in their order in a code
+    own : modality name -> map of its unit-length features to its content values, which have mean 0
+        and mean square 1 over the sample; a modality that no row had yet is not in it
+    rows : modality name -> rows that its functions were made from
     """
 
+    sizes: Mapping[str, int]
     own: Mapping[str, LinearMap]
+    rows: Mapping[str, int]
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Content bits of each modality, in their order in a code."""
-        return {name: len(map_.weights[name]) for name, map_ in self.own.items()}
+    def n_values(self) -> int:
+        return sum(self.sizes.values())
 
     def values(self, X: Mapping[str, Matrix]) -> Single:
         """Return the content values (n, r_c) of rows; 0 on the bits of a missing modality."""
         n = next(iter(X.values())).shape[0]
         parts = [
-            map_.project({name: X[name]}) if name in X else np.zeros((n, r), np.float32)
-            for (name, map_), r in zip(self.own.items(), self.sizes.values(), strict=True)
+            self.own[name].project({name: X[name]})
+            if name in X and name in self.own
+            else np.zeros((n, size), np.float32)
+            for name, size in self.sizes.items()
         ]
         return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
-    def place_without(self, other: str, name: str) -> slice:
-        """Return the columns of a modality among the values of all modalities but ``other``."""
+    # the name that a regression asks of its targets
+    project = values
+
+    def place(self, name: str) -> slice:
+        """Return the columns of a modality among the content values."""
         start = 0
         for each, size in self.sizes.items():
             if each == name:
                 return slice(start, start + size)
-            start += size * (each != other)
+            start += size
         raise KeyError(name)
 
-    def without(self, name: str) -> OtherContent:
-        """Return the map to the content values of all other modalities."""
-        return OtherContent(Content({k: map_ for k, map_ in self.own.items() if k != name}))
-
-
-@dataclass(frozen=True)
-class OtherContent:
-    """The content values of some modalities, as targets of another modality's regression."""
-
-    content: Content
+    def without(self, name: str) -> Content:
+        """Return the content of all other modalities: the targets of this one's regression."""
+        return Content(*({k: v for k, v in each.items() if k != name} for each in self._parts))
 
     @property
-    def n_values(self) -> int:
-        return sum(self.content.sizes.values())
-
-    def project(self, X: Mapping[str, Matrix]) -> Single:
-        """Return (n, n_values) float32."""
-        return self.content.values(X)
+    def _parts(self) -> tuple[Mapping[str, Any], ...]:
+        return self.sizes, self.own, self.rows
 
 
 @dataclass(frozen=True)
@@ -151,7 +133,7 @@ class ContentMap:
         self.complete(own, X, {name: has_row(matrix) for name, matrix in X.items()})
         n = next(iter(X.values())).shape[0]
         parts = [
-            own[name] if name in own else self._predicted(name, X, n) for name in self.content.own
+            own[name] if name in own else self._predicted(name, X, n) for name in self.content.sizes
         ]
         return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
 
@@ -174,7 +156,11 @@ class ContentMap:
 
     def _predicted(self, name: str, X: Mapping[str, Matrix], n: int) -> Single:
         """Return the content values of a modality that all n rows lack."""
-        projected = {k: self.pairs[k, name].project_rows(k, x) for k, x in X.items()}
+        projected = {
+            k: self.pairs[k, name].project_rows(k, x)
+            for k, x in X.items()
+            if (k, name) in self.pairs
+        }
         return self.joined_predictions(name, projected, n)
 
     @cached_property
@@ -182,8 +168,9 @@ class ContentMap:
         """Present and missing modality -> map of the first to the content values of the second."""
         pairs = {}
         for present, map_ in self.predictors.items():
-            for name in self.content.sizes.keys() - {present}:
-                where = self.content.place_without(present, name)
+            others = self.content.without(present)
+            for name in others.own:
+                where = others.place(name)
                 weights, offsets = map_.weights[present][where], map_.offsets[present][where]
                 pairs[present, name] = LinearMap(
                     {present: weights}, {present: offsets}, normalize=True
@@ -199,66 +186,27 @@ class ContentMap:
         ----------
         predictions : present modality -> its values in `pairs`, and which rows have it
         """
-        size = self.content.sizes[name]
+        nothing = np.zeros(self.content.sizes[name], np.float32)
         if not predictions:
-            return np.zeros((n, size), np.float32)
+            return np.zeros((n, len(nothing)), np.float32)
         parts = [
-            (values, has, self.explained[other][self.content.place_without(other, name)])
-            for other, (values, has) in predictions.items()
+            (values, nothing, has, self.explained[k][self.content.without(k).place(name)])
+            for k, (values, has) in predictions.items()
         ]
-        return added_evidence(parts, np.zeros(size, np.float32))
+        return added_evidence(parts, nothing)
 
 
-def make_content(X: Mapping[str, Matrix], n_bits: int, rng: np.random.Generator) -> Content:
-    """Return the functions of ``n_bits`` content bits, made from a sample of the first chunk.
+def shared_bits(n_bits: int, X: Mapping[str, Matrix]) -> dict[str, int]:
+    """Return how many content bits each modality of a chunk has.
 
-    Parameters
-    ----------
-    X : modality name -> sampled rows (n, d) at unit length; rows of zeros lack the modality
+    A sparse one has `SPARSE_SHARE` for each bit of a dense one, up to `BITS_A_FEATURE` a feature;
+    bits above that go to the others. If all modalities are that narrow, the limit is ignored.
 
-    Notes
-    -----
-    Cost for dense features: a few products of n x d x `COMPONENTS`, once in the life of a model.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> image = rng.standard_normal((200, 30))
-    >>> content = make_content({"image": image, "text": np.eye(200)}, 24, rng)
-    >>> content.sizes, content.values({"image": image[:3]}).shape
-    ({'image': 11, 'text': 13}, (3, 24))
-    """
-    sparse = {name: has_few_features(matrix) for name, matrix in X.items()}
-    sizes = shares(
-        n_bits,
-        {name: (SPARSE_SHARE if sparse[name] else 1.0) * _presence(X[name]) for name in X},
-        {name: BITS_A_FEATURE * matrix.shape[1] for name, matrix in X.items()},
-    )
-    scores = {name: _scores(matrix, rng) for name, matrix in X.items()}
-    own = {}
-    for name, matrix in X.items():
-        if not sizes[name]:
-            continue
-        if sparse[name]:
-            directions = _sparse_directions(matrix, sizes[name], rng)
-        else:
-            others = [scores[other].scores for other in X if other != name]
-            directions = _dense_directions(scores[name], others, sizes[name], rng)
-        own[name] = _standardised(name, matrix, directions)
-    return Content(own)
-
-
-def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -> dict[str, int]:
-    """Return how many content bits each modality has: in proportion to weights, up to a cap.
-
-    Bits above the cap of one modality go to the others. If the caps together are below ``n_bits``,
-    they are ignored.
-
-    >>> shares(48, {"image": 1, "words": 2}, {"image": 5120, "words": 8192})
-    {'image': 16, 'words': 32}
-    >>> shares(64, {"image": 1, "price": 1}, {"image": 5120, "price": 4})
+    >>> shared_bits(64, {"image": np.ones((9, 500)), "price": np.ones((9, 1))})
     {'image': 60, 'price': 4}
     """
+    weights = {name: SPARSE_SHARE if has_few_features(x) else 1.0 for name, x in X.items()}
+    caps = {name: BITS_A_FEATURE * x.shape[1] for name, x in X.items()}
     if sum(caps.values()) < n_bits:
         caps = dict.fromkeys(caps, n_bits)
     sizes = dict.fromkeys(weights, 0)
@@ -271,73 +219,92 @@ def shares(n_bits: int, weights: Mapping[str, float], caps: Mapping[str, int]) -
     return sizes
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """A modality's sample, projected on its principal components.
+def with_functions(
+    content: Content, name: str, X: Matrix, past: Array | None, rng: np.random.Generator
+) -> Content:
+    """Return the content in which the functions of a modality are made from what has come.
 
-    Attributes
+    Parameters
     ----------
-    components : (d, q) orthonormal
-    scores : (n + v, q), projections of the centred rows and of v random rows
+    X : (n, d), rows of a chunk at unit length; rows of zeros lack the modality
+    past : (d + 1, d + 1), X'X of all earlier rows, each with a constant at its end; None if there
+        are none
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> image = rng.standard_normal((200, 30))
+    >>> made = with_functions(Content({"image": 24}, {}, {}), "image", image, None, rng)
+    >>> made.values({"image": image[:3]}).shape, dict(made.rows)
+    ((3, 24), {'image': 200})
     """
+    size, (_, d) = content.sizes[name], X.shape
+    there = X[np.flatnonzero(has_row(X))]
+    before = np.zeros((0, d + 1)) if past is None else stand_ins(past, rng)
+    n_before = 0.0 if past is None else float(past[-1, -1])
+    n = there.shape[0] + n_before
+    total = np.asarray(there.sum(axis=0), dtype=np.float64).ravel()
+    mean = (total + before[:, -1] @ before[:, :-1]) / (n + PRIOR_ROWS)  # (d,)
+    if has_few_features(X):
+        P = _sparse_directions(there, past, size, rng)
+    else:
+        centred = np.vstack([_dense(there) - mean, before[:, :-1] - np.outer(before[:, -1], mean)])
+        P = _dense_directions(centred, size, rng)
+    offset = mean @ P
+    values = np.vstack([there @ P - offset, before[:, :-1] @ P - np.outer(before[:, -1], offset)])
+    prior = np.square(P).sum() / d  # of a random row of unit length
+    scale = np.sqrt((np.square(values).sum() / size + prior) / (n + 1))
+    P = P / max(scale, 1e-12)
+    map_ = LinearMap({name: np.ascontiguousarray(P.T)}, {name: mean @ P}, normalize=True)
+    return replace(content, own={**content.own, name: map_}, rows={**content.rows, name: round(n)})
 
-    components: Single
-    scores: Single
+
+def stand_ins(gram: Array, rng: np.random.Generator) -> Array:
+    """Return rows R (k, d), randomly turned, with ``R'R`` equal to a positive ``gram`` (d, d).
+
+    >>> X = np.array([[1.0, 2.0], [2.0, 4.0]])
+    >>> R = stand_ins(X.T @ X, np.random.default_rng(0))
+    >>> R.shape, bool(np.allclose(R.T @ R, X.T @ X))
+    ((1, 2), True)
+    """
+    from scipy.linalg import lapack
+
+    least = max(float(np.trace(gram)), 0.0) * 1e-12
+    root, order, rank, _ = lapack.dpstrf(np.asfortranarray(gram), tol=least, lower=0)
+    rows = np.zeros((rank, len(gram)))
+    rows[:, order - 1] = np.triu(root)[:rank]
+    with one_thread():
+        turned: Array = np.linalg.qr(rng.standard_normal((rank, rank)))[0] @ rows
+    return turned
 
 
-def _scores(X: Matrix, rng: np.random.Generator) -> _Scores:
-    rows = np.flatnonzero(has_row(X))
-    n, d = X.shape
-    A = np.zeros((n + PRIOR_ROWS, d), dtype=np.float32)
-    sample = X[rows].toarray() if is_sparse(X) else X[rows]
-    A[rows] = sample - _shrunk_mean(X)
-    noise = rng.standard_normal((PRIOR_ROWS, d)).astype(np.float32)
-    A[n:] = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    components = _principal_components(A, COMPONENTS, rng)
-    return _Scores(components, A @ components)
-
-
-def _dense_directions(
-    own: _Scores, others: list[Single], n_bits: int, rng: np.random.Generator
-) -> Array:
-    """Return P (d, n_bits) for dense features; see the head of this file."""
-    S = own.scores.astype(np.float64)
-    q = S.shape[1]
-    gram = S.T @ S
-    parts = [np.sqrt(OWN_SHARE) * np.eye(q) / max(np.linalg.norm(S), 1e-12)]
-    for T in others:
-        white = _whitened(T)
-        white[-PRIOR_ROWS:] = 0  # random rows of two modalities have nothing in common
-        M = np.linalg.solve(gram + GUIDE_RIDGE * np.eye(q), S.T @ white)  # (q, q_other)
-        size = np.linalg.norm(S @ M)
-        if size > 1e-9:
-            parts.append(M / size)
-    W = np.hstack(parts)  # (q, k)
-    _, U = np.linalg.eigh(W.T @ gram @ W)
-    W = W @ U[:, ::-1][:, :n_bits]  # (q, min(k, n_bits))
-    if W.shape[1] < n_bits:  # more bits than features: further directions in the same space
-        W = W @ rng.standard_normal((W.shape[1], n_bits)) / np.sqrt(n_bits)
+def _dense_directions(A: Array, n_bits: int, rng: np.random.Generator) -> Array:
+    """Return P (d, n_bits) for centred rows A (n, d) of dense features."""
+    d = A.shape[1]
+    noise = rng.standard_normal((PRIOR_ROWS, d))
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    rows: Single = np.vstack([A, noise]).astype(np.float32)
+    components = _principal_components(rows, n_bits, rng)  # (d, q)
+    S = (rows @ components).astype(np.float64)
+    W = np.eye(S.shape[1])
+    if len(W) < n_bits:  # more bits than features: further directions in the same space
+        W = rng.standard_normal((len(W), n_bits)) / np.sqrt(n_bits)
     deviation = np.sqrt(np.square(S @ W).mean(axis=0))
     W = W / np.sqrt(np.maximum(deviation, 1e-6 * max(deviation.max(), 1e-12)))
-    P: Array = own.components @ (W @ _rotation(S @ W, rng))
+    P: Array = components @ (W @ _rotation(S @ W, rng))
     return P
 
 
-def _whitened(T: Single) -> Array:
-    """Return scores T (n, q), whitened: along their principal components, variances about equal."""
-    variances, U = np.linalg.eigh(T.T.astype(np.float64) @ T)
-    floor = LEAST_VARIANCE * variances.max()
-    if floor <= 0:
-        return T.astype(np.float64)
-    white: Array = (T @ U) / np.sqrt(np.maximum(variances, 0) + floor)
-    return white
-
-
-def _sparse_directions(X: Matrix, n_bits: int, rng: np.random.Generator) -> Array:
-    """Return P (d, n_bits) for sparse features; see the head of this file."""
+def _sparse_directions(
+    X: Matrix, past: Array | None, n_bits: int, rng: np.random.Generator
+) -> Array:
+    """Return P (d, n_bits) for rows X (n, d) of sparse features, and those behind ``past``."""
     n, d = X.shape
-    filled = X.astype(np.bool_)
-    frequency = np.asarray(filled.sum(axis=0), dtype=np.float64).ravel()
+    frequency = np.asarray(X.astype(np.bool_).sum(axis=0), dtype=np.float64).ravel()
+    if past is not None:  # (sum x)² / sum x² is the number of rows, where these are alike
+        squares = np.maximum(np.diagonal(past)[:-1], 1e-12)
+        frequency += np.square(past[-1, :-1]) / squares
+        n += round(past[-1, -1])
     typical = frequency.sum() / max(n * d, 1)
     rarity = np.log((n + PRIOR_ROWS + 1) / (frequency + PRIOR_ROWS * typical + 0.5))
     weights = np.sqrt(np.maximum(rarity, 0.0))
@@ -345,28 +312,8 @@ def _sparse_directions(X: Matrix, n_bits: int, rng: np.random.Generator) -> Arra
     return P
 
 
-def _standardised(name: str, X: Matrix, P: Array) -> LinearMap:
-    """Return the map whose values have mean about 0 and mean square about 1 over the sample."""
-    mean = _shrunk_mean(X).astype(np.float64)
-    rows = X[np.flatnonzero(has_row(X))]
-    values = np.asarray(rows @ P) - mean @ P
-    prior = np.square(P).sum() / P.shape[0]  # of a random row of unit length
-    size = np.sqrt((np.square(values).sum() / P.shape[1] + prior) / (values.shape[0] + 1))
-    P = P / max(size, 1e-12)
-    return LinearMap({name: np.ascontiguousarray(P.T)}, {name: mean @ P}, normalize=True)
-
-
-def _presence(X: Matrix) -> float:
-    """Return the share of rows that have a modality, shrunk towards one half."""
-    return float((has_row(X).sum() + PRIOR_ROWS / 2) / (X.shape[0] + PRIOR_ROWS))
-
-
-def _shrunk_mean(X: Matrix) -> Single:
-    """Return the mean (d,) of the rows that are not zero, shrunk towards 0."""
-    n = int(has_row(X).sum())
-    total = np.asarray(X.sum(axis=0), dtype=np.float64).ravel()
-    mean: Single = (total / (n + PRIOR_ROWS)).astype(np.float32)
-    return mean
+def _dense(X: Matrix) -> Array:
+    return (X.toarray() if is_sparse(X) else X).astype(np.float64)
 
 
 def _principal_components(A: Single, q: int, rng: np.random.Generator) -> Single:
@@ -404,7 +351,7 @@ def _rotation(V: Array, rng: np.random.Generator) -> Array:
 
 
 def has_few_features(X: Matrix) -> bool:
-    """Return whether rows have few features each, as words do: a share of less than `SPARSE`."""
-    n_cells = max(X.shape[0] * X.shape[1], 1)
+    """Return whether rows that are there have few features, as words do: less than `SPARSE`."""
+    n_cells = max(int(has_row(X).sum()) * X.shape[1], 1)
     filled = X.count_nonzero() if is_sparse(X) else np.count_nonzero(X)
     return bool(X.shape[1] > 1 and 0 < filled < SPARSE * n_cells)

@@ -21,7 +21,7 @@ from oasis.errors import FormatError, NewerVersionError, OasisError
 from oasis.store import read_arrays, write_arrays
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 14
+FORMAT_VERSION = 15
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 """Arrays by name, as they are read."""

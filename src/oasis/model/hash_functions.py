@@ -168,10 +168,11 @@ def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:
 class LabelMap:
     """Predict the labels of a sample.
 
-    Every modality predicts each class by a linear map. With ``q`` the share of samples that have
-    the class and ``p_m`` the prediction of modality m, the joint prediction is
+    Every modality predicts each class by a linear map. With ``q_m`` its mean prediction over all
+    items, those without labels included, ``q`` the mean of these, and ``p_m`` its prediction of a
+    sample, the joint prediction is
 
-        ``p = q + sum_m a_m (p_m - q)``  with  ``a_m = 1 / ((1 - R_m) (1 + sum_k R_k / (1 - R_k)))``
+        ``p = q + sum_m a_m (p_m - q_m)`` with ``a_m = 1 / ((1 - R_m) (1 + sum_k R_k / (1 - R_k)))``
 
     where ``R_m`` is the R² of modality m for the class. These are the coefficients of a regression
     on the predictions of all modalities, assuming modalities independent given the class, so no
@@ -181,12 +182,14 @@ class LabelMap:
     ----------
     predictors : modality name -> map to c values, near 1 for the classes of a sample
     explained : modality name -> R² (c,), from 0 to `MOST_EXPLAINED`
-    shares : q (c,), share of samples that have each class
+    means : modality name -> q_m (c,)
+    usual : q (c,): the share of items that have each class, as far as it is known
     """
 
     predictors: Mapping[str, LinearMap]
     explained: Mapping[str, Array]
-    shares: Array
+    means: Mapping[str, Array]
+    usual: Array
 
     @property
     def widths(self) -> dict[str, int]:
@@ -211,44 +214,52 @@ class LabelMap:
 
     def combined(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
         """Return one prediction (n, c) from those of each modality; ``has`` is as in `has_row`."""
-        parts = [(each, has[name], self.explained[name]) for name, each in predictions.items()]
-        return added_evidence(parts, self._single_shares)
+        parts = [
+            (each, self._single_means[name], has[name], self.explained[name])
+            for name, each in predictions.items()
+        ]
+        return added_evidence(parts, self._single_usual)
 
-    def above_shares(self, predictions: Single) -> Single:
-        """Return ``(p - q) / (1 - q)``, at least 0: what predictions say beyond the shares.
+    def above_usual(self, predictions: Single) -> Single:
+        """Return ``(p - q) / (1 - q)``, at least 0: what predictions say beyond what is usual.
 
         A sample without information is predicted to have each class by its share, and gets 0.
         """
-        shares, rest = self._capped_shares
-        above: Single = np.maximum(predictions - shares, 0) / rest
+        usual, rest = self._capped_usual
+        above: Single = np.maximum(predictions - usual, 0) / rest
         return above
 
     @cached_property
-    def _single_shares(self) -> Single:
-        return self.shares.astype(np.float32)
+    def _single_means(self) -> dict[str, Single]:
+        return {name: mean.astype(np.float32) for name, mean in self.means.items()}
 
     @cached_property
-    def _capped_shares(self) -> tuple[Single, Single]:
-        """The shares, at most 0.99, and 1 less these."""
-        shares = np.minimum(self.shares, 0.99).astype(np.float32)
-        return shares, 1 - shares
+    def _single_usual(self) -> Single:
+        return self.usual.astype(np.float32)
+
+    @cached_property
+    def _capped_usual(self) -> tuple[Single, Single]:
+        """q, at most 0.99, and 1 less it."""
+        usual = np.clip(self.usual, 0, 0.99).astype(np.float32)
+        return usual, 1 - usual
 
 
-def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -> Single:
+def added_evidence(parts: Sequence[tuple[Single, Single, Mask, Array]], prior: Single) -> Single:
     """Return one prediction (n, c) from those of several modalities, as in `LabelMap`.
 
     Parameters
     ----------
-    parts : per modality its predictions (n, c), which rows have the modality (n,), and R² (c,)
-    prior : (c,), the prediction for a sample without any modality
+    parts : per modality its predictions (n, c), their means (c,), which rows have the modality
+        (n,), and R² (c,)
+    prior : (c,), the prediction for a sample without information
     """
     n = len(parts[0][0])
     evidence = np.zeros((n, len(prior)), dtype=np.float32)
     odds = np.zeros((1, len(prior)), dtype=np.float32)
     has_any = np.zeros((n, 1), dtype=np.bool_)
-    for prediction, has, explained in parts:
+    for prediction, mean, has, explained in parts:
         R, mask = explained.astype(np.float32), has[:, None]
-        part = prediction - prior
+        part = prediction - mean
         part /= 1 - R
         ratio = R / (1 - R)
         if not has.all():  # otherwise the factor is 1
@@ -260,18 +271,3 @@ def added_evidence(parts: Sequence[tuple[Single, Mask, Array]], prior: Single) -
     evidence /= 1 + odds
     evidence += prior if has_any.all() else has_any * prior
     return evidence
-
-
-def sharpened(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the positive part of label values to the power 7/4.
-
-    Predicted labels are sharpened in this way before they are normalised to weights.
-
-    >>> sharpened(np.array([1.0, 0.5, -0.2])).round(2)
-    array([1. , 0.3, 0. ])
-    """
-    positive = np.maximum(labels, 0)
-    root = np.sqrt(positive)
-    sharp = positive * root  # 7/4 = 1 + 1/2 + 1/4: square roots are five times as fast as a power
-    sharp *= np.sqrt(root, out=root)
-    return np.asarray(sharp)

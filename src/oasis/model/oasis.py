@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from oasis.arrays import Array, Single, state_of, unit_rows
+from oasis.arrays import Array, Single, indicator, state_of, unit_rows
 from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
-from oasis.hashers.chunk import check_features
+from oasis.hashers.chunk import check_chunk, check_features
+from oasis.hashers.protocol import Labels
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count
-from oasis.model.bit_shares import usual_content, usual_owned
 from oasis.model.calibration import SAMPLES, Calibration
-from oasis.model.codeword_file import from_file, to_file
-from oasis.model.codeword_state import CodewordState
 from oasis.model.codewords import sample_codes
-from oasis.model.coding import QueryMap, QueryParts
-from oasis.model.content import SAMPLE_ROWS, has_few_features, make_content
+from oasis.model.content import ENOUGH_ROWS, SAMPLE_ROWS, Content, shared_bits
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
-from oasis.model.leave_one_out import HELD_ROWS, HeldOut
-from oasis.model.novelty import ContentSums
 from oasis.model.paper import PublishedOASIS
-from oasis.model.readout import Codebook, CodeSums
-from oasis.model.ridge import Ridge, check_width
-from oasis.model.round import ChunkRows
+from oasis.model.query import QueryMap, QueryParts
+from oasis.model.readout import BitSums, Codebook, CodeSums
+from oasis.model.ridge import Ridge, check_targets, check_width
+from oasis.model.round import ChunkRows, evenly_spaced
+from oasis.model.state import CodewordState
+from oasis.model.state_file import from_file, to_file
 
 NEAR_COSINE = 0.35
 """Cosine of two word vectors above which names are near: of random nine-letter words 1 to 3 % reach
@@ -40,13 +39,14 @@ class OASIS(Model[CodewordState]):
     """Learn binary codes from a stream of multi-modal chunks; classes may arrive in any chunk.
 
     Stored codes never change, an update needs the features of the new chunk only, and classes may
-    arrive in any round. ``OASIS()`` is the best configuration known; `OASIS.paper` is the method
-    as published, nothing added.
+    arrive in any round. ``OASIS(n_bits)`` is a code of labels, for Hamming distance;
+    `OASIS.for_search` makes a code for search by projections; `OASIS.paper` is the method as
+    published.
 
     A code has two parts. **Label bits** say which classes a sample has: every class has a codeword,
     learned when the class arrives and kept from then on, and the label bits are the sign of the sum
     of a sample's codewords (`oasis.model.codewords`). **Content bits** say what the labels do not:
-    each modality has its share, fixed before the first code is stored (`oasis.model.content`).
+    each modality has its share (`oasis.model.content`).
 
     Parameters
     ----------
@@ -54,20 +54,20 @@ class OASIS(Model[CodewordState]):
         Length of a code, a positive multiple of 8.
     content : int, optional
         How many of the bits are content bits: 0 for label bits alone, ``n_bits`` for a model that
-        needs no labels. None: see `usual_content`.
+        needs no labels. With label bits alone, all samples that come before the first label have
+        one and the same code, for ever.
     labels : optional
         What class names mean: a mapping name -> vector, "orthogonal", "wordllama", the path of a
         word2vec or GloVe file, or a `LabelSpace` that blends them. None: a blend of WordLlama's
         words with an axis of its own for each class.
     delta : float
         Ridge of the regressions from features, which are scaled to unit length and have an
-        intercept. Where features are dense and a weaker ridge predicts the first chunk better, down
-        to a ten-thousandth of it is used (`oasis.model.leave_one_out`).
-    owned : int, optional
+        intercept. Where features are dense and a weaker ridge predicts better, down to a
+        ten-thousandth of it is used (`oasis.model.ridge.Ridge.chosen`).
+    owned : int or None
         How many of the label bits are owned by classes: such a bit says whether a sample has one
-        of its owners. Owned bits serve asymmetric search, the others plain Hamming search. None:
-        see `usual_owned`. Beside content bits one label bit marks unlabelled items of which no
-        predicted label is sure.
+        of its owners. Owned bits serve search by projections, the others Hamming distance. None:
+        by the number of the first classes (`oasis.model.state.n_owned_for`).
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -97,14 +97,15 @@ class OASIS(Model[CodewordState]):
 
     kind: ClassVar[str] = "oasis"
     unit_length: ClassVar[bool] = True
+    may_add: ClassVar[bool] = True
 
     def __init__(
         self,
         n_bits: int = 64,
-        content: int | None = None,
+        content: int = 0,
         labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] | None = None,
         delta: float = 1.0,
-        owned: int | None = None,
+        owned: int | None = 0,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -123,13 +124,25 @@ class OASIS(Model[CodewordState]):
         """Return the method as published, nothing added: see `PublishedOASIS`."""
         return PublishedOASIS(n_bits, labels, **parameters)
 
+    @classmethod
+    def for_search(cls, n_bits: int = 256, **parameters: Any) -> Self:
+        """Return a model for search by projections, which `oasis.Collection` uses.
+
+        The first 80 bits are label bits, and beyond 192 bits every eighth; the others are content
+        bits. Label bits are owned where the classes of the first chunk with labels are no more than
+        they, otherwise learned.
+
+        >>> model = OASIS.for_search(256)
+        >>> model.n_label_bits, model.n_content_bits
+        (88, 168)
+        """
+        n_content = max(0, n_bits - 80 - 8 * max(0, (n_bits - 192) // 64))
+        return cls(n_bits, **{"content": n_content, "owned": None, **parameters})
+
     @property
     def n_content_bits(self) -> int:
         """How many bits of a code are content bits, the last ones."""
-        state: CodewordState | None = getattr(self, "state_", None)
-        if state is not None:
-            return state.n_content_bits
-        return usual_content(self.n_bits) if self.content is None else int(self.content)
+        return int(self.content)
 
     @property
     def n_label_bits(self) -> int:
@@ -137,19 +150,48 @@ class OASIS(Model[CodewordState]):
         return self.n_bits - self.n_content_bits
 
     def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
-        """Return which rows of the next chunk change the state: those with labels.
+        """Return which rows of the next chunk change the state: some, if without content.
 
         Others only count: queries read label bits the more carefully the more items have no labels.
-        Of a first chunk all rows are used where content bits are made from it. While there is no
-        class at all, and in a model without label bits, all rows are used as well.
         """
-        state: CodewordState | None = getattr(self, "state_", None)
-        labelled = np.array([bool(names) for names in label_sets], dtype=np.bool_)
-        begins = self.n_content_bits > 0 and (state is None or state.content is None)
-        classes = labelled.any() or (state is not None and state.classes)
-        if begins or not classes or not self.n_label_bits:
-            return np.ones(len(label_sets), dtype=np.bool_)
-        return labelled
+        if self.n_content_bits:
+            return super().rows_used(label_sets)
+        return np.array([bool(names) for names in label_sets], dtype=np.bool_)
+
+    @property
+    def content_since_(self) -> int:
+        """Samples seen before the content bits were made for good, or made at all.
+
+        Codes of these first samples, at most `oasis.model.content.ENOUGH_ROWS` of each modality,
+        were computed with provisional content bits: `encode` gives them new ones.
+        """
+        return self.learned.content_since
+
+    def forget(self, X: Mapping[str, Any], y: Labels | None, codes: Any) -> Self:
+        """Take out of every sum what samples taught, and return the model.
+
+        Followed by `partial_fit` of the same rows with corrected labels, the model is what it would
+        be if these had been given at first, up to rounding. Codewords, content bits and classes
+        stay as they are, and so does the calibration, which knows how well samples were predicted
+        before they were learned. ``codes_`` stays that of the last chunk learned.
+
+        Parameters
+        ----------
+        X, y : features and labels with which they were learned, as in `partial_fit`; y is None if
+            no sample had labels
+        codes : (n, n_bits / 8) uint8, their stored codes
+
+        Everything is checked before anything is changed. Cost: one Cholesky factorisation in
+        float64 for each modality.
+        """
+        state = self.learned
+        stored = check_codes(codes, self.n_bits)
+        chunk = check_chunk(X, [None] * len(stored) if y is None else y, state.widths)
+        if len(stored) != chunk.n_samples:
+            raise InputError(f"got {len(stored)} codes for {chunk.n_samples} samples")
+        B = unpack(stored)[:, self.n_label_bits :].astype(np.float64)
+        self.state_ = state.without(chunk.X, chunk.labels, B)
+        return self
 
     def hash_function(self) -> QueryMap:
         return self.learned.query_map
@@ -162,8 +204,7 @@ class OASIS(Model[CodewordState]):
         X : any of the modalities. Content values of a modality that a row lacks are predicted.
         content : float from 0 to 1, optional
             Weight of the content bits: 0 asks for the kind alone, 1 for content alone. None: a
-            weight at which label MAP loses less than a point; only then are the signs of content
-            bits those of `encode`, see `oasis.model.coding`.
+            weight at which label MAP loses less than a point.
         """
         state = self.learned
         weight = _check_weight(content)
@@ -183,7 +224,7 @@ class OASIS(Model[CodewordState]):
         map_ = state.query_map
 
         def both(parts: QueryParts) -> tuple[Single, Single]:
-            return map_.joined(parts, weight), state.evidence(parts.labels, parts.has)
+            return map_.joined(parts, weight), self._evidence(parts)
 
         projections, evidence = map_.of_rows(both, check_features(X, state.widths))
         return projections, evidence
@@ -218,7 +259,8 @@ class OASIS(Model[CodewordState]):
         """
         state = self.learned
         predictions, has = state.label_map.parts(check_features(X, state.widths))
-        return state.sure(state.label_map.combined(predictions, has), has)
+        above = state.label_map.above_usual(state.label_map.combined(predictions, has))
+        return state.query_map.sureness.of(above, has)
 
     def evidence(self, X: Mapping[str, Any]) -> Single:
         """Return how sure it is that queries are near to something learned, (n,), from 0 to 1.
@@ -228,8 +270,19 @@ class OASIS(Model[CodewordState]):
         returns 1, or 0 for queries whose modalities no sample had.
         """
         state = self.learned
-        predictions, has = state.label_map.parts(check_features(X, state.widths))
-        return state.evidence(state.label_map.combined(predictions, has), has)
+        map_ = state.query_map
+        return map_.of_rows(
+            lambda parts: (self._evidence(parts),), check_features(X, state.widths)
+        )[0]
+
+    def _evidence(self, parts: QueryParts) -> Single:
+        state = self.learned
+        if len(state.codewords):
+            return state.query_map.evidence(parts)
+        known = [rows for name, rows in parts.has.items() if state.of_all[name].n_constant]
+        none = np.zeros(len(parts.labels), dtype=np.bool_)
+        any_known: Single = np.logical_or.reduce([none, *known]).astype(np.float32)
+        return any_known
 
     def predict(self, X: Mapping[str, Any]) -> list[tuple[str, ...]]:
         """Return the classes that each sample is predicted to have: those of at least 0.5."""
@@ -281,17 +334,23 @@ class OASIS(Model[CodewordState]):
             {name: Ridge.zero(0, width + 1, delta) for name, width in widths.items()},
             0,
             self._first_generator(),
+            {},
             np.empty((0, n_label)),
-            self._n_owned,
-            self._n_doubt,
+            -1 if self.owned is None else int(self.owned),
             Codebook.zero(n_label),
             CodeSums.zero(n_label),
-            None,
-            ContentSums.zero(self.n_content_bits),
+            Content({}, {}, {}),
+            BitSums.zero(self.n_content_bits),
             0,
             Calibration.none(),
             {name: Calibration.none() for name in widths},
+            False,
         )
+
+    def opened(self, state: CodewordState, widths: Mapping[str, int]) -> CodewordState:
+        for width in widths.values():
+            check_width(width)
+        return state.with_modalities(widths, float(self.delta))
 
     def run_round(
         self, state: CodewordState, label_sets: list[tuple[str, ...]], rows: ChunkRows
@@ -299,80 +358,61 @@ class OASIS(Model[CodewordState]):
         rng = state.rng()
         n, n_label = len(label_sets), self.n_label_bits
         labelled = np.array([bool(names) for names in label_sets])
-        if not (self.n_content_bits or labelled.any() or state.classes):
-            raise InputError(
-                "no sample of the first chunk has a label, and a model with content=0 has nothing "
-                "else to tell samples apart by; give labels, or a model with content bits"
-            )
-        if state.classes and labelled.any():
-            state = state.with_calibration(label_sets, labelled, rows)
-        if state.content is None and self.n_content_bits:
-            sampled = rows.sample(SAMPLE_ROWS, np.ones(n, dtype=np.bool_))
-            made = make_content(sampled, self.n_content_bits, rng)
-            state = state.with_content(made)
-        # unlabelled samples are no examples of "none of the classes", so they are left out of the
-        # regressions, unless there is no class to regress on
-        no_class = not (state.classes or labelled.any())
-        learns = np.ones(n, dtype=np.bool_) if no_class or not n_label else labelled
-        codes = np.zeros((n, self.n_bits // 8), dtype=np.uint8)
-        if learns.any():
-            chosen = [label_sets[row] for row in np.flatnonzero(learns)]
-            state = state.grown(chosen)
-            L = state.labels.indicator(chosen)  # (n, c)
-            state = state.with_codewords(L, rng)
-            held: HeldOut | None = None
-            if not state.n_regressed and len(set(chosen)) > 1:
-                held = HeldOut.of(rows.sample(HELD_ROWS, learns), L, float(self.delta))
-                state = state.with_deltas(held.deltas)
-            begins, alike = not state.n_regressed, state.codebook.is_uniform
-            others = state.content_targets
-            state = replace(
-                state,
-                ridges=rows.regress(state.ridges, learns, L, others),
-                n_regressed=state.n_regressed + len(chosen),
-            )
-            if not no_class:
-                B = sample_codes(L, state.codewords)  # (n, r_l)
-                state = replace(state, codebook=state.codebook.plus(B, L))
-                codes[learns, : n_label // 8] = pack(B)
-                if alike and not begins and not state.codebook.is_uniform:
-                    sample = rows.sample(HELD_ROWS, learns)
-                    dense = [name for name, x in sample.items() if not has_few_features(x)]
-                    state = state.with_deltas_by_sums(dense)
-            if held is not None:
-                state = state.with_held_out(held)
-        state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
-        if n_label and state.classes and not learns.all():
-            codes[~learns, : n_label // 8] = rows.codes(state.label_coder, n_label, ~learns)
+        everything = np.ones(n, dtype=np.bool_)
+        labels = state.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
+        L = labels.indicator(each for each in label_sets if each)  # (n_labelled, c)
+        check_targets(L.shape[1], state.widths.values())
+        n_known, begins = len(state.codewords), not len(state.codewords)
+        seen = evenly_spaced(np.arange(L.shape[0]), SAMPLES)
+        if labelled.any() and not begins:
+            predicted = state.label_map.parts(rows.sample(SAMPLES, labelled))
+            state = state.with_predictions(*predicted, L[seen][:, :n_known])
         if self.n_content_bits:
-            everything = np.ones(n, dtype=np.bool_)
+            state = self._with_content(state, rows, n, rng)
+        codes = np.zeros((n, self.n_bits // 8), dtype=np.uint8)
+        before = state
+        if labelled.any():
+            state = replace(state, labels=labels).grown(L.shape[1]).with_codewords(L, rng)
+            ridges = rows.regress(state.ridges, labelled, L, state.content_targets)
+            B = sample_codes(L, state.codewords)  # (n_labelled, r_l)
+            state = replace(state, ridges=ridges, codebook=state.codebook.plus(B, L))
+            state = state.with_chosen_ridges(rows.sample(SAMPLES, labelled))
+            codes[labelled, : n_label // 8] = pack(B)
+            if begins and state.codebook.bits.covariance.any():
+                state = state.with_left_out(rows.sample(SAMPLES, labelled), L[seen])
+        if self.n_content_bits and (before.everything or not labelled.all()):
+            before = before.with_everything()
+            none = indicator([()] * n, 0)  # no targets but content
+            ridges = rows.regress(before.everything, everything, none, before.content_targets)
+            state = replace(state, everything=ridges)
+        state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
+        if n_label and len(state.codewords) and not labelled.all():
+            codes[~labelled, : n_label // 8] = rows.codes(state.label_coder, n_label, ~labelled)
+        if self.n_content_bits:
             content = rows.codes(state.content_map, self.n_content_bits, everything)
             codes[:, n_label // 8 :] = content
-            state = state.with_content_bits(
-                unpack(content[learns]).astype(np.float64),
-                [label_sets[row] for row in np.flatnonzero(learns)],
-                rows.sample(SAMPLES, labelled),
-            )
+            bits = state.content_bits.joined(BitSums.of(unpack(content).astype(np.float64)))
+            state = replace(state, content_bits=bits)
         return state, codes
 
-    @property
-    def _n_owned(self) -> int:
-        if self.owned is not None:
-            return int(self.owned)
-        return usual_owned(self.n_label_bits, self.n_content_bits)
-
-    @property
-    def _n_doubt(self) -> int:
-        """1 if codes have a doubt bit: learned label bits show doubt by themselves, owned ones do
-        not, and a model that was asked to own all label bits has no room."""
-        return int(self.n_content_bits > 0 and 0 < self._n_owned < self.n_label_bits)
+    def _with_content(
+        self, state: CodewordState, rows: ChunkRows, n: int, rng: np.random.Generator
+    ) -> CodewordState:
+        """Return the state whose content bits have functions, made anew where it is time."""
+        known = state.content
+        if state.n_seen >= ENOUGH_ROWS and not state.unsettled:
+            return state
+        sampled = rows.sample(SAMPLE_ROWS, np.ones(n, dtype=np.bool_))
+        settles = state.n_seen + n >= ENOUGH_ROWS > state.n_seen
+        if not known.sizes or (settles and known.sizes.keys() != sampled.keys()):
+            state = state.with_sizes(shared_bits(self.n_content_bits, sampled))
+        return state.with_content(sampled, rng)
 
     def _check_parameters(self, state: CodewordState | None) -> None:
         super()._check_parameters(state)
-        if self.content is not None:
-            check_count("content", self.content, 0, self.n_bits)
-            if self.content % 8:
-                raise InputError(f"content must be a multiple of 8, got {self.content!r}")
+        check_count("content", self.content, 0, self.n_bits)
+        if self.content % 8:
+            raise InputError(f"content must be a multiple of 8, got {self.content!r}")
         if self.owned is not None:
             check_count("owned", self.owned, 0, self.n_label_bits)
 
@@ -380,7 +420,7 @@ class OASIS(Model[CodewordState]):
         return to_file(state)
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        return from_file(common, file, self.n_bits, self.content)
+        return from_file(common, file, self.n_bits, self.n_content_bits)
 
 
 def _check_weight(content: Any) -> float | None:

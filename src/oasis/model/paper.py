@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -17,7 +17,7 @@ from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
 from oasis.model.file import ModelFile, Stored
-from oasis.model.hash_functions import LinearMap, Mask
+from oasis.model.hash_functions import LinearMap
 from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows, Published, iterations
 from oasis.model.updates import SemanticSums, Weights
@@ -109,9 +109,6 @@ class PublishedOASIS(Model[PublishedState]):
     def weights(self) -> Weights:
         """The weights of the loss."""
         return Weights(self.alpha, self.beta, self.gamma, self.theta)
-
-    def rows_used(self, label_sets: Sequence[tuple[str, ...]]) -> Mask:
-        return np.ones(len(label_sets), dtype=np.bool_)
 
     def hash_function(self) -> LinearMap:
         return self.learned.linear_map

@@ -1,35 +1,33 @@
-"""The codebook: a linear map from stored codes to labels, kept as sums.
+"""The readout: a linear map from stored label bits to labels, kept as sums.
 
 The label bits of a code are a function of its label set. The inverse is approximated by a ridge
-regression of the labels L on the centred codes B,
+regression of the labels L on the centred bits B,
 
-    ``D = (B'B + ridge n I)^-1 B'L``  (r, c)
+    ``D = (B'B + ridge n I)^-1 (B'L + ridge n D0)``  (r, c)
 
-so that ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query with
+shrunk towards the codewords, D0 with ``|D0_c|_1 = 1``, which decide where all codes are alike.
+So ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. A query with
 predicted label weights ``w`` (c,) is projected to ``D w``. Its inner product with a stored code is
 then the sum of the weights of that code's labels, by which a search ranks.
 
-There are two readouts. ``values`` uses the ridge `VALUE_RIDGE`: it is nearly exact, but depends on
-few bits. ``signs`` uses the larger `SIGN_RIDGE`, which spreads a class over all bits, for searches
-that use only the signs of a projection. A larger ridge shrinks rare classes, so the directions in
-``signs`` have unit length, plus `CODEWORD_SHARE` times the class's codeword.
+In a code for search by projections the ridge is `VALUE_RIDGE`: nearly exact, but it depends on few
+bits. In a code of labels alone, which is for Hamming distance, it is `SIGN_RIDGE`, which spreads a
+class over all bits; a larger ridge shrinks rare classes, so directions are scaled to unit length,
+and a quarter of the codeword is added, which helps classes that come after all others.
 
-**Items without labels** have the label bits of their predicted labels, some of them wrong. A
-readout from given labels alone trusts every bit. How such bits relate to the true labels is learned
-from samples whose labels are known: before a chunk is learned, some of its samples are predicted
-for the calibration (`oasis.model.calibration`), and the label bits that they would have had without
-labels are added to sums of their own. ``values`` is then read from the sums over given labels plus
-these, which count as many samples as are stored without labels (`Codebook.stored`).
+**Items without labels** have the label bits of their predicted labels, some of them wrong. How such
+bits relate to the true labels is learned from samples whose labels are known: some samples of a
+chunk are predicted before they are learned (`oasis.model.calibration`), and the label bits that
+they would have had without labels are added to sums of their own. D is then read from the sums over
+given labels plus these, which count as many samples as are stored without labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.arrays import Array, Rows, Single
 
@@ -37,66 +35,22 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 VALUE_RIDGE = 0.001
-"""Ridge of the readout that gives the values of projections, per stored code."""
+"""Ridge of the readout in a code for search by projections, per stored code."""
 
 SIGN_RIDGE = 0.2
-"""Ridge of the readout that gives their signs."""
-
-GUESS_RIDGE = 0.05
-"""What is added to `VALUE_RIDGE`, times the share of stored items that have no labels."""
+"""Ridge of the readout in a code of labels alone."""
 
 CODEWORD_SHARE = 0.25
 """Length of the codeword that is added to a direction of unit length there."""
 
+LEAST_RESPONSE = 0.02
+"""Least that counts as read of a class from its own code: below, it is noise."""
 
-def set_signs(values: Single, signs: Single) -> None:
-    """Give values (n, r) other signs, in place; where a sign changes, the value is next to 0.
+MOST_PAIRED = 64
+"""Classes of a sample, at most, whose pairs are counted: 2,016 pairs."""
 
-    >>> values = np.array([[0.5, -2.0, 3.0]], dtype=np.float32)
-    >>> set_signs(values, np.array([[1.0, 1.0, -1.0]], dtype=np.float32))
-    >>> values.round(3).tolist(), (values > 0).tolist()
-    ([[0.5, 0.0, -0.0]], [[True, True, False]])
-    """
-    positive = signs > 0
-    rows, bits = np.nonzero((values > 0) != positive)
-    least = np.float32(1e-30)  # next to nothing, and still there after scaling
-    values[rows, bits] = np.where(positive[rows, bits], least, -least)
-
-
-@dataclass(frozen=True)
-class Readout:
-    """Directions of the classes in the space of codes.
-
-    Attributes
-    ----------
-    values : (c, r), the direction in which each class is read exactly
-    signs : (c, r), the direction in which it is read by signs alone
-    """
-
-    values: Array
-    signs: Array
-
-    def project(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return the (n, r) float32 projections of queries with these weights of labels (n, c).
-
-        A bit whose signs differ in the two readouts gets the sign of ``signs`` and a value near 0.
-
-        >>> each = Readout(values=np.array([[0.5, -2.0]]), signs=np.array([[1.0, 1.0]]))
-        >>> x = each.project(np.ones((1, 1)))
-        >>> x.round(3).tolist(), (x > 0).tolist()
-        ([[0.5, 0.0]], [[True, True]])
-        """
-        values = labels.astype(np.float32, copy=False) @ self._single[0]
-        set_signs(values, self.sign_values(labels))
-        return values
-
-    def sign_values(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return (n, r) float32 values that have the signs of `project`, at half its cost."""
-        return labels.astype(np.float32, copy=False) @ self._single[1]
-
-    @cached_property
-    def _single(self) -> tuple[Single, Single]:
-        return self.values.astype(np.float32), self.signs.astype(np.float32)
+GUESS_RIDGE = 0.05
+"""What is added to `VALUE_RIDGE`, times the share of stored items that have no labels."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +90,12 @@ class ClassPairs:
     def joined(self, other: ClassPairs) -> ClassPairs:
         """Return the sum of both; ``other`` knows all classes of this one."""
         return ClassPairs.of(self.matrix(other.n_classes) + other.matrix())
+
+    def less(self, other: ClassPairs) -> ClassPairs:
+        """Return these pairs without others that are among them."""
+        rest = self.matrix() - other.matrix()
+        rest.eliminate_zeros()
+        return ClassPairs.of(rest)
 
     def check(self, n_classes: int) -> None:
         """Raise ValueError unless the arrays are those of a matrix (n_classes, n_classes)."""
@@ -182,6 +142,10 @@ class BitSums:
         """Return the sums over the codes of both."""
         return BitSums(self.BB + other.BB, self.B1 + other.B1, self.n + other.n)
 
+    def less(self, other: BitSums) -> BitSums:
+        """Return the sums without codes that are among them."""
+        return BitSums(self.BB - other.BB, self.B1 - other.B1, self.n - other.n)
+
     @property
     def covariance(self) -> Array:
         """Covariance (r, r) of the bits; zero before the first code."""
@@ -190,18 +154,19 @@ class BitSums:
         mean = self.B1 / self.n
         return self.BB / self.n - np.outer(mean, mean)
 
-    def directions(self, LB: Array, counts: Array, ridge: float) -> Array:
+    def directions(self, LB: Array, counts: Array, ridge: float, D0: Array) -> Array:
         """Return D', (c, r): the direction in which each class is read from these bits.
 
         Parameters
         ----------
         LB : (c, r), sum of L'B
         counts : (c,), samples of each class
+        D0 : (c, r), what D' is shrunk towards
         """
         if not len(counts) or not self.n:
-            return np.zeros_like(LB)
+            return D0
         mean = self.B1 / self.n
-        joint = LB - np.outer(counts, mean)
+        joint = LB - np.outer(counts, mean) + self.n * ridge * D0
         A = self.n * (self.covariance + ridge * np.eye(len(mean)))
         return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
 
@@ -256,9 +221,9 @@ class CodeSums:
             np.pad(few.counts, (0, more)) + many.counts,
         )
 
-    def directions(self, ridge: float) -> Array:
+    def directions(self, ridge: float, D0: Array) -> Array:
         """Return D', (c, r): the direction in which each class is read from a code."""
-        return self.bits.directions(self.LB, self.counts, ridge)
+        return self.bits.directions(self.LB, self.counts, ridge, D0)
 
 
 @dataclass(frozen=True)
@@ -278,16 +243,17 @@ class Codebook(CodeSums):
         none = CodeSums.zero(n_bits)
         return cls(none.bits, none.LB, none.counts, ClassPairs.none())
 
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all codes so far have the same label bits."""
-        return not self.bits.covariance.any()
-
     def plus(self, B: Array, L: sp.csr_array) -> Codebook:
         """Return the codebook with a chunk added, as `CodeSums.plus`; L has all known classes."""
         sums = super().plus(B, L)
         pairs = self.pairs.joined(ClassPairs.of(class_pairs(L)))
         return Codebook(sums.bits, sums.LB, sums.counts, pairs)
+
+    def less(self, B: Array, L: sp.csr_array) -> Codebook:
+        """Return the codebook without samples that are in it: codes B (n, r), labels L (n, c)."""
+        counts = self.counts - np.asarray(L.sum(axis=0), dtype=np.float64).ravel()
+        pairs = self.pairs.less(ClassPairs.of(class_pairs(L)))
+        return Codebook(self.bits.less(BitSums.of(B)), self.LB - L.T @ B, counts, pairs)
 
     def stored(self, guesses: CodeSums, n_guessed: int) -> CodeSums:
         """Return the sums over everything that is stored.
@@ -301,31 +267,36 @@ class Codebook(CodeSums):
             return self
         return self._added(guesses.times(n_guessed / guesses.bits.n))
 
-    def readout(
-        self, codewords: Array | None = None, everything: CodeSums | None = None
-    ) -> Readout:
-        """Return the readout of labels from stored codes.
+    def readout(self, everything: CodeSums, C: Array, for_hamming: bool) -> Array:
+        """Return the direction (c, r) in which each class is read from stored label bits.
 
         Parameters
         ----------
-        codewords : (c, r), optional
-            What a class adds to the learned bits of a code; 0 in others.
-        everything : optional
-            Sums over items without labels too, see `stored`.
+        C : (c, r), codewords
+        everything : sums over items without labels too, see `stored`
+        for_hamming : whether codes are of labels alone
         """
-        everything = everything or self
-        signs = unit_directions(self.directions(SIGN_RIDGE))
-        if codewords is not None:
-            signs += CODEWORD_SHARE * unit_directions(codewords)
+        if for_hamming:
+            spread = unit_directions(everything.directions(SIGN_RIDGE, np.zeros_like(C)))
+            return spread + CODEWORD_SHARE * unit_directions(C)
+        D0 = C / np.maximum(np.abs(C).sum(axis=1, keepdims=True), 1e-12)
         guessed = 1 - self.bits.n / max(everything.bits.n, 1)
-        return Readout(everything.directions(VALUE_RIDGE + GUESS_RIDGE * guessed), signs)
+        return everything.directions(VALUE_RIDGE + GUESS_RIDGE * guessed, D0)
+
+    def responses(self, C: Array) -> Single:
+        """Return what is read of each class (c,) from its own code, beyond the mean code."""
+        B = np.where(C > 0, 1.0, -1.0) - self.bits.B1 / max(self.bits.n, 1)
+        read = np.vecdot(self.readout(self, C, for_hamming=False), B)
+        responses: Single = np.clip(read, LEAST_RESPONSE, 1.0).astype(np.float32)
+        return responses
 
 
 def class_pairs(L: sp.csr_array) -> sp.csr_array:
     """Return how often two classes come together, (c, c), above and on the diagonal.
 
     Every sample counts 1, in equal parts for the pairs of its classes; the diagonal is for samples
-    with one class alone. Parts are whole multiples of 2**-20: sums are then exact in any order.
+    with one class alone. Parts are whole multiples of 2**-20: sums are then exact in any order. A
+    sample with more than `MOST_PAIRED` classes is left out: its pairs would be many and light.
 
     Examples
     --------
@@ -338,7 +309,9 @@ def class_pairs(L: sp.csr_array) -> sp.csr_array:
     """
     import scipy.sparse as sp
 
-    n_classes, sizes = L.shape[1], np.diff(L.indptr)
+    n_classes = L.shape[1]
+    L = L[np.flatnonzero(np.diff(L.indptr) <= MOST_PAIRED)]
+    sizes = np.diff(L.indptr)
     shares = np.round(2**20 / np.maximum(sizes * (sizes - 1) / 2, 1)) / 2**20
     weighed = sp.csr_array((np.repeat(shares, sizes), L.indices, L.indptr), shape=L.shape)
     several = (L.T @ weighed).tocoo()

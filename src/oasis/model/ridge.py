@@ -15,7 +15,7 @@ What is kept of small chunks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -32,6 +32,18 @@ from oasis.model.threads import in_threads
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
 
+MOST_BYTES = 1e9
+"""Most memory of the regressions of all modalities."""
+
+WEAKER = 10.0 ** (-np.arange(9) / 2)
+"""Factors of the ridge that are tried: 1 to 0.0001."""
+
+MOST_CHOSEN = 1024
+"""Most features of a modality whose ridge is chosen: its sums are decomposed once."""
+
+MARGIN = 1.01
+"""The strongest ridge is taken whose error is at most so many times the least."""
+
 # a square on the diagonal is copied: above it the sum is not defined
 _COLUMNS = 256
 _ROWS = 256
@@ -46,6 +58,17 @@ def check_width(n_features: int) -> None:
             f"{n_features} features need a dense {n_features} x {n_features} sum "
             f"({n_features**2 * 8 / 1e9:.1f} GB); at most {MAX_FEATURES} are accepted. "
             "Hash or project them into fewer dimensions first (text: 2048 is plenty)"
+        )
+
+
+def check_targets(n_targets: int, widths: Collection[int]) -> None:
+    """Refuse so many targets that the regressions would be too large."""
+    n_bytes = 16 * n_targets * sum(widths)  # sum B'X and W, in float64
+    if n_bytes > MOST_BYTES:
+        raise InputError(
+            f"{n_targets} classes at {sum(widths)} features need regressions of "
+            f"{n_bytes / 1e9:.1f} GB; at most {MOST_BYTES / 1e9:.0f} GB are accepted. Give fewer "
+            "classes, or features of fewer dimensions"
         )
 
 
@@ -194,20 +217,96 @@ class Ridge:
         more = ((0, n_targets - len(self.BX)), (0, 0))
         return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
 
+    def first(self, n_targets: int) -> Ridge:
+        """Return the regression of the first targets alone."""
+        return replace(self, BX=self.BX[:n_targets].copy(), W=self.W[:n_targets].copy())
+
+    def last(self, n_targets: int) -> Ridge:
+        """Return the regression of the last targets alone."""
+        start = len(self.BX) - n_targets
+        return replace(self, BX=self.BX[start:].copy(), W=self.W[start:].copy())
+
+    def led_by(self, n_targets: int) -> Ridge:
+        """Return the regression with more targets in front, zero for all samples so far."""
+        more = ((n_targets, 0), (0, 0))
+        return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
+
+    def cleared(self, targets: slice) -> Ridge:
+        """Return the regression in which some targets were zero for all samples so far."""
+        BX, W = self.BX.copy(), self.W.copy()
+        BX[targets] = W[targets] = 0
+        return replace(self, BX=BX, W=W)
+
     def with_delta(self, delta: float) -> Ridge:
         """Return the regression of the same sums with another ridge, solved anew in float64."""
+        return replace(self, delta=delta)._solved(np.asfortranarray(np.tril(self.gram())))
+
+    def _solved(self, base: Array) -> Ridge:
+        """Return the regression whose sum of X'X is ``base`` alone, solved anew in float64."""
         empty = np.zeros((0, self.n_features))
         new = replace(
-            self,
-            delta=delta,
-            base=np.asfortranarray(np.tril(self.gram())),
-            tail=empty,
-            half=empty.T.copy(),
-            single=False,
-            _known_factor=None,
+            self, base=base, tail=empty, half=empty.T.copy(), single=False, _known_factor=None
         )
         Wt = new.factor.upper(new.factor.lower(self.BX.T))  # (d, r)
         return replace(new, W=np.ascontiguousarray(Wt.T), _known_factor=new.factor)
+
+    def without(self, X: Matrix, targets: Array) -> Ridge:
+        """Return the regression without rows X (n, d) that were learned with targets (n, r).
+
+        The solution for the sums that remain is computed anew in float64.
+        """
+        from scipy.linalg import blas
+
+        rows = (X.toarray() if is_sparse(X) else X).astype(np.float64, copy=False)
+        base = np.asfortranarray(np.tril(self.gram()))
+        base = blas.dsyrk(-1.0, rows.T, beta=1.0, c=base, lower=1, overwrite_c=1)
+        return replace(self, BX=self.BX - targets.T @ rows)._solved(base)
+
+    def leverages(self, X: Matrix) -> Array:
+        """Return ``x' (sum X'X + delta I)^-1 x`` (n,) of rows x."""
+        rows = (X.toarray() if is_sparse(X) else X).astype(np.float64, copy=False)
+        lowered = self.factor.lower(rows.T)  # (d, n)
+        squares: Array = np.square(lowered).sum(axis=0)
+        if len(self.tail):
+            inner = np.eye(len(self.tail)) + self.half.T @ self.half
+            part = self.half.T @ lowered
+            squares -= np.vecdot(np.linalg.solve(inner, part).T, part.T)
+        return squares
+
+    @property
+    def may_be_chosen(self) -> bool:
+        """Whether there are rows enough to choose the ridge, or it is never chosen."""
+        return self.n_constant >= 2 * self.n_features or self.n_features > MOST_CHOSEN
+
+    def chosen(self, n_others: int) -> Ridge:
+        """Return the regression with a ridge chosen by generalised cross-validation of its labels.
+
+        With ``sum X'X = U diag(s) U'`` and ``Z = (sum L'X) U`` the squared error of a regression
+        with ridge delta and its degrees of freedom f are, over n rows,
+
+            ``|L|^2 - sum Z^2 (s + 2 delta) / (s + delta)^2``  and  ``sum s / (s + delta)``
+
+        and of `WEAKER` times the present delta the largest is taken whose error over ``(n - f)^2``
+        is within `MARGIN` of the least. With fewer than two rows a feature, or more than
+        `MOST_CHOSEN` features, the ridge stays as it is.
+
+        Parameters
+        ----------
+        n_others : so many of the first targets are no labels
+        """
+        n, labels = self.n_constant, self.BX[n_others:]
+        if not self.may_be_chosen or self.n_features > MOST_CHOSEN:
+            return self
+        values, U = np.linalg.eigh(self.gram())
+        s, Z = np.maximum(values, 0), np.square(labels @ U).sum(axis=0)
+        tried = self.delta * WEAKER
+        squares = np.array(
+            [labels[:, -1].sum() - (Z * (s + 2 * x) / np.square(s + x)).sum() for x in tried]
+        )
+        freedom = np.array([n - (s / (s + x)).sum() for x in tried])
+        errors = np.maximum(squares, 0) / np.square(freedom)  # 0 by rounding if the fit is exact
+        delta = float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
+        return self if delta == self.delta else self.with_delta(delta)
 
     def product(self, C: Array) -> Array:
         """Return ``(sum X'X + delta I) C`` for C (d, m)."""

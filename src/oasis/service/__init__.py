@@ -2,33 +2,25 @@
 
 ::
 
-    request -> guard -> routes -> bodies -> pool of searching threads  -> collection
-                    \\-> direct -/      \\-> queue of the one writer  -/
+    request -> server -> guard -> bodies -> lanes of threads   -> collection
+                                         \\-> the one writer   -/
 
-================ ==================================================================================
-app              `create_app`: puts the rest together
-settings         limits, tokens and host names
-server           running it: a socket, signals, a graceful stop
-decoding         untrusted pictures, decoded in processes that are killed at a limit
-http/guard       applied to every request: id, headers, hosts, sizes, time, log, counters
-http/connections connections per address; size and time of a request's head
-http/problems    errors as problem details (RFC 9457)
-http/counters    counters and histograms in the text format of Prometheus
-http/logs        one JSON object a line
-api/direct       the search, without the router of the framework
-api/searching    the search, and when it is worth a thread
-api/routes       reads besides the search: items, pictures, classes, statistics, health
-api/changing     what changes the collection, by the one writer
-api/operations   common to all operations: permissions, descriptions, limits
-api/wire         the shapes of requests, and answers as they are written
-api/described    the shapes of answers, for /openapi.json
-api/bodies       JSON, multipart and safetensors bodies into requests
-api/forms        the parts of multipart bodies
-api/pictures     media types of pictures, and originals
-api/served       what requests share: the collection, the threads, the counters
-api/writing      the one writer and its bounded queue
-api/pages        the page, its files and their content policy; no build step
-================ ==================================================================================
+========== =========================================================================================
+app        `create_app`: puts the rest together; the page and its files
+settings   limits, tokens and host names
+server     running it: a socket, signals, a graceful stop; limits of connections
+guard      applied to every request: id, headers, hosts, sizes, time, log, counters
+problems   errors as problem details (RFC 9457)
+telemetry  the log, one JSON object a line; counters for Prometheus
+work       costs of requests, lanes of threads, the one writer
+operations common to all operations: permissions, descriptions, limits
+searching  the search, in slices
+reading    reads besides the search: items, pictures, classes, statistics, health
+changing   what changes the collection, by the one writer
+bodies     JSON, multipart and safetensors bodies into requests
+shapes     the shapes of requests and answers
+decoding   untrusted pictures, decoded in processes that are killed at a limit
+========== =========================================================================================
 
 Searches use the last committed state and never wait for learning, which one thread does, one chunk
 at a time. Searches of about a millisecond run in the event loop, because a thread would cost more;

@@ -1,26 +1,26 @@
-"""Putting the application together."""
+"""Putting the application together: routes, layers, errors, and the page."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
 from oasis.collection import Collection
 from oasis.errors import OasisError
-from oasis.service.api import changing, pages, routes, searching
-from oasis.service.api.direct import Direct
-from oasis.service.api.served import Service
-from oasis.service.api.wire import REQUESTS
-from oasis.service.http.guard import Guard
-from oasis.service.http.problems import Problem, response_to, response_to_error
+from oasis.service import changing, reading, searching
+from oasis.service.guard import Guard
+from oasis.service.problems import Problem, response_to, response_to_error
 from oasis.service.settings import Settings
+from oasis.service.shapes import REQUESTS
+from oasis.service.work import Service
 
 _SUMMARY = """\
 A collection over HTTP: it learns from a stream and finds things again.
@@ -29,6 +29,22 @@ Vectors may be sent as JSON, or as safetensors (`application/x-safetensors`): a 
 the rest of the request as JSON under `request` in the metadata. Errors are problem details
 (RFC 9457).
 """
+
+STATIC = resources.files("oasis.service") / "static"
+_KINDS = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+_PLACES = {"/": "index.html", "/docs": "docs.html", "/favicon.ico": "icon.svg"}
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+"""Of the page: only our own files, no inline script or style, and no text that becomes HTML."""
 
 
 def assemble(collection: Collection, settings: Settings) -> FastAPI:
@@ -49,14 +65,8 @@ def assemble(collection: Collection, settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    app.include_router(searching.router)
-    app.include_router(changing.router)
-    app.include_router(routes.router)
-    app.include_router(pages.router())
-    # each one lies around those before it
-    app.add_middleware(
-        Direct, service=service, route=searching.search_route(), endpoint=searching.search_directly
-    )
+    for router in (searching.router, changing.router, reading.router, _pages()):
+        app.include_router(router)
     app.add_middleware(Guard, service=service)
     app.add_exception_handler(Problem, _of_problem)
     app.add_exception_handler(OasisError, _of_error)
@@ -64,6 +74,40 @@ def assemble(collection: Collection, settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _of_http)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+# -- the page, as its files lie in static/: no build step, nothing from elsewhere ---------------
+
+
+def files() -> dict[str, str]:
+    """Return address -> file; nothing else is served, whatever a path says.
+
+    >>> files()["/"], files()["/static/main.js"]
+    ('index.html', 'main.js')
+    """
+    names = sorted(each.name for each in STATIC.iterdir() if each.name.rsplit(".")[-1] in _KINDS)
+    return {**_PLACES, **{f"/static/{name}": name for name in names}}
+
+
+def _pages() -> APIRouter:
+    made = APIRouter(include_in_schema=False)
+    for path, name in files().items():
+        made.add_api_route(path, _server_of(name), methods=["GET", "HEAD"])
+    return made
+
+
+def _server_of(name: str) -> Callable[[], Awaitable[Response]]:
+    content = (STATIC / name).read_bytes()
+    kind = _KINDS[name.rsplit(".", 1)[1]]
+
+    async def serve() -> Response:
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+        return Response(content, media_type=kind, headers=headers)
+
+    return serve
+
+
+# -- errors, and the description ----------------------------------------------------------------
 
 
 def _of_problem(request: Request, error: Exception) -> Response:

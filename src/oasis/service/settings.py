@@ -28,25 +28,32 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits of one request, and of all requests together.
+    """Upper limits of one request, of one client, and of all requests together.
+
+    A client is an address, with its token if it has one.
 
     Attributes
     ----------
     body_bytes : size of a body
-    json_bytes : size of its JSON, which is decoded in one step while searches wait for the GIL
-    search_json_bytes, ids_bytes : size of the JSON of a search, and of a list of ids
+    json_bytes : size of its JSON in an ingest
+    search_json_bytes, update_json_bytes, ids_bytes : the same in a search, an update, a list of ids
+    json_values, json_containers, json_depth : values, lists and objects, and nesting of that JSON
+    query_bytes : size of the text of one query
     answer_bytes : size of the payloads of all hits of a request
     bodies_bytes : total size of the bodies of all running requests
-    body_seconds : time for a body to arrive
+    body_seconds : time for a body to arrive, and for each part of an answer to be taken
     head_bytes, head_seconds : size of the head of a request, and time for it to arrive
     connections : open connections of one address, except that of a proxy
+    pipelined : requests that wait on one connection
     answer_seconds : time for a search; an ingest has no limit
     requests : running requests
-    ingests : changes waiting or running; further ones are answered with 429
+    client_cost : cost of what one client has running, see `oasis.service.work`
+    ingests : changes waiting or running, half of them of one client; others are answered with 429
     batch : samples of one ingest, or queries of one search
     raw_batch : the same for raw items, whose features are computed first
     k : hits of a query
     hits : hits of all queries of a request, including skipped ones
+    labels : labels of an item
     pixels : width x height of a picture
     picture_seconds : time to decode a picture; all pictures of a request have ``answer_seconds``
     picture_processes : pictures that are decoded at the same time
@@ -57,20 +64,28 @@ class Limits:
     body_bytes: int = 64 << 20
     json_bytes: int = 16 << 20
     search_json_bytes: int = 4 << 20
+    update_json_bytes: int = (3 << 20) + (1 << 16)  # a payload of 1 MiB, escaped
     ids_bytes: int = 2 << 20
-    answer_bytes: int = 32 << 20
+    json_values: int = 300_000
+    json_containers: int = 50_000
+    json_depth: int = 100
+    query_bytes: int = 1 << 16
+    answer_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20
     body_seconds: float = 60.0
     head_bytes: int = 64 << 10
     head_seconds: float = 10.0
     connections: int = 128
+    pipelined: int = 16
     answer_seconds: float = 30.0
     requests: int = 256
+    client_cost: int = 3_000
     ingests: int = 8
     batch: int = 10_000
     raw_batch: int = 256
     k: int = 1_000
-    hits: int = 100_000
+    hits: int = 10_000
+    labels: int = 1_000
     pixels: int = 40_000_000
     picture_seconds: float = 5.0
     picture_processes: int = 2

@@ -192,7 +192,8 @@ def mean_squared_distance(chunks: tuple[Matrix, ...], anchors: Matrix) -> float:
 
 def _sum_of_squares(matrix: Matrix) -> float:
     if isinstance(matrix, sp.csr_array):
-        return float(np.square(matrix.data, dtype=np.float64).sum())
+        wide = matrix.astype(np.float64)
+        return float(wide.multiply(wide).sum())  # an entry may be split in several
     return sum(
         float(np.square(matrix[rows], dtype=np.float64).sum()) for rows in blocks(len(matrix))
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, lapack
 
 from oasis.arrays import Array
 from oasis.errors import InputError
@@ -83,6 +83,29 @@ class PSDFactor:
         for start in range(0, len(Y), _ROWS):
             rows = slice(start, start + _ROWS)
             Y[rows] = self.solve(Y[rows].T).T
+
+
+def pinv_solve(A: Array, Y: Array) -> Array:
+    """Return ``pinv(A) Y`` for a positive semidefinite A (k, k) and Y (k, m).
+
+    Only the lower triangle of A is read. Cost: a Cholesky factorisation; if A is singular to
+    working precision, an eigendecomposition, cut at k eps times the largest eigenvalue.
+
+    >>> import numpy as np
+    >>> pinv_solve(np.ones((2, 2)), np.ones((2, 1))).round(6)
+    array([[0.5],
+           [0.5]])
+    """
+    if not len(A):
+        return Y
+    cut = len(A) * float(np.finfo(np.float64).eps)
+    L, failed = lapack.dpotrf(A, lower=1)
+    if not failed and lapack.dpocon(L, float(np.trace(A)), uplo="L")[0] > cut:
+        return np.asarray(cho_solve((L, True), Y))
+    s, Q = eigh(A, lower=True)
+    kept = Q[:, s > cut * max(s[-1], 0.0)]
+    solution: Array = kept @ ((kept.T @ Y) / s[len(s) - kept.shape[1] :, None])
+    return solution
 
 
 def solve_sylvester(BB: Array, XX: Array, Y: Array, gamma: float) -> Array:

@@ -5,7 +5,8 @@ catalog         connections and transactions
 reads           what is read in them
 commits         the tables, the head row, rows with their checksums and tallies
 item_rows       a learned chunk; items inserted, changed and deleted
-class_postings  which items have a class, and how many
+class_members   which items have a class, and how many
+journal         small chunks learned since the model file was written
 setup           what a collection was made with
 ==============  ================================================================
 """

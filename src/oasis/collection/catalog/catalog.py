@@ -11,6 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from oasis.collection.catalog import class_members
 from oasis.collection.catalog.commits import (
     APPLICATION_ID,
     FORMAT_VERSION,
@@ -22,6 +23,7 @@ from oasis.collection.catalog.commits import (
     row_crc,
 )
 from oasis.collection.catalog.reads import Reads
+from oasis.collection.texts import words
 from oasis.errors import (
     CollectionError,
     FormatError,
@@ -149,7 +151,7 @@ class Catalog(Reads):
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode = WAL")
         with self.write():
-            for statement in SCHEMA.split(";"):
+            for statement in (SCHEMA + class_members.SCHEMA + words.SCHEMA).split(";"):
                 if statement.strip():
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -263,6 +265,19 @@ class Catalog(Reads):
                 raise
             self.in_doubt = False
 
+    def fold(self) -> None:
+        """Write the WAL into the file and empty it, so that nothing of deleted rows is in either.
+
+        Where a reader keeps it from that, a later call or the last close does it.
+        """
+        connection = self.connection_to_write()
+        with translated(self.path):
+            connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+
     def check_process(self) -> None:
         """Raise in a forked child, whose connections belong to its parent."""
         if os.getpid() != self._pid:
@@ -292,7 +307,7 @@ class Catalog(Reads):
     # -- what is written, inside `write` -------------------------------------------------------
 
     def put_head(self, old: Head | None, new: Head) -> None:
-        """Replace the head; once an index file covers deletions, they need not be kept."""
+        """Replace the head, and remove the rows that a new model file or index file covers."""
         connection = self.connection_to_write()
         values = astuple(new)
         marks = ",".join("?" * (len(values) + 1))
@@ -300,6 +315,8 @@ class Catalog(Reads):
             f"INSERT OR REPLACE INTO head (one, {HEAD_COLUMNS}, crc) VALUES (1, {marks})",  # noqa: S608
             (*values, row_crc(*values)),
         )
+        if old is not None and new.model != old.model:
+            delete_rows(connection, "journal", "commits <= ?", [(new.commits,)])
         if old is not None and new.index_commits != old.index_commits:
             delete_rows(connection, "deleted", "commits <= ?", [(new.index_commits,)])
 

@@ -1,16 +1,18 @@
 """The tables, the head row, and how rows are written, checked and tallied.
 
-Format version 6. Every row has a ``crc`` of its other columns (but the counts of a class, which
+Every row has a ``crc`` of its other columns (but the counts of a class, which
 are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
 crcs: so a changed, lost or added row is found. ``items`` holds one row per item that is not
-deleted; its key only grows and is never used again. ``labels`` are numbers of classes, as text with
-commas, and ``predicted`` the same for classes that the model predicted of an item without labels.
+deleted; its key only grows and is never used again. An item whose labels change gets a new code and
+a new key; ``born`` is its first key, under which its pictures and features are. ``labels`` are
+numbers of classes, as text with commas, and ``predicted`` the same for classes that the model
+predicted of an item without labels.
 ``prints`` are the fingerprints of its features
 (`oasis.collection.repeats.fingerprints`), NULL without any.
 ``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
 ``deleted`` lists keys that readers and the index file may still have.
-`oasis.collection.catalog.class_postings` describes ``postings``, and
-`oasis.collection.texts.postings` ``texts`` and ``words``.
+`oasis.collection.catalog.class_members` describes ``members``, and
+`oasis.collection.texts.words` the tables of words.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 7
+FORMAT_VERSION = 10
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -42,12 +44,13 @@ CREATE TABLE head (
     commits INTEGER NOT NULL, next_key INTEGER NOT NULL, n_items INTEGER NOT NULL,
     n_seen INTEGER NOT NULL, n_rounds INTEGER NOT NULL,
     model INTEGER NOT NULL, model_bytes INTEGER NOT NULL, model_crc INTEGER NOT NULL,
-    journal INTEGER NOT NULL, journal_bytes INTEGER NOT NULL, journal_entries INTEGER NOT NULL,
+    journal_bytes INTEGER NOT NULL, journal_entries INTEGER NOT NULL,
     "index" INTEGER NOT NULL, index_commits INTEGER NOT NULL, index_key INTEGER NOT NULL,
     crc INTEGER NOT NULL
 );
 CREATE TABLE items (
-    key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, round INTEGER NOT NULL, code BLOB NOT NULL,
+    key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, born INTEGER NOT NULL, round INTEGER NOT NULL,
+    code BLOB NOT NULL,
     prints BLOB, labels TEXT, predicted TEXT, payload TEXT, changed INTEGER, crc INTEGER NOT NULL
 );
 CREATE INDEX changed ON items (changed) WHERE changed IS NOT NULL;
@@ -55,22 +58,16 @@ CREATE TABLE classes (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n INTEGER NOT NULL DEFAULT 0,
     n_predicted INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL, crc INTEGER NOT NULL
 );
-CREATE TABLE postings (
-    class INTEGER NOT NULL, predicted INTEGER NOT NULL, first_key INTEGER NOT NULL,
-    offsets BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (class, predicted, first_key)
-) WITHOUT ROWID;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, n INTEGER NOT NULL,
     n_labelled INTEGER NOT NULL, "precision" REAL, chance REAL, seconds REAL NOT NULL,
     bytes INTEGER NOT NULL, crc INTEGER NOT NULL
 );
+CREATE TABLE journal (commits INTEGER PRIMARY KEY, entry BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE features (key INTEGER PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE texts (key INTEGER PRIMARY KEY, text TEXT NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE words (
-    word TEXT NOT NULL, block INTEGER NOT NULL, items BLOB NOT NULL, crc INTEGER NOT NULL,
-    PRIMARY KEY (word, block)
-) WITHOUT ROWID;
 CREATE TABLE deleted (
     key INTEGER PRIMARY KEY, commits INTEGER NOT NULL, crc INTEGER NOT NULL
 );
@@ -88,8 +85,7 @@ class Head:
     next_key : key of the next item; every item has a smaller one
     n_items, n_seen, n_rounds : items now, samples ever, chunks ever
     model, model_bytes, model_crc : generation of the model file (0: none), its length and checksum
-    journal, journal_bytes, journal_entries : generation of the journal file (0: none), the
-        committed part of it
+    journal_bytes, journal_entries : of the small chunks learned since the model file
     index, index_commits, index_key : generation of the index file (0: none), the commit it shows,
         and the last key it may hold. Where codes are searched elsewhere there is no file, and the
         commit is one whose deletions are known to have arrived there
@@ -103,7 +99,6 @@ class Head:
     model: int = 0
     model_bytes: int = 0
     model_crc: int = 0
-    journal: int = 0
     journal_bytes: int = 0
     journal_entries: int = 0
     index: int = 0
@@ -115,17 +110,13 @@ class Head:
         return f"model-{self.model}.safetensors"
 
     @property
-    def journal_name(self) -> str:
-        return f"journal-{self.journal}.bin"
-
-    @property
     def index_name(self) -> str:
         return f"index-{self.index}.hamming"
 
     @property
     def generation(self) -> int:
         """The largest number of a file that this commit names; smaller ones were replaced."""
-        return max(self.model, self.journal, self.index)
+        return max(self.model, self.index)
 
     @property
     def file_names(self) -> set[str]:
@@ -134,7 +125,6 @@ class Head:
             name
             for generation, name in (
                 (self.model, self.model_name),
-                (self.journal, self.journal_name),
                 (self.index, self.index_name),
             )
             if generation
@@ -154,21 +144,21 @@ HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
 CHECKED_COLUMNS = {
-    "items": "key, id, round, code, prints, labels, predicted, payload, changed",
+    "items": "key, id, born, round, code, prints, labels, predicted, payload, changed",
     "classes": "number, name, round",
-    "postings": "class, predicted, first_key, offsets",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
+    "journal": "commits, entry",
     "thumbnails": "key, picture",
     "previews": "key, picture",
+    "features": "key, data",
     "texts": "key, text",
-    "words": "word, block, items",
     "deleted": "key, commits",
     "meta": "name, value",
 }
 """Tables whose rows are tallied, and the columns that ``crc`` covers."""
 
-# a statement for several rows takes three quarters of the time
-_ROWS_AT_ONCE = 50
+ROWS_AT_ONCE = 50
+"""Rows of one statement, which takes three quarters of the time of one each."""
 
 
 def row_crc(*values: Any) -> int:
@@ -199,6 +189,7 @@ class ItemRow(NamedTuple):
 
     key: int
     id: Id
+    born: int
     round: int
     code: bytes
     prints: bytes | None
@@ -297,7 +288,7 @@ def insert_rows(
     n = total = 0
     remaining = iter(rows)
     blobs: list[int] = []
-    while some := list(islice(remaining, _ROWS_AT_ONCE)):
+    while some := list(islice(remaining, ROWS_AT_ONCE)):
         if not n:
             blobs = _blob_places(some[0])
         values: list[Any] = []

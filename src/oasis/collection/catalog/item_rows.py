@@ -12,9 +12,8 @@ import numpy as np
 
 from oasis.arrays import Rows
 from oasis.codes import Codes
-from oasis.collection.catalog.class_postings import (
+from oasis.collection.catalog.class_members import (
     add_classes,
-    add_member,
     add_members,
     note_round,
     remove_members,
@@ -28,6 +27,9 @@ from oasis.collection.catalog.commits import (
     label_text,
 )
 from oasis.collection.records import Quality
+from oasis.collection.repeats.fingerprints import packed, unpacked
+from oasis.collection.texts.kept import text_of
+from oasis.collection.texts.words import delete_words, insert_words, payload_texts
 from oasis.collection.writing.intake import Intake
 
 
@@ -115,7 +117,7 @@ def insert_chunk(
         connection,
         "items",
         (
-            (key, item, chunk.number, code, print_, own.text, guess.text, payload, None)
+            (key, item, key, chunk.number, code, print_, own.text, guess.text, payload, None)
             for key, item, code, print_, own, guess, payload in zip(
                 keys,
                 intake.ids,
@@ -182,10 +184,12 @@ def change_item(
     payload: str | None,
     classes: Sequence[str],
     commits: int,
+    guess: tuple[str, ...] | None = None,
 ) -> list[str]:
     """Give an item other labels (None: keep them) and this payload, by commit ``commits``.
 
-    Labels that are given replace predicted ones. Returns the classes that are new to the catalog.
+    Labels that are given replace predicted ones; if none are, ``guess`` does. Returns the classes
+    that are new to the catalog.
     """
     numbers = _Classes(classes)
     old, predicted = label_numbers(item.labels), label_numbers(item.predicted)
@@ -194,9 +198,18 @@ def change_item(
         numbers.add_new(connection)
         remove_members(connection, {number: [item.key] for number in set(old) - set(own)})
         remove_members(connection, {number: [item.key] for number in predicted}, predicted=True)
-        for number in sorted(set(own) - set(old)):
-            add_member(connection, number, item.key)
+        add_members(connection, item.key, {number: [0] for number in sorted(set(own) - set(old))})
         predicted = []
+    elif guess is not None:
+        guessed = numbers.of(guess).numbers
+        numbers.add_new(connection)
+        remove_members(connection, {number: [item.key] for number in predicted}, predicted=True)
+        add_members(connection, item.key, {number: [0] for number in guessed}, predicted=True)
+        predicted = guessed
+    if payload_texts(item.payload) != payload_texts(payload):
+        text = text_of(connection, item.key)
+        delete_words(connection, [(item.key, text, item.payload)])
+        insert_words(connection, [(item.key, text, payload)])
     delete_rows(connection, "items", "key = ?", [(item.key,)])
     changed = item._replace(
         labels=label_text(own), predicted=label_text(predicted), payload=payload, changed=commits
@@ -205,19 +218,77 @@ def change_item(
     return numbers.new
 
 
+def insert_versions(
+    connection: sqlite3.Connection,
+    items: Sequence[ItemRow],
+    first_key: int,
+    labels: Sequence[tuple[str, ...]],
+    predicted: Sequence[tuple[str, ...]],
+    codes: Codes,
+    classes: Sequence[str],
+    commits: int,
+) -> list[str]:
+    """Put new versions of items, under new keys, in the place of those they have.
+
+    Payloads are those of ``items``. Returns the classes that are new to the catalog.
+    """
+    numbers = _Classes(classes)
+    given, guessed = numbers.of_all(labels), numbers.of_all(predicted)
+    _remove_items(connection, [item.key for item in items], commits)
+    rows = [
+        item._replace(
+            key=key,
+            code=code.tobytes(),
+            prints=_moved(item.prints, item.key, key),
+            labels=own.text,
+            predicted=guess.text,
+            changed=commits,
+        )[:-1]
+        for key, (item, own, guess, code) in enumerate(
+            zip(items, given, guessed, codes, strict=True), first_key
+        )
+    ]
+    for has_prints in (True, False):
+        some = [
+            row for row, item in zip(rows, items, strict=True) if bool(item.prints) == has_prints
+        ]
+        insert_rows(connection, "items", some)
+    numbers.add_new(connection)
+    add_members(connection, first_key, _members(given))
+    add_members(connection, first_key, _members(guessed), predicted=True)
+    return numbers.new
+
+
+def _moved(prints: bytes | None, old: int, new: int) -> bytes | None:
+    """Return the fingerprints of an item under another key, which their checksum covers."""
+    if prints is None:
+        return None
+    return packed(unpacked([prints], np.array([old]), len(prints) // 8), new)[0]
+
+
 def delete_items(connection: sqlite3.Connection, keys: list[int], commits: int) -> None:
-    """Delete items and their thumbnails; remember the keys for commit number ``commits``."""
+    """Delete items, their pictures and features; remember the keys for commit ``commits``."""
+    born = _remove_items(connection, keys, commits)
+    for table in ("thumbnails", "previews", "features"):
+        delete_rows(connection, table, "key = ?", born)
+
+
+def _remove_items(
+    connection: sqlite3.Connection, keys: list[int], commits: int
+) -> list[tuple[int]]:
+    """Remove the rows of items; return the keys that their pictures and features have."""
     given: dict[int, list[int]] = {}
     predicted: dict[int, list[int]] = {}
+    born: list[tuple[int]] = []
     for key in keys:
-        row = connection.execute("SELECT labels, predicted FROM items WHERE key = ?", (key,))
-        for text, members in zip(row.fetchone(), (given, predicted), strict=True):
+        row = connection.execute("SELECT labels, predicted, born FROM items WHERE key = ?", (key,))
+        *sets, first_key = row.fetchone()
+        born.append((first_key,))
+        for text, members in zip(sets, (given, predicted), strict=True):
             for number in label_numbers(text):
                 members.setdefault(number, []).append(key)
     remove_members(connection, given)
     remove_members(connection, predicted, predicted=True)
-    one_each = [(key,) for key in keys]
-    delete_rows(connection, "items", "key = ?", one_each)
-    delete_rows(connection, "thumbnails", "key = ?", one_each)
-    delete_rows(connection, "previews", "key = ?", one_each)
+    delete_rows(connection, "items", "key = ?", [(key,) for key in keys])
     insert_rows(connection, "deleted", ((key, commits) for key in keys))
+    return born

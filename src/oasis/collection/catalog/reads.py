@@ -68,7 +68,10 @@ class Reads:
         )
 
     def classes(self, connection: sqlite3.Connection) -> list[ClassInfo]:
-        rows = connection.execute("SELECT name, n, round, n_predicted FROM classes ORDER BY number")
+        """Return the classes that items have, given or predicted, in order of arrival."""
+        rows = connection.execute(
+            "SELECT name, n, round, n_predicted FROM classes WHERE n OR n_predicted ORDER BY number"
+        )
         return [ClassInfo(*row) for row in rows]
 
     def rounds(self, connection: sqlite3.Connection) -> list[Round]:

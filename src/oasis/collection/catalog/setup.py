@@ -16,6 +16,7 @@ import safetensors.numpy
 from oasis.codes import check_n_bits
 from oasis.collection.catalog.catalog import Catalog
 from oasis.errors import CollectionError, FormatError, InputError
+from oasis.features.extractor import Extractor
 from oasis.labels import LabelSpace
 from oasis.model import OASIS, AnyModel
 
@@ -30,15 +31,19 @@ class Setup:
     labels : facts of the label space it starts with
     arrays : arrays of that label space
     keep_text : whether texts of items are kept
+    keep_features : whether features of items are kept; None: those that were made of raw items
     """
 
     parameters: dict[str, Any]
     labels: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
     keep_text: bool = True
+    keep_features: bool | None = None
 
     @classmethod
-    def of(cls, model: AnyModel, keep_text: bool = True) -> Setup:
+    def of(
+        cls, model: AnyModel, keep_text: bool = True, keep_features: bool | None = None
+    ) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
         parameters = {"kind": model.kind, **model.get_params(deep=False)}
         given = parameters.pop("labels")
@@ -54,7 +59,7 @@ class Setup:
         except (TypeError, ValueError) as error:
             raise InputError(f"the model's parameters cannot be recorded: {error}") from error
         facts, arrays = LabelSpace.of(given).state()
-        return cls(parameters, facts, dict(arrays), keep_text)
+        return cls(parameters, facts, dict(arrays), keep_text, keep_features)
 
     @property
     def n_bits(self) -> int:
@@ -78,6 +83,7 @@ class Setup:
         catalog.put_meta("parameters", json.dumps(self.parameters))
         catalog.put_meta("labels", json.dumps(self.labels))
         catalog.put_meta("keep_text", json.dumps(self.keep_text))
+        catalog.put_meta("keep_features", json.dumps(self.keep_features))
         contiguous = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
         catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
 
@@ -89,21 +95,29 @@ class Setup:
             arrays = safetensors.numpy.load(catalog.meta(connection, "label_arrays"))
             labels = json.loads(catalog.meta(connection, "labels"))
             keep_text = bool(json.loads(catalog.meta(connection, "keep_text")))
-            setup = cls(json.loads(parameters), labels, arrays, keep_text)
+            keep_features = json.loads(catalog.meta(connection, "keep_features"))
+            setup = cls(json.loads(parameters), labels, arrays, keep_text, keep_features)
             check_n_bits(setup.n_bits)
         except (TypeError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise FormatError(f"{catalog.path} is damaged: its set-up is unreadable") from error
         return setup
 
     def check_same(
-        self, model: AnyModel | None, n_bits: int | None, keep_text: bool | None = None
+        self,
+        model: AnyModel | None,
+        n_bits: int | None,
+        keep_text: bool | None = None,
+        keep_features: bool | None = None,
     ) -> None:
-        """Refuse a model, a code length or a ``keep_text`` other than the recorded one."""
-        if keep_text is not None and keep_text != self.keep_text:
-            raise InputError(
-                f"this collection was begun with keep_text={self.keep_text}, got {keep_text}; "
-                "leave it out"
-            )
+        """Refuse a model, a code length or another choice than the recorded one."""
+        for name, given, recorded in (
+            ("keep_text", keep_text, self.keep_text),
+            ("keep_features", keep_features, self.keep_features),
+        ):
+            if given is not None and given != recorded:
+                raise InputError(
+                    f"this collection was begun with {name}={recorded}, got {given}; leave it out"
+                )
         if n_bits is not None and check_n_bits(n_bits) != self.n_bits:
             raise InputError(
                 f"this collection has codes of {self.n_bits} bits, got n_bits={n_bits}; leave it "
@@ -138,6 +152,75 @@ class Setup:
         for name in sorted(self.arrays):
             value = zlib.crc32(np.ascontiguousarray(self.arrays[name]).tobytes(), value)
         return value
+
+
+class RecordedExtractor:
+    """What makes features of raw items: an extractor that is given, or the one recorded.
+
+    Parameters
+    ----------
+    catalog : Catalog
+    given : Extractor or None
+        None for the one recorded.
+    trusts : bool
+        Whether embedders that the record names may be imported.
+    """
+
+    def __init__(self, catalog: Catalog, given: Extractor | None, *, trusts: bool) -> None:
+        self.given = given
+        self._trusts = trusts
+        self._catalog = catalog
+
+    def description(self) -> dict[str, Any] | None:
+        """Return the record of an extractor; None where there is none."""
+        with self._catalog.reading() as connection:
+            text = self._catalog.meta(connection, "extractor")
+        return None if text is None else dict(json.loads(text))
+
+    def is_of_raw_items(self) -> bool:
+        """Return whether there is an extractor, and it makes some features itself."""
+        described = self.description() if self.given is None else self.given.describe()
+        return any(not each["embedder"].startswith("given-") for each in (described or {}).values())
+
+    def get(self) -> Extractor:
+        """Return the extractor, or refuse where none was given or recorded."""
+        if self.given is None:
+            recorded = self.description()
+            if recorded is None:
+                raise InputError(
+                    "this collection was filled with ready features; to search with raw items, "
+                    "open it with extractor=..."
+                )
+            self.given = Extractor.from_description(recorded, trust_embedders=self._trusts)
+        return self.given
+
+    def settle(self, widths: dict[str, int] | None, *, records: bool) -> None:
+        """Record the one given, or refuse it where another one is recorded.
+
+        ``widths`` are those of the features that were learned; None while nothing is.
+        """
+        if self.given is None:
+            return
+        if (recorded := self.description()) is not None:
+            self.given.check_same(recorded)
+        elif widths is not None and widths != self.given.n_features:
+            raise InputError(
+                f"this collection has features {widths}, this extractor makes "
+                f"{self.given.n_features}"
+            )
+        elif records:
+            with self._catalog.write():
+                self._catalog.put_meta("extractor", json.dumps(self.given.describe()))
+
+    def begin_with(self, extractor: Extractor, widths: dict[str, int] | None) -> None:
+        """Record the extractor of the first items; nothing to do where there is one."""
+        if self.given is None:
+            self.given = extractor
+            try:
+                self.settle(widths, records=True)
+            except BaseException:
+                self.given = None
+                raise
 
 
 # -- what is asked of a model that has learned -----------------------------------------------------

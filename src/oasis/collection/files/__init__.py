@@ -1,1 +1,1 @@
-"""Files beside the catalog: `files` has their generations and the journal, `lock` the lock."""
+"""Files beside the catalog: `files` has their generations, `lock` the lock."""

@@ -1,11 +1,9 @@
 """Filters: which items a search may find.
 
 ===========  ====================================================================================
-where        what a filter means, and how it is read
-tree         a filter as a tree, judged item by item
+where        what a filter means, and how it becomes SQL
 allow_lists  the keys of all items that pass
-names        names of fields and classes that no item has
-kinds        comparisons with a kind of value that no item has
+mistakes     names that no item has, and comparisons with other kinds of values
 conditions   filters and ids as people write them on a command line
 fields       which fields payloads have
 ===========  ====================================================================================

@@ -20,11 +20,13 @@ Several fields, and several operators on one, must all hold; ``any``, ``all`` an
 every field, ``$labels`` and ``$text`` too. A field is a key of the payload's top level. Values are
 compared as JSON has them: 1 equals 1.0, true is no number, and null equals null alone; of
 ``contains`` case counts. An item without the field does not match, nor does a field that holds a
-list or an object; ``not`` passes exactly the items that its condition does not. Words of a kept
-text are compared without case, accents and punctuation; of scripts without spaces, each character
-is one.
+list or an object; ``not`` passes exactly the items that its condition does not. Whole numbers
+beyond 64 bits are compared as floating-point numbers. Words of a kept text are compared
+without case, accents and punctuation; of scripts without spaces, each character is one.
 
 A filter has at most 256 conditions, empty filters included, 16 levels and 100,000 values.
+
+A filter becomes one condition of SQL on the table of items, with SQLite's JSON functions.
 """
 
 from __future__ import annotations
@@ -32,31 +34,19 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from oasis.collection.filters.tree import (
-    RANGES,
-    All,
-    AnyOf,
-    Condition,
-    Facts,
-    Field,
-    HasField,
-    HasLabel,
-    HasText,
-    Not,
-    Part,
-    Scalar,
-    is_of_payload,
-    kind_of,
-    leaves,
-)
+import numpy as np
+
+from oasis.collection.catalog.commits import Keys, decoded_payload
 from oasis.collection.records import utf8
-from oasis.collection.texts.phrases import Phrase
+from oasis.collection.texts.kept import Phrase
 from oasis.errors import InputError
+
+Scalar: TypeAlias = str | int | float | bool | None
 
 LABELS = "$labels"
 """The field that stands for an item's labels."""
@@ -70,71 +60,166 @@ ANY, ALL, NOT = "$any", "$all", "$not"
 MAX_CONDITIONS = 256
 MAX_LEVELS = 16
 MAX_VALUES = 100_000
+MAX_NAME = 1000
+
+_RANGES = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_TYPES = {
+    "text": "= 'text'",
+    "number": "IN ('integer', 'real')",
+    "null": "= 'null'",
+}
+_IN_LIST = "(SELECT value FROM json_each(?))"
+_MEMBER = (
+    "key IN (SELECT key FROM members WHERE class = (SELECT number FROM classes WHERE name = ?)"
+)
+_INT64 = range(-(2**63), 2**63)
+_NOWHERE = (math.inf, -math.inf)
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxdict, _SHOWN.maxlist, _SHOWN.maxstring, _SHOWN.maxother = 3, 4, 4, 60, 60
+
+
+class Compared(NamedTuple):
+    """A comparison of a field: with what, the kinds of values that can meet it, if by contains."""
+
+    field: str
+    operand: Scalar
+    kinds: frozenset[str]
+    is_contained: bool = False
+
+
+class _Part(NamedTuple):
+    """A condition in SQL, and its values in order; a `Phrase` stands for its items' keys."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+    @classmethod
+    def joined(cls, word: str, parts: Iterable[_Part]) -> _Part:
+        """Return parts together; without any, all items pass ``AND``, and none ``OR``."""
+        listed = list(parts)
+        if len(listed) == 1:
+            return listed[0]
+        nothing = "1" if word == "AND" else "0"
+        sql = f" {word} ".join(part.sql for part in listed)
+        values = tuple(value for part in listed for value in part.values)
+        return cls(f"({sql or nothing})", values)
+
+    def inverted(self) -> _Part:
+        """Return what exactly the others pass; SQL may answer NULL, too."""
+        return _Part(f"({self.sql} IS NOT TRUE)", self.values)
 
 
 @dataclass(frozen=True)
 class Filter:
     """A parsed ``where``.
 
-    >>> year = Filter.of({"year": {"gte": 2020, "lt": 2024}})
-    >>> year.matches({"year": 2023}), year.matches({"year": "2023"})
-    (True, False)
+    Attributes
+    ----------
+    sql, values : condition on a row of the items, and what stands in it
+    compared : comparisons of fields that are not excluded
+    classes : names of classes in it
     """
 
-    root: Part
+    sql: str
+    values: tuple[Any, ...]
+    compared: tuple[Compared, ...]
+    fields: tuple[str, ...]
+    classes: tuple[str, ...]
 
     @classmethod
     def of(cls, where: Any) -> Filter:
-        """Parse a ``where``, or say what is wrong with it."""
-        return cls(_Parser().where(where, 0))
+        """Parse a ``where``, or say what is wrong with it.
 
-    @cached_property
+        >>> Filter.of({"$labels": {"has": "sky"}}).classes
+        ('sky',)
+        """
+        parser = _Parser()
+        part = parser.where(where, 0)
+        return cls(
+            part.sql,
+            part.values,
+            tuple(parser.compared),
+            tuple(dict.fromkeys(parser.fields)),
+            tuple(parser.classes),
+        )
+
+    @property
     def text(self) -> str:
         """The filter as one text; equal texts, equal filters."""
-        return json.dumps(self.root.told(), default=list)
+        return json.dumps([self.sql, self.values], default=str)
 
-    @cached_property
-    def has_labels(self) -> bool:
-        """Whether labels are looked at."""
-        return any(isinstance(leaf, HasLabel) for leaf in leaves(self.root))
+    def keys(self, connection: sqlite3.Connection, among: Iterable[int] | None = None) -> Keys:
+        """Return the keys, ascending, of the items that pass, of all or of those ``among``."""
+        connection.create_function("field_of", 2, _field_of, deterministic=True)
+        values = [
+            json.dumps(value.found_in(connection).tolist()) if isinstance(value, Phrase) else value
+            for value in self.values
+        ]
+        some = ""
+        if among is not None:
+            some = f"key IN {_IN_LIST} AND "
+            values.insert(0, json.dumps(list(among)))
+        rows = connection.execute(
+            f"SELECT key FROM items WHERE {some}{self.sql} ORDER BY key",  # noqa: S608
+            values,
+        )
+        return np.fromiter((key for (key,) in rows), dtype=np.int64)
 
-    @cached_property
-    def has_texts(self) -> bool:
-        """Whether kept texts are looked at."""
-        return any(isinstance(leaf, HasText) for leaf in leaves(self.root))
 
-    @cached_property
-    def is_of_payload(self) -> bool:
-        """Whether nothing but payloads is looked at."""
-        return is_of_payload(self.root)
+def _field_of(payload: str | None, name: str) -> str | None:
+    """Return the value of a field as JSON, for names that SQLite's paths cannot quote."""
+    fields = decoded_payload(payload)
+    return json.dumps(fields[name]) if name in fields else None
 
-    @cached_property
-    def has_fields(self) -> bool:
-        """Whether payloads are looked at."""
-        return any(isinstance(leaf, (Field, HasField)) for leaf in leaves(self.root))
 
-    def matches(
-        self,
-        payload: Mapping[str, Any],
-        labels: Collection[str] = (),
-        text: str | None = None,
-        predicted: Collection[str] = (),
-    ) -> bool:
-        """Return whether an item with this payload, these labels and this text passes."""
-        return self.root.passes(Facts(payload, labels, predicted, text))
+class FieldSql(NamedTuple):
+    """The type of a field, and its value, in SQL."""
+
+    type: str
+    value: str
+    elements: str
+
+    @classmethod
+    def of(cls, name: str) -> FieldSql:
+        """Return the expressions of a field; those of a plain name are the same in its index.
+
+        >>> print(FieldSql.of("year").value)
+        json_extract(payload, '$."year"')
+        """
+        if len(name) > MAX_NAME:
+            raise InputError(f"a field of where has at most {MAX_NAME} characters")
+        quoted = name.replace("'", "''")
+        if name and all(c not in '"\\' and c.isprintable() for c in name):
+            value = f"payload, '$.\"{quoted}\"'"
+        else:
+            hexed = utf8(name, "a field of where").hex()
+            value = f"field_of(payload, CAST(x'{hexed}' AS TEXT)), '$'"
+        return cls(f"json_type({value})", f"json_extract({value})", f"json_each({value})")
+
+
+def index_field(connection: sqlite3.Connection, name: str) -> None:
+    """Make an index of a field, which filters by it use from now on; inside a transaction."""
+    field = FieldSql.of(name)
+    if "field_of" in field.value:
+        raise InputError(f"a field with the name {name[:100]!r} cannot have an index")
+    number = utf8(name, "the field").hex()
+    connection.execute(
+        f"CREATE INDEX IF NOT EXISTS field_{number} ON items ({field.value}, {field.type})"
+    )
 
 
 class _Parser:
     """Reads one filter; its size is bounded."""
 
     def __init__(self) -> None:
+        self.compared: list[Compared] = []
+        self.fields: list[str] = []
+        self.classes: list[str] = []
         self._n_conditions = self._n_values = 0
 
-    def where(self, where: Any, level: int) -> Part:
-        """Return a filter as a tree."""
+    def where(self, where: Any, level: int) -> _Part:
+        """Return a filter in SQL."""
         if not isinstance(where, Mapping):
             raise InputError(
                 "where must map fields to conditions, such as {'year': 2024}, got " + _shown(where)
@@ -142,89 +227,132 @@ class _Parser:
         _check_level(level)
         if not where:
             self._count()
-        parts: list[Part] = []
+        parts: list[_Part] = []
         for name, condition in where.items():
             if not isinstance(name, str):
                 raise InputError(f"the fields of where are texts, got {_shown(name)}")
             utf8(name, "a field of where")
             if name in (ANY, ALL):
-                several = tuple(
+                several = [
                     self.where(each, level + 1) for each in _listed(name, condition, "filters")
-                )
+                ]
                 if not several:
                     self._count()
-                parts.append(AnyOf(several) if name == ANY else All(several))
+                parts.append(_Part.joined("OR" if name == ANY else "AND", several))
             elif name == NOT:
-                parts.append(Not(self.where(condition, level + 1)))
+                parts.append(self.where(condition, level + 1).inverted())
             else:
                 parts.append(self._on(name, condition, level + 1))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return _Part.joined("AND", parts)
 
-    def _on(self, name: str, condition: Any, level: int) -> Part:
+    def _on(self, name: str, condition: Any, level: int) -> _Part:
         """Return a condition on a field, on labels or on texts."""
         _check_level(level)
-        read: Callable[[str, Any], Part] = {LABELS: self._label, TEXT: self._phrase}.get(
+        read: Callable[[str, Any], _Part] = {LABELS: self._label, TEXT: self._phrase}.get(
             name, self._field
         )
         if not isinstance(condition, Mapping):
             return read(name, condition)
-        parts: list[Part] = []
+        parts: list[_Part] = []
         own: dict[Any, Any] = {}
         for key, operand in condition.items():
             if key in ("any", "all"):
-                several = tuple(
+                several = [
                     self._on(name, each, level + 1)
                     for each in _listed(f"{name!r}: {key!r}", operand, "conditions")
-                )
+                ]
                 if not several:
                     self._count()
-                parts.append(AnyOf(several) if key == "any" else All(several))
+                parts.append(_Part.joined("OR" if key == "any" else "AND", several))
             elif key == "not":
-                parts.append(Not(self._on(name, operand, level + 1)))
+                parts.append(self._on(name, operand, level + 1).inverted())
             else:
                 own[key] = operand
         if own or not parts:
             parts.append(read(name, own))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return _Part.joined("AND", parts)
 
-    def _field(self, name: str, condition: Any) -> Part:
+    def _field(self, name: str, condition: Any) -> _Part:
         self._count()
+        field = FieldSql.of(name)
         if kind_of(condition) is not None:
-            return Field(name, Condition((self._scalar(name, condition),)))
+            return self._among(name, field, [self._scalar(name, condition)])
         if not isinstance(condition, Mapping) or not condition:
             raise InputError(
                 f"where {name!r} must be a text, a number, true, false, null, or operators such as "
                 f"{{'in': [...]}} and {{'gte': ...}}, got {_shown(condition)}"
             )
-        among: tuple[Scalar, ...] | None = None
-        ranges: list[tuple[str, Scalar]] = []
-        contained: tuple[Scalar, ...] = ()
-        exists: Part | None = None
+        parts: list[_Part] = []
         for key, operand in condition.items():
             if key == "in":
-                among = tuple(
-                    self._scalar(name, value)
-                    for value in _listed(f"{name!r}: 'in'", operand, "values")
+                values = _listed(f"{name!r}: 'in'", operand, "values")
+                parts.append(
+                    self._among(name, field, [self._scalar(name, value) for value in values])
                 )
             elif key == "contains":
-                contained = (self._scalar(name, operand),)
+                parts.append(self._contains(name, field, self._scalar(name, operand)))
             elif key == "exists":
-                exists = _existing(name, operand, HasField(name))
-            elif key in RANGES:
-                if kind_of(operand) not in ("number", "text"):
+                parts.append(_existing(name, operand, _Part(f"({field.type} IS NOT NULL)")))
+            elif key in _RANGES:
+                kind = kind_of(operand)
+                if kind not in ("number", "text"):
                     raise InputError(
                         f"where {name!r}: {key!r} takes a number or text, got {_shown(operand)}"
                     )
-                ranges.append((key, self._scalar(name, operand)))
+                bound = self._scalar(name, operand)
+                self._note(name, bound, [kind])
+                sql = f"({field.value} {_RANGES[key]} ? AND {field.type} {_TYPES[kind]})"
+                parts.append(_Part(sql, (_bound(bound),)))
             else:
-                known = ", ".join(["in", *RANGES, "contains", "exists", "not", "any", "all"])
+                known = ", ".join(["in", *_RANGES, "contains", "exists", "not", "any", "all"])
                 raise InputError(
                     f"where {name!r} has the operator {_shown(key)}; known are {known}"
                 )
-        if exists is not None and len(condition) == 1:
-            return exists
-        tested = Field(name, Condition(among, tuple(ranges), contained))
-        return tested if exists is None else All((exists, tested))
+        return _Part.joined("AND", parts)
+
+    def _among(self, name: str, field: FieldSql, values: list[Scalar]) -> _Part:
+        """Return whether a field equals one of the values."""
+        if values and None not in values:
+            self._note(name, values[0], [str(kind_of(value)) for value in values])
+        elif not values:
+            self.fields.append(name)
+        parts: list[_Part] = []
+        for kind in ("text", "number"):
+            wanted = [_bound(value) for value in values if kind_of(value) == kind]
+            if len(wanted) == 1:
+                sql = f"({field.value} = ? AND {field.type} {_TYPES[kind]})"
+                parts.append(_Part(sql, (wanted[0],)))
+            elif wanted:
+                sql = f"({field.value} IN {_IN_LIST} AND {field.type} {_TYPES[kind]})"
+                listed = [each for each in wanted if each not in _NOWHERE and kind_of(each)]
+                parts.append(_Part(sql, (json.dumps(listed),)))
+        for value, type_ in ((None, "null"), (True, "true"), (False, "false")):
+            if any(each is value for each in values):
+                parts.append(_Part(f"({field.type} = '{type_}')"))
+                if value is None:
+                    self.fields.append(name)
+        return _Part.joined("OR", parts)
+
+    def _contains(self, name: str, field: FieldSql, part: Scalar) -> _Part:
+        """Return whether a text has another in it, or a list has an element."""
+        self._note(name, part, ["text", "list"] if isinstance(part, str) else ["list"], True)
+        kind, of_list = str(kind_of(part)), f"{field.type} = 'array' AND EXISTS"
+        if kind == "boolean":
+            kind = "true" if part else "false"
+        some = f"SELECT 1 FROM {field.elements} WHERE type"  # noqa: S608 - no text of a user
+        if part is None or isinstance(part, bool):
+            return _Part(f"({of_list} ({some} = '{kind}'))")
+        sql, value = f"{of_list} ({some} {_TYPES[kind]} AND atom = ?)", _bound(part)
+        if kind == "number":
+            return _Part(f"({sql})", (value,))
+        text = f"{field.type} = 'text' AND instr({field.value}, ?) > 0"
+        return _Part(f"(({text}) OR ({sql}))", (value, value))
+
+    def _note(
+        self, name: str, operand: Scalar, kinds: Iterable[str], is_contained: bool = False
+    ) -> None:
+        self.fields.append(name)
+        self.compared.append(Compared(name, operand, frozenset(kinds), is_contained))
 
     def _scalar(self, name: str, value: Any) -> Scalar:
         self._n_values += 1
@@ -239,38 +367,42 @@ class _Parser:
         scalar: Scalar = value
         return scalar
 
-    def _label(self, name: str, condition: Any) -> Part:
+    def _label(self, name: str, condition: Any) -> _Part:
         self._count()
         match condition:
             case {"has": str(wanted), "predicted": bool(predicted), **rest} if not rest:
-                utf8(wanted, "the class of a filter")
-                return HasLabel(wanted, predicted)
+                return self._member(wanted, predicted)
             case {"has": str(wanted), **rest} if not rest:
-                utf8(wanted, "the class of a filter")
-                return HasLabel(wanted)
+                return self._member(wanted, False)
             case {"exists": exists, "predicted": bool(predicted), **rest} if not rest:
-                return _existing(name, exists, HasLabel(None, predicted))
+                also = " OR predicted IS NOT NULL" * predicted
+                return _existing(name, exists, _Part(f"(labels IS NOT NULL{also})"))
             case {"exists": exists, **rest} if not rest:
-                return _existing(name, exists, HasLabel(None))
+                return _existing(name, exists, _Part("(labels IS NOT NULL)"))
         raise InputError(
             f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}} or {{'exists': true}}, "
             f"and beside it 'predicted': true or false, got {_shown(condition)}"
         )
 
-    def _phrase(self, name: str, condition: Any) -> Part:
+    def _member(self, wanted: str, predicted: bool) -> _Part:
+        utf8(wanted, "the class of a filter")
+        self.classes.append(wanted)
+        return _Part(f"({_MEMBER} AND predicted IN (0, {int(predicted)})))", (wanted,))
+
+    def _phrase(self, name: str, condition: Any) -> _Part:
         self._count()
         match condition:
             case {"contains": phrase, **rest} if not rest:
-                return HasText(Phrase.of(phrase))
+                return _Part(f"(key IN {_IN_LIST})", (Phrase.of(phrase),))
             case {"exists": exists, **rest} if not rest:
-                return _existing(name, exists, HasText(None))
+                return _existing(name, exists, _Part("(key IN (SELECT key FROM texts))"))
         raise InputError(
             f"where {TEXT!r} takes one operator, such as {{'contains': 'double decker'}} or "
             f"{{'exists': true}}, got {_shown(condition)}"
         )
 
     def _count(self) -> None:
-        """Count a leaf of the tree: a condition, or a list or filter that is empty."""
+        """Count a condition, or a list or filter that is empty."""
         self._n_conditions += 1
         if self._n_conditions > MAX_CONDITIONS:
             raise InputError(
@@ -278,10 +410,33 @@ class _Parser:
             )
 
 
-def _existing(name: str, exists: Any, part: Part) -> Part:
+def kind_of(value: object) -> str | None:
+    """Return the JSON type of a scalar, and None for anything else."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+    return None
+
+
+def _bound(value: Scalar) -> Scalar | bytes:
+    """Return a scalar as SQLite takes it; bytes, which no text equals, for what is no text."""
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INT64:
+        return float(value) if abs(value) < 10**308 else math.copysign(math.inf, value)
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _existing(name: str, exists: Any, part: _Part) -> _Part:
     if not isinstance(exists, bool):
         raise InputError(f"where {name!r}: 'exists' takes true or false, got {_shown(exists)}")
-    return part if exists else Not(part)
+    return part if exists else part.inverted()
 
 
 def _check_level(level: int) -> None:

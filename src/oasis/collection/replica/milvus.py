@@ -177,14 +177,14 @@ class MilvusReplica:
         """Note that all it holds is committed."""
         self._behind = False
 
-    def amend(self, catalog: Catalog, key: int) -> None:
-        """Upsert a changed item; if Milvus fails, it is done later."""
+    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
+        """Upsert changed items; if Milvus fails, it is done later."""
         try:
             with catalog.reading() as connection:
-                self._send_stored(catalog, connection, np.array([key], dtype=np.int64))
+                self._send_stored(catalog, connection, np.array(keys, dtype=np.int64))
         except EngineError as error:
             self._behind = True
-            _LOG.warning("the change of an item is sent to Milvus later: %s", error)
+            _LOG.warning("the change of %d items is sent to Milvus later: %s", len(keys), error)
 
     def forget(self, keys: Keys) -> None:
         """Remove items; if Milvus fails, the catalog still lists them, and searches omit them."""

@@ -12,7 +12,7 @@ import logging
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,8 +26,7 @@ from oasis.collection.catalog.commits import Head, Keys, delete_rows, without_in
 from oasis.collection.catalog.item_rows import NewChunk
 from oasis.collection.files.files import Files
 from oasis.errors import CollectionError, FormatError, InputError
-from oasis.index import HammingIndex, Matches, ScoredMatches
-from oasis.index.protocol import CodeIndex
+from oasis.index import CodeIndex, HammingIndex, Matches, ScoredMatches
 from oasis.model import OASIS
 from oasis.scale.milvus.address import Address, without_user
 
@@ -95,8 +94,8 @@ class Replica(Protocol):
     def after_commit(self, chunk: NewChunk) -> None:
         """Take the items of a committed chunk, unless it has them already."""
 
-    def amend(self, catalog: Catalog, key: int) -> None:
-        """Take the labels and payload of an item whose change is committed."""
+    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
+        """Take the labels and payloads of items whose change is committed."""
 
     def forget(self, keys: Keys) -> None:
         """Remove items whose deletion is committed."""
@@ -226,7 +225,7 @@ class LocalReplica:
         """Add the items of a chunk."""
         self.index.add(chunk.codes, chunk.keys)
 
-    def amend(self, catalog: Catalog, key: int) -> None:
+    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
         """Nothing to do: memory has codes alone."""
 
     def forget(self, keys: Keys) -> None:

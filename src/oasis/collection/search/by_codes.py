@@ -29,7 +29,7 @@ _MOST = 10_000
 
 
 class _Found(NamedTuple):
-    """Keys in the order of the answer, -1 where there are no more, and their scores."""
+    """Keys in the order of the answer, -1 where there are no more, and their agreements."""
 
     keys: Keys
     scores: npt.NDArray[np.float64]
@@ -90,10 +90,9 @@ def answer_by_codes(
     answers = []
     for i, query in enumerate(question.signs()):
         places, weak = lists[i][question.offset - before : wanted], question.is_weak(i)
-        scores = found.scores[i, places].tolist()
-        hits = zip(
-            found.keys[i, places].tolist(), scores, ties([*scores, beyond[i]])[:-1], strict=True
-        )
+        scores = question.kinds(i, np.append(found.scores[i, places], beyond[i])).tolist()
+        keys_of_hits = found.keys[i, places].tolist()
+        hits = zip(keys_of_hits, scores[:-1], ties(scores)[:-1], strict=True)
         answers.append(
             [
                 made_hit(rows, key, score, query, question.payload, tied, weak)
@@ -115,8 +114,8 @@ def _asker(snapshot: Committed, question: Question) -> _Ask:
 
         return ask
 
-    lengths = np.sqrt(np.vecdot(projections, projections, dtype=np.float64) * n_bits)
-    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    totals = np.abs(projections).sum(axis=1, dtype=np.float64)
+    scale = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0)
 
     def ask_real(n: int, allow: Keys | None) -> _Found:
         keys, scores = snapshot.replica.search_asymmetric(
@@ -245,34 +244,19 @@ def _filtered(
     where: Filter,
 ) -> _Chosen | None:
     """Return the hits that pass among more than needed; None where that takes too many."""
-    if where.has_texts:
-        return None  # the texts of items are not read here, and postings of words have the answer
     ask = _asker(snapshot, question)
     q, wanted = len(question.projections), question.k + question.offset
     n = _OVERSAMPLE * wanted + _SPARE
     while n * q <= _MOST and n * 4 < snapshot.head.n_items and not allow_lists.is_kept(where):
         found = ask(n, None)
         with catalog.reading() as connection:
-            rows = fetch_rows(
-                snapshot,
-                catalog,
-                connection,
-                found.keys,
-                found.keys if question.payload or where.has_fields else None,
-                question.max_bytes,
-            )
+            keys = np.unique(found.keys[found.keys >= 0])
+            allowed = where.keys(connection, keys.tolist())
+            shown = allowed if question.payload else None
+            rows = fetch_rows(snapshot, catalog, connection, allowed, shown, question.max_bytes)
         if rows is None:
             return None
-        passing = {
-            key
-            for key, row in rows.items()
-            if row.id != question.without
-            and where.matches(
-                row.decoded_payload(),
-                row.label_names(rows.names) if where.has_labels else (),
-                predicted=row.predicted_names(rows.names) if where.has_labels else (),
-            )
-        }
+        passing = {key for key, row in rows.items() if row.id != question.without}
         lists = [[j for j, key in enumerate(row) if key in passing] for row in found.keys.tolist()]
         if all(len(hits) > wanted for hits in lists):
             beyond = [float(found.scores[i, hits[wanted]]) for i, hits in enumerate(lists)]

@@ -65,7 +65,7 @@ def fetch_rows(
     if len(found) < len(wanted):
         _check_deleted(snapshot, catalog, connection, sorted(wanted - found.keys()))
     if allow is not None:
-        for key in allow.refused(catalog, connection, found.values()):
+        for key in allow.refused(connection, found.values()):
             del found[key]
     return found
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
+from oasis.collection.catalog.catalog import Catalog
 from oasis.collection.catalog.commits import (
     ITEM_COLUMNS,
     ItemRow,
@@ -14,8 +14,9 @@ from oasis.collection.catalog.commits import (
     decoded_payload,
     row_crc,
 )
-from oasis.collection.catalog.setup import feature_widths
-from oasis.collection.committed import Committed
+from oasis.collection.catalog.features import kept_sizes
+from oasis.collection.catalog.setup import RecordedExtractor, Setup, feature_widths
+from oasis.collection.committed import Follower
 from oasis.collection.files.files import Files
 from oasis.collection.filters import fields
 from oasis.collection.records import (
@@ -29,25 +30,27 @@ from oasis.collection.records import (
     check_whole,
     listed_ids,
 )
-from oasis.collection.search.following import Follower
 from oasis.collection.search.question import MAX_HITS
-from oasis.collection.texts.postings import text_of
-from oasis.errors import FormatError, InputError, NotFittedError, UnknownIdError
-from oasis.index.protocol import CodeIndex
-from oasis.model import OASIS, AnyModel
+from oasis.collection.texts.kept import text_of, texts_of
+from oasis.errors import FormatError, UnknownIdError
+from oasis.model import OASIS
 
 
-class Lookups(Follower):
-    """Look-ups in a collection that need no query; safe from any thread."""
+class Lookups:
+    """Look-ups in a collection that need no query; safe from any thread.
 
-    def __len__(self) -> int:
-        return self._current().head.n_items
+    Parameters
+    ----------
+    catalog, setup, follower, extractor : of the collection
+    """
 
-    def __contains__(self, item: object) -> bool:
-        try:
-            return bool(self.known([check_id(item)]))
-        except InputError:  # what no item can have as its id
-            return False
+    def __init__(
+        self, catalog: Catalog, setup: Setup, follower: Follower, extractor: RecordedExtractor
+    ) -> None:
+        self._catalog = catalog
+        self._setup = setup
+        self._follower = follower
+        self._extractor = extractor
 
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the ids that items have."""
@@ -56,7 +59,7 @@ class Lookups(Follower):
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
-        names: Sequence[str] = self._current().classes
+        names: Sequence[str] = self._follower.current().classes
         with self._catalog.reading() as connection:
             row = connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
@@ -108,6 +111,22 @@ class Lookups(Follower):
             found.update((ids_of[key], text) for key, text in rows)
         return found
 
+    def texts(self, ids: Sequence[Id]) -> dict[Id, str]:
+        """Return the kept texts of those of the items that have one."""
+        with self._catalog.reading() as connection:
+            keys = self._catalog.keys_of(connection, ids)
+            texts = texts_of(connection, keys.values())
+        return {each: texts[key] for each, key in keys.items() if key in texts}
+
+    def ids_of(self, groups: Iterable[Sequence[int]]) -> list[list[Id]]:
+        """Return the ids of items by their keys; those that were deleted since are left out."""
+        listed = [list(group) for group in groups]
+        with self._catalog.reading() as connection:
+            keys = [key for group in listed for key in group]
+            ids = dict(self._catalog.rows(connection, "key, id", keys))
+        found = [[ids[key] for key in group if key in ids] for group in listed]
+        return [group for group in found if len(group) > 1]
+
     def items(self) -> Iterator[Stored]:
         """Yield every item as it is stored, oldest first, all of them as of one commit.
 
@@ -117,7 +136,7 @@ class Lookups(Follower):
         """
         with self._catalog.reading() as connection:
             names = self._catalog.class_names(connection)
-            kept = self.keep_text
+            kept = self._setup.keep_text
             found = {"items": 0, "texts": 0}
             for row in connection.execute(
                 f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"  # noqa: S608
@@ -147,8 +166,8 @@ class Lookups(Follower):
         table = {"thumbnail": "thumbnails", "preview": "previews"}[what]
         with self._catalog.reading() as connection:
             row = connection.execute(
-                f"SELECT items.key, picture, {table}.crc FROM items "  # noqa: S608
-                f"LEFT JOIN {table} USING (key) WHERE id = ?",
+                f"SELECT born, picture, {table}.crc FROM items "  # noqa: S608
+                f"LEFT JOIN {table} ON {table}.key = born WHERE id = ?",
                 (check_id(id),),
             ).fetchone()
         if row is None:
@@ -161,7 +180,7 @@ class Lookups(Follower):
         return bytes(picture)
 
     def classes(self) -> list[ClassInfo]:
-        """Return the classes in order of arrival, with the number of items that have each."""
+        """Return the classes that items have, in order of arrival, with the number of items."""
         with self._catalog.reading() as connection:
             return self._catalog.classes(connection)
 
@@ -192,53 +211,27 @@ class Lookups(Follower):
 
     def stats(self) -> Stats:
         """Return the collection in numbers."""
-        snapshot = self._current()
+        snapshot = self._follower.current()
         model = snapshot.model
+        with self._catalog.reading() as connection:
+            n_kept, n_bytes = kept_sizes(connection)
+            n_classes = len(self._catalog.classes(connection))
         return Stats(
             n_items=snapshot.head.n_items,
             n_seen=snapshot.head.n_seen,
             n_rounds=snapshot.head.n_rounds,
-            n_classes=len(snapshot.classes),
-            n_bits=self.n_bits,
+            n_classes=n_classes,
+            n_bits=self._setup.n_bits,
             modalities=feature_widths(model) or {},
             commits=snapshot.head.commits,
             journal_entries=snapshot.head.journal_entries,
-            extractor=self._recorded_extractor(),
+            extractor=self._extractor.description(),
             index=snapshot.replica.address,
-            bytes=Files(self.path).sizes(),
+            bytes={**Files(self._follower.path).sizes(), "features": n_bytes},
             n_content_bits=model.n_content_bits if isinstance(model, OASIS) else 0,
-            keep_text=self.keep_text,
+            keep_text=self._setup.keep_text,
+            n_features_kept=n_kept,
         )
-
-    @property
-    def keep_text(self) -> bool:
-        """Whether texts of items are kept."""
-        return self._setup.keep_text
-
-    @property
-    def model(self) -> AnyModel:
-        """A copy of the model as of the last commit; learning with it does not change this one."""
-        return copy.copy(learned(self._current()))
-
-    def norms(self) -> dict[str, float]:
-        """Return the Frobenius norms of what the model has learned, by name."""
-        model = self._current().model
-        return {} if model is None else model.state_.norms()
-
-    @property
-    def codes_are_here(self) -> bool:
-        """Whether codes are searched in this process; neither looks for a commit nor connects."""
-        return self._snapshot.replica.is_local
-
-    @property
-    def index(self) -> CodeIndex:
-        """The index of all codes by key, to be read only."""
-        return self._current().index
-
-    def _recorded_extractor(self) -> dict[str, Any] | None:
-        with self._catalog.reading() as connection:
-            text = self._catalog.meta(connection, "extractor")
-        return None if text is None else dict(json.loads(text))
 
 
 def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
@@ -251,10 +244,3 @@ def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
         text,
         row.predicted_names(names),
     )
-
-
-def learned(snapshot: Committed) -> AnyModel:
-    """Return the model of a committed state; an error where nothing is learned yet."""
-    if snapshot.model is None:
-        raise NotFittedError("this collection has learned nothing yet; ingest a chunk first")
-    return snapshot.model

@@ -46,6 +46,14 @@ class Fed(Protocol):
         progress: Callable[[int], object] | None,
     ) -> list[Rejected]: ...
 
+    def replace_items(
+        self,
+        items: Sequence[Any],
+        *,
+        thumbnails: bool,
+        progress: Callable[[int], object] | None,
+    ) -> list[Rejected]: ...
+
 
 Progress: TypeAlias = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 """Given the name of a pass, a context that gives what to call with each number of items done."""
@@ -60,17 +68,23 @@ def no_progress(_: str) -> AbstractContextManager[Callable[[int], object]]:
 class FeedSummary:
     """What became of the items of a file.
 
-    ``skipped`` are those whose id was in the collection already, as after an interruption;
-    ``items`` is how many the collection has afterwards.
+    ``skipped`` are those whose id was in the collection already, as after an interruption, and
+    ``replaced`` where they are replaced; ``items`` is how many the collection has afterwards.
     """
 
     read: int = 0
     ingested: int = 0
+    replaced: int = 0
     skipped: int = 0
     rejected: int = 0
     rounds: int = 0
     seconds: float = 0.0
     items: int = 0
+
+    @property
+    def stored(self) -> int:
+        """Items that were ingested or replaced."""
+        return self.ingested + self.replaced
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
@@ -91,9 +105,11 @@ def ingest_all(
     model: AnyModel | None = None,
     index: str | None = None,
     keep_text: bool | None = None,
+    keep_features: bool | None = None,
     batch: int = 256,
     with_thumbnails: bool = True,
     strict: bool = False,
+    replaces: bool = False,
     progress: Progress = no_progress,
     summary: FeedSummary | None = None,
 ) -> FeedSummary:
@@ -114,7 +130,7 @@ def ingest_all(
         Makes features of the items.
     rejects : RejectsFile
         Lists what is left out; the file is removed when nothing was.
-    n_bits, model, index, keep_text : as in `Collection.open`
+    n_bits, model, index, keep_text, keep_features : as in `Collection.open`
     batch : int
         Items learned at a time.
     with_thumbnails : bool
@@ -122,6 +138,8 @@ def ingest_all(
     strict : bool
         Check all items first, and raise `InputError` at the first that is refused, before anything
         is written. Features are made twice.
+    replaces : bool
+        Replace the items whose ids are in the collection, instead of skipping them.
     progress : callable, see `Progress`
     summary : FeedSummary, optional
         Brought up to date after every chunk, and returned; after an interruption it says what was
@@ -132,16 +150,24 @@ def ingest_all(
     if strict:
         with ExitStack() as stack:
             known: Callable[[Iterable[Id]], set[Id]] = _nothing_known
-            if collection_exists(path):
+            if not replaces and collection_exists(path):
                 known = stack.enter_context(Collection.open(path, readonly=True)).known
             check_all(results, extractor, known, stack.enter_context(progress("checking")))
         results = read()
     is_new = not path.exists()
     try:
         with Collection.open(
-            path, n_bits, model=model, extractor=extractor, index=index, keep_text=keep_text
+            path,
+            n_bits,
+            model=model,
+            extractor=extractor,
+            index=index,
+            keep_text=keep_text,
+            keep_features=keep_features,
         ) as opened:
-            _feed_all(opened, results, rejects, batch, with_thumbnails, len, progress, summary)
+            _feed_all(
+                opened, results, rejects, batch, with_thumbnails, replaces, len, progress, summary
+            )
     except BaseException:
         # after an interrupt too: without a stored chunk there is nothing to resume
         if is_new and not summary.ingested:
@@ -162,6 +188,7 @@ def ingest_into(
     batch: int = 256,
     with_thumbnails: bool = True,
     checker: Extractor | None = None,
+    replaces: bool = False,
     fitting: Callable[[list[Item]], int] = len,
     progress: Progress = no_progress,
     summary: FeedSummary | None = None,
@@ -171,7 +198,7 @@ def ingest_into(
     Parameters
     ----------
     opened : Collection or Client
-    read, rejects, batch, with_thumbnails, progress, summary : as in `ingest_all`
+    read, rejects, batch, with_thumbnails, replaces, progress, summary : as in `ingest_all`
     checker : Extractor, optional
         If given, all items are checked with it first, as by ``strict`` of `ingest_all`.
     fitting : callable, optional
@@ -182,9 +209,12 @@ def ingest_into(
     results = read()
     if checker is not None:
         with progress("checking") as advance:
-            check_all(results, checker, opened.known, advance)
+            known = _nothing_known if replaces else opened.known
+            check_all(results, checker, known, advance)
         results = read()
-    _feed_all(opened, results, rejects, batch, with_thumbnails, fitting, progress, summary)
+    _feed_all(
+        opened, results, rejects, batch, with_thumbnails, replaces, fitting, progress, summary
+    )
     return summary
 
 
@@ -194,6 +224,7 @@ def _feed_all(
     rejects: RejectsFile,
     batch: int,
     with_thumbnails: bool,
+    replaces: bool,
     fitting: Callable[[list[Item]], int],
     progress: Progress,
     summary: FeedSummary,
@@ -206,12 +237,13 @@ def _feed_all(
                 rejects,
                 batch=batch,
                 with_thumbnails=with_thumbnails,
+                replaces=replaces,
                 fitting=fitting,
                 progress=advance,
                 summary=summary,
             )
         summary.items = len(opened)
-        if summary.rejected and not summary.ingested and not summary.skipped:
+        if summary.rejected and not summary.stored and not summary.skipped:
             raise DataError(f"none of {summary.read:,} items could be ingested; {rejects.told()}")
     finally:
         if not rejects.count:
@@ -243,14 +275,16 @@ def feed(
     *,
     batch: int,
     with_thumbnails: bool,
+    replaces: bool = False,
     fitting: Callable[[list[Item]], int] = len,
     progress: Callable[[int], object],
     summary: FeedSummary,
 ) -> None:
     """Ingest what a reader gives, a chunk at a time; each is durable before the next is begun.
 
-    Items whose id is there already are skipped before anything is made of them. ``summary`` is
-    brought up to date after every chunk, so that it holds after an interruption too.
+    Items whose id is there already are skipped before anything is made of them, or replaced in
+    chunks of their own. ``summary`` is brought up to date after every chunk, so that it holds after
+    an interruption too.
     """
     start = time.perf_counter()
 
@@ -259,23 +293,29 @@ def feed(
         summary.rejected += 1
         progress(1)
 
-    waiting: list[Item] = []
+    new: list[Item] = []
+    there: list[Item] = []
 
-    def ingest_first() -> None:
-        """Ingest the first of what waits, as many as go at once."""
-        chunk = waiting[:batch]
-        n = fitting(chunk)
-        del waiting[: n or 1], chunk[n or 1 :]
-        if not n:
-            reject(Reject(chunk[0].where, chunk[0].id, "it is too large to be sent"))
-            return
-        refused = opened.ingest_items(chunk, thumbnails=with_thumbnails, progress=progress)
-        for each in refused:
-            rejects.write(Reject(chunk[each.row].where, each.id, each.reason))
-        summary.rejected += len(refused)
-        summary.ingested += len(chunk) - len(refused)
-        summary.rounds += len(refused) < len(chunk)
-        summary.seconds = time.perf_counter() - start
+    def send(waiting: list[Item], n_left: int) -> None:
+        """Give away what waits until so many are left, each time as many as go at once."""
+        while len(waiting) > n_left:
+            chunk = waiting[:batch]
+            n = fitting(chunk)
+            del waiting[: n or 1], chunk[n or 1 :]
+            if not n:
+                reject(Reject(chunk[0].where, chunk[0].id, "it is too large to be sent"))
+                continue
+            take = opened.replace_items if waiting is there else opened.ingest_items
+            refused = take(chunk, thumbnails=with_thumbnails, progress=progress)
+            for each in refused:
+                rejects.write(Reject(chunk[each.row].where, each.id, each.reason))
+            summary.rejected += len(refused)
+            if waiting is there:
+                summary.replaced += len(chunk) - len(refused)
+            else:
+                summary.ingested += len(chunk) - len(refused)
+            summary.rounds += len(refused) < len(chunk)
+            summary.seconds = time.perf_counter() - start
 
     for block in _blocks(results):
         summary.read += len(block)
@@ -287,13 +327,16 @@ def feed(
             elif isinstance(each, Item):
                 items.append(each)
         known = opened.known([item.id for item in items])
-        summary.skipped += len(known)
-        progress(len(known))
-        waiting += [item for item in items if item.id not in known]
-        while len(waiting) >= batch:
-            ingest_first()
-    while waiting:
-        ingest_first()
+        new += [item for item in items if item.id not in known]
+        if replaces:
+            there += [item for item in items if item.id in known]
+        else:
+            summary.skipped += len(known)
+            progress(len(known))
+        send(new, batch - 1)
+        send(there, batch - 1)
+    send(new, 0)
+    send(there, 0)
     summary.seconds = time.perf_counter() - start
 
 

@@ -7,6 +7,8 @@ searches them in memory, and does not know the address of the original.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 import secrets
 import shutil
@@ -22,9 +24,9 @@ from oasis import store
 from oasis.collection.catalog.catalog import NAME, Catalog, translated
 from oasis.collection.catalog.commits import Head, without_index_file
 from oasis.collection.collection import Collection
+from oasis.collection.committed import ATTEMPTS
 from oasis.collection.files.lock import LOCK_NAME, check_progress, lock_record, read_progress
 from oasis.collection.replica.replica import LOCAL, forget_address, recorded_address
-from oasis.collection.search.following import ATTEMPTS
 from oasis.errors import CollectionError, FormatError, MissingFileError
 
 _BLOCK = 1 << 20
@@ -86,20 +88,47 @@ def _check_target(target: Path) -> None:
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """Yield a new directory; on success it takes the name of ``target``, durably."""
+    """Yield a new directory; on success it takes the name of ``target``, durably.
+
+    Those that killed copies have left for the same target are removed first: nobody locks them.
+    """
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+        if not left.is_dir() or left.is_symlink():
+            continue
+        with _locked(left) as is_mine:
+            if is_mine:
+                shutil.rmtree(left, ignore_errors=True)
     made = parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
     made.mkdir()
+    with _locked(made) as is_mine:
+        if not is_mine:
+            raise CollectionError(f"another copy to {target} has just begun; try again")
+        try:
+            yield made
+            for path in made.iterdir():
+                store.disk.sync(path)
+            store.disk.sync(made)
+            store.disk.replace(made, target)  # an empty directory may be there
+            store.disk.sync(parent)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends; yields whether nobody else has."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        yield made
-        for path in made.iterdir():
-            store.disk.sync(path)
-        store.disk.sync(made)
-        store.disk.replace(made, target)  # an empty directory may be there
-        store.disk.sync(parent)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = folder.exists()
+        except BlockingIOError:
+            is_mine = False
+        yield is_mine
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _copy(catalog: Catalog, source: Path, made: Path) -> Head:
@@ -125,8 +154,7 @@ def _copy(catalog: Catalog, source: Path, made: Path) -> Head:
             finally:
                 copied.close()
             for name, file in files.items():
-                limit = head.journal_bytes if name == head.journal_name else None
-                _copy_file(file, made / name, limit)
+                _copy_file(file, made / name)
         (made / LOCK_NAME).write_bytes(lock_record(os.getpid(), head.commits, head.commits))
         if address != LOCAL:
             head = _make_local(made, head)
@@ -134,13 +162,9 @@ def _copy(catalog: Catalog, source: Path, made: Path) -> Head:
     raise CollectionError(f"{source} is replaced faster than it can be copied; try again")
 
 
-def _copy_file(file: BinaryIO, path: Path, limit: int | None) -> None:
-    """Copy a file, or its first bytes."""
-    left = os.fstat(file.fileno()).st_size if limit is None else limit
+def _copy_file(file: BinaryIO, path: Path) -> None:
     with path.open("xb") as out:
-        while left > 0 and (block := file.read(min(left, _BLOCK))):
-            out.write(block)
-            left -= len(block)
+        shutil.copyfileobj(file, out, _BLOCK)
 
 
 def _make_local(made: Path, head: Head) -> Head:

@@ -1,7 +1,7 @@
 """Finding damage: checksums, counts and copies compared with what is stored.
 
-A `Finding` has a text, and whether `repair` can fix it. The index, the postings of classes and
-words and the counts of classes can be rebuilt from the items' rows, and files that no commit refers
+A `Finding` has a text, and whether `repair` can fix it. The index, the members of classes, words
+and the counts of classes can be rebuilt from the items' rows, and files that no commit refers
 to can be removed. Items, thumbnails, texts, classes, rounds, the model and its journal can only be
 restored from a backup.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.class_postings import add_members
+from oasis.collection.catalog.class_members import add_members
 from oasis.collection.catalog.commits import (
     CHECKED_COLUMNS,
     ITEM_COLUMNS,
@@ -28,14 +28,15 @@ from oasis.collection.catalog.commits import (
     row_crc,
 )
 from oasis.collection.committed import Committed
-from oasis.collection.files.files import Files, read_entries
-from oasis.collection.texts.postings import rebuild_words, word_findings
+from oasis.collection.files.files import Files
+from oasis.collection.texts.words import rebuild_words, word_findings
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS
 from oasis.store import recorded_checksum
 
 _SHOWN = 5
+_MEMBER = [("class", "<i8"), ("predicted", "<i8"), ("key", "<i8")]
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
         name: (n, crc) for name, n, crc in connection.execute("SELECT name, n, crc FROM tallies")
     }
     for table, columns in CHECKED_COLUMNS.items():
-        # postings are a copy of what items say; an index made anew needs no list of deletions
-        can_repair = table in ("postings", "words", "deleted")
+        can_repair = table == "deleted"  # an index made anew needs no list of deletions
         bad, n, total = 0, 0, 0
         for *row, crc in connection.execute(f"SELECT {columns}, crc FROM {table}"):  # noqa: S608
             n += 1
@@ -115,8 +115,10 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
             expected = tallies.get(table, (0, 0))[0]
             text = f"catalog: {table} has {n} rows, {expected} were written, or other ones"
             yield Finding(text, can_repair)
-        if table == "rounds" and n != head.n_rounds:
-            yield Finding(f"catalog: there are {n} rounds, its head says {head.n_rounds}")
+        expected = {"rounds": head.n_rounds, "journal": head.journal_entries}.get(table, n)
+        if n != expected:
+            what = "rounds" if table == "rounds" else "entries of the journal"
+            yield Finding(f"catalog: there are {n} {what}, its head says {expected}")
 
 
 def _items(
@@ -153,7 +155,7 @@ def _items(
     ):
         yield Finding(text, can_repair=True)
     yield from _classes(connection, copies, exact=not bad)
-    yield from _postings(connection, copies)
+    yield from _class_members(connection, copies)
 
 
 class _Copies:
@@ -192,16 +194,10 @@ def _classes(connection: sqlite3.Connection, copies: _Copies, *, exact: bool) ->
         yield Finding(f"catalog: items have classes without names: {unknown[:_SHOWN]}")
 
 
-def _postings(connection: sqlite3.Connection, copies: _Copies) -> Iterator[Finding]:
-    """Compare postings with what the items say."""
-    parts = [_members([], 0, [])]
-    for number, predicted, first, offsets in connection.execute(
-        "SELECT class, predicted, first_key, offsets FROM postings"
-    ):
-        if isinstance(offsets, bytes) and len(offsets) % 4 == 0:
-            rows = first + np.frombuffer(offsets, dtype="<u4").astype(np.int64)
-            parts.append(_members(np.full(len(rows), number), predicted, rows))
-    listed = np.concatenate(parts)
+def _class_members(connection: sqlite3.Connection, copies: _Copies) -> Iterator[Finding]:
+    """Compare the table of members with what the items say."""
+    rows = connection.execute("SELECT class, predicted, key FROM members").fetchall()
+    listed = np.array(rows, dtype=_MEMBER)
     wanted = np.concatenate(
         [
             _members(numbers, kind, keys)
@@ -209,10 +205,10 @@ def _postings(connection: sqlite3.Connection, copies: _Copies) -> Iterator[Findi
         ]
     )
     if lacking := len(np.setdiff1d(wanted, listed)):
-        text = f"catalog: postings lack {lacking} entries that items have"
+        text = f"catalog: classes lack {lacking} members that items tell"
         yield Finding(text, can_repair=True)
     if extra := len(np.setdiff1d(listed, wanted)):
-        text = f"catalog: postings have {extra} entries that items do not have"
+        text = f"catalog: classes have {extra} members that no item tells"
         yield Finding(text, can_repair=True)
 
 
@@ -221,7 +217,7 @@ def _members(
 ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     """Return classes, whether they are predicted, and keys as one array of triples."""
     classes = np.asarray(numbers, dtype=np.int64)
-    made = np.empty(len(classes), dtype=[("class", "<i8"), ("predicted", "<i8"), ("key", "<i8")])
+    made = np.empty(len(classes), dtype=_MEMBER)
     made["class"], made["predicted"] = classes, predicted
     made["key"] = np.asarray(keys, dtype=np.int64)
     return made
@@ -234,15 +230,6 @@ def _model(directory: Path, head: Head) -> Iterator[Finding]:
             if recorded_checksum(path) != (head.model_bytes, head.model_crc):
                 yield Finding(f"{path.name}: it is not the file that the catalog names")
             OASIS.load(path)
-        except (OSError, OasisError) as error:
-            yield Finding(f"{path.name}: {error}", is_missing=isinstance(error, FileNotFoundError))
-    if head.journal:
-        path = directory / head.journal_name
-        try:
-            n = len(read_entries(path, 0, head.journal_bytes))
-            if n != head.journal_entries:
-                text = f"it has {n} entries, the catalog says {head.journal_entries}"
-                yield Finding(f"{path.name}: {text}")
         except (OSError, OasisError) as error:
             yield Finding(f"{path.name}: {error}", is_missing=isinstance(error, FileNotFoundError))
 
@@ -262,15 +249,15 @@ def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding
 
 
 def rebuild_copies(connection: sqlite3.Connection) -> None:
-    """Make postings and counts of classes anew from the items and texts, and forget deletions.
+    """Make members and counts of classes anew from the items and texts, and forget deletions.
 
     Inside a transaction that also says that there is no index file. Raises `FormatError` where a
     row of an item is damaged itself, or not found: without its index file the collection could not
     be opened any more.
     """
-    for table in ("postings", "deleted"):
-        connection.execute(f"DELETE FROM {table}")  # noqa: S608
-        connection.execute("DELETE FROM tallies WHERE name = ?", (table,))
+    connection.execute("DELETE FROM members")
+    connection.execute("DELETE FROM deleted")
+    connection.execute("DELETE FROM tallies WHERE name = 'deleted'")
     connection.execute("UPDATE classes SET n = 0, n_predicted = 0")
     chunks: list[tuple[int, dict[int, list[int]], dict[int, list[int]]]] = []
     at = n = 0

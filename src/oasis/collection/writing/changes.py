@@ -1,67 +1,93 @@
-"""Changes of a collection by ready features: ingest, delete, and what else makes a commit."""
+"""The changes of a collection: what a user may ask for, checked, and handed to the writer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import EllipsisType
+from itertools import islice
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog.catalog import fault_of_doubt
-from oasis.collection.catalog.setup import label_space, with_labels
-from oasis.collection.records import Id, check_id, listed_ids, utf8
-from oasis.collection.search.raw_queries import RawQueries
-from oasis.collection.writing.intake import check_payload
+from oasis.collection.catalog.catalog import Catalog, fault_of_doubt
+from oasis.collection.catalog.setup import (
+    RecordedExtractor,
+    Setup,
+    feature_widths,
+    label_space,
+    with_labels,
+)
+from oasis.collection.committed import Follower, learned
+from oasis.collection.filters.mistakes import did_you_mean
+from oasis.collection.records import Id, Rejected, Updated, check_whole, listed_ids
+from oasis.collection.search.lookups import Lookups
+from oasis.collection.writing.intake import (
+    check_classes,
+    check_sequence,
+    extract_items,
+)
+from oasis.collection.writing.relabelling import item_changes
 from oasis.collection.writing.writer import Writer
-from oasis.errors import CollectionError, InputError, NotFittedError
+from oasis.errors import CollectionError, InputError
+from oasis.features.extractor import Extractor
 from oasis.hashers.chunk import check_label_set, warn_of_similar_names
 from oasis.hashers.protocol import Labels
+from oasis.items import Fields, Item, Reject, read_items, read_table, vector_widths
+
+_LOG = logging.getLogger("oasis.collection")
 
 
-class Changes(RawQueries):
-    """What can be done with a collection beyond reading it; one thread at a time does."""
+class Changes:
+    """What can be done with a collection beyond reading it; one thread at a time does.
 
-    _writer: Writer | None = None
+    Parameters
+    ----------
+    writer : Writer or None
+        None for a reader.
+    catalog, setup, follower, extractor, lookups : of the collection
+    """
+
+    def __init__(
+        self,
+        writer: Writer | None,
+        catalog: Catalog,
+        setup: Setup,
+        follower: Follower,
+        extractor: RecordedExtractor,
+        lookups: Lookups,
+    ) -> None:
+        self._writer = writer
+        self._catalog = catalog
+        self._setup = setup
+        self._follower = follower
+        self._extractor = extractor
+        self._lookups = lookups
+
+    @contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """Yield what writes; other changes wait until the block ends."""
+        self.check_writable()  # first: in a forked child nobody would ever release the lock
+        with self._follower.changing:
+            writer = self.check_writable()
+            if self._catalog.in_doubt:
+                # even a file written now could damage a commit that is there after all
+                raise fault_of_doubt()
+            yield writer
+
+    def check_writable(self) -> Writer:
+        """Return what writes, or refuse where this object can only read."""
+        self._follower.check_open()
+        if self._writer is None:
+            raise CollectionError(
+                f"{self._follower.path} was opened with readonly=True; open it without to change it"
+            )
+        return self._writer
 
     def ingest(
         self,
-        X: Mapping[str, Any],
-        y: Labels,
-        ids: Iterable[Id] | None = None,
-        payload: Iterable[Mapping[str, Any] | None] | None = None,
-        thumbnails: Iterable[bytes | None] | None = None,
-        texts: Iterable[str | None] | None = None,
-    ) -> None:
-        """Learn from a chunk and store its items: all of it, or nothing with an error.
-
-        When it returns, a kill or a power cut does not undo it.
-
-        Parameters
-        ----------
-        X, y : as in `OASIS.partial_fit`
-            Samples without labels get the codes of samples with their predicted labels.
-        ids : one str or int per sample, optional
-            Kept as given; 1 and "1" are different. Each must be new, or have been deleted. Without
-            ids an item gets the whole number that counts it, or, where an item has that as its id,
-            one beyond the largest number that is an id.
-        payload : one JSON object per sample, optional
-            At most 1 MiB each as JSON, and 100 levels of lists and objects inside each other.
-        thumbnails : bytes of a picture file, or None, per sample, optional
-            At most 10 kB (10,240 bytes) each.
-        texts : one text, or None, per sample, optional
-            Kept word for word, at most 1 MiB each; found by ``{"$text": {"contains": ...}}``.
-
-        Notes
-        -----
-        A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
-        smaller one is appended to the journal (see `oasis.collection.files.files`).
-        """
-        self._ingest(X, y, ids, payload, thumbnails, texts)
-
-    def _ingest(
-        self,
         X: Any,
-        y: Labels,
+        y: Labels | None,
         ids: Any,
         payload: Any,
         thumbnails: Any,
@@ -69,120 +95,203 @@ class Changes(RawQueries):
         *,
         replaces: bool = False,
     ) -> None:
-        with self._writing() as writer:
-            if texts is not None and not self.keep_text:
+        """Learn a chunk and store its items; see `Collection.ingest` and `Collection.replace`."""
+        with self.writing() as writer:
+            if texts is not None and not self._setup.keep_text:
                 raise InputError(
                     "this collection was begun with keep_text=False, so it takes no texts; leave "
                     "them out"
                 )
-            self._snapshot = writer.ingest(
-                self._snapshot, X, y, ids, payload, thumbnails, texts, replaces=replaces
+            self._follower.snapshot = writer.ingest(
+                self._follower.snapshot,
+                X,
+                y,
+                ids,
+                payload,
+                thumbnails,
+                texts,
+                replaces=replaces,
+                keeps=self._keeps_features(),
             )
-
-    def replace(
-        self,
-        X: Mapping[str, Any],
-        y: Labels,
-        ids: Iterable[Id],
-        payload: Iterable[Mapping[str, Any] | None] | None = None,
-        thumbnails: Iterable[bytes | None] | None = None,
-        texts: Iterable[str | None] | None = None,
-    ) -> None:
-        """Delete the items with these ids and ingest others under them, in one commit.
-
-        The arguments are those of `ingest`, but every id must be there. Nothing of the old items is
-        kept: codes, labels, payloads, pictures and texts are those given. What was learned from the
-        old items stays learned.
-        """
-        if ids is None:
-            raise InputError("replace takes the ids of the items to replace, got None")
-        self._ingest(X, y, ids, payload, thumbnails, texts, replaces=True)
 
     def update(
         self,
-        id: Id,  # noqa: A002
-        *,
-        payload: Mapping[str, Any] | EllipsisType | None = ...,
-        labels: Iterable[str] | EllipsisType | None = ...,
-    ) -> None:
-        """Change the payload or the labels of an item; what is left out is kept.
-
-        Labels are what is shown and filtered by: the code of the item stays as it is, and the model
-        does not learn. Labels that are given, also none at all, take the place of predicted ones.
-
-        Parameters
-        ----------
-        id : str or int
-        payload : JSON object, optional
-            The whole new payload; None for an empty one.
-        labels : iterable of class names, optional
-            All labels of the item; None for none. A name that no item had makes a class, which the
-            model learns when a chunk brings it.
-
-        Raises
-        ------
-        UnknownIdError
-            No item has the id.
-        """
-        key = check_id(id)
+        ids: Id | Iterable[Id],
+        payload: Any,
+        labels: Any,
+        progress: Callable[[int], object] | None,
+    ) -> Updated:
+        """Change payloads or labels of items; see `Collection.update`."""
         if payload is ... and labels is ...:
             raise InputError("nothing to change: give payload, labels, or both")
-        text = ... if isinstance(payload, EllipsisType) else check_payload(payload)
-        names: tuple[str, ...] | None = None
-        if not isinstance(labels, EllipsisType):
-            names = check_label_set(() if labels is None else labels)
-            for name in names:
-                utf8(name, f"the class name {name!r}")
-        with self._writing() as writer:
+        changes = item_changes(ids, payload, labels)
+        names = [each.labels for each in changes if each.labels]
+        with self.writing() as writer:
             if names:
-                warn_of_similar_names([names], self._snapshot.classes, stacklevel=3)
-            self._snapshot = writer.update(self._snapshot, key, names, text)
+                check_classes(names, self._follower.snapshot.classes)
+                warn_of_similar_names(names, self._follower.snapshot.classes, stacklevel=4)
+            self._follower.snapshot, done = writer.update(
+                self._follower.snapshot, changes, progress
+            )
+        _warn_of_unlearned(done)
+        return done
+
+    def rename_label(self, old: str, new: str, progress: Callable[[int], object] | None) -> Updated:
+        """Give all items of a class another one; see `Collection.rename_label`."""
+        ((old,), (new,)) = (check_label_set([name]) for name in (old, new))
+        with self.writing() as writer:
+            snapshot = self._follower.snapshot
+            with self._catalog.reading() as connection:
+                names = [each.name for each in self._catalog.classes(connection)]
+            if old not in names:
+                near = did_you_mean(old, names)
+                raise InputError(f"no class is called {old[:100]!r}; {near}")
+            if old == new:
+                return Updated()
+            check_classes([(new,)], snapshot.classes)
+            warn_of_similar_names([[new]], [name for name in names if name != old], stacklevel=4)
+            self._follower.snapshot, done = writer.rename_label(snapshot, old, new, progress)
+        _warn_of_unlearned(done)
+        return done
+
+    def _keeps_features(self) -> bool:
+        recorded = self._setup.keep_features
+        return self._extractor.is_of_raw_items() if recorded is None else recorded
 
     def delete(self, ids: Iterable[Id]) -> int:
-        """Delete items for ever, other codes untouched; return how many. Every id must be there.
-
-        What was learned from them stays in the sums of the model.
-        """
+        """Delete items and return how many; see `Collection.delete`."""
         wanted = list(dict.fromkeys(listed_ids(ids, "delete")))
-        with self._writing() as writer:
-            self._snapshot = writer.delete(self._snapshot, wanted)
+        with self.writing() as writer:
+            self._follower.snapshot = writer.delete(self._follower.snapshot, wanted)
         return len(wanted)
 
     def checkpoint(self) -> None:
-        """Write the whole model and the index, and erase the journal with the features in it."""
-        with self._writing() as writer:
-            self._snapshot = writer.checkpoint(self._snapshot, index_changes=1)
+        """Fold the journal into the model file and write the index."""
+        with self.writing() as writer:
+            self._follower.snapshot = writer.checkpoint(self._follower.snapshot, index_changes=1)
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
-        """Add vectors of class names to a collection whose label space was made from a mapping."""
-        with self._writing() as writer:
-            if self._snapshot.model is None:
-                raise NotFittedError(
-                    "this collection has learned nothing yet; give the vectors with its model"
-                )
-            model = self._snapshot.model
+        """Add vectors of class names; see `Collection.add_words`."""
+        with self.writing() as writer:
+            model = learned(self._follower.snapshot)
             # a space of its own: nothing is changed before the commit
             more = with_labels(model, label_space(model).with_words(vectors))
-            self._snapshot = writer.adopt(self._snapshot, more)
+            self._follower.snapshot = writer.adopt(self._follower.snapshot, more)
 
-    @property
-    def readonly(self) -> bool:
-        """Whether this object can only read."""
-        return self._follows
+    # -- raw items and tables ------------------------------------------------------------------
 
-    @contextmanager
-    def _writing(self) -> Iterator[Writer]:
-        with self._changing:
-            writer = self._check_writable()
-            if self._catalog.in_doubt:
-                # even a file written now could damage a commit that is there after all
-                raise fault_of_doubt()
-            yield writer
-
-    def _check_writable(self) -> Writer:
-        self._check_open()
-        if self._writer is None:
-            raise CollectionError(
-                f"{self.path} was opened with readonly=True; open it without to change it"
+    def take_items(
+        self,
+        items: Sequence[Any],
+        thumbnails: Iterable[bytes | None] | bool,
+        strict: bool,
+        progress: Callable[[int], object] | None,
+        *,
+        replaces: bool,
+    ) -> list[Rejected]:
+        """Extract features and ingest; see `Collection.ingest_items` and `replace_items`."""
+        self.check_writable()
+        items = check_sequence(items, "items")
+        pictures = None if isinstance(thumbnails, bool) else list(thumbnails)
+        if pictures is not None and len(pictures) != len(items):
+            raise InputError(f"got {len(pictures)} thumbnails for {len(items)} items")
+        extractor = self._extractor_to_fill(items)
+        extracted, rejected = extract_items(
+            extractor,
+            items,
+            self._lookups.known,
+            progress,
+            with_thumbnails=thumbnails is True,
+            replaces=replaces,
+        )
+        if rejected and strict:
+            raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
+        if extracted.rows:
+            with self.writing():
+                self._extractor.begin_with(extractor, self._learned_widths())
+            kept = extracted.thumbnails
+            if pictures is not None:
+                kept = [pictures[row] for row in extracted.rows]
+            self.ingest(
+                extracted.X,
+                extracted.labels,
+                extracted.ids,
+                extracted.payloads,
+                kept,
+                extracted.texts if self._setup.keep_text else None,
+                replaces=replaces,
             )
-        return self._writer
+        return rejected
+
+    def take_table(
+        self,
+        table: Any,
+        fields: Fields,
+        separator: str,
+        batch: int,
+        strict: bool,
+        progress: Callable[[int], object] | None,
+    ) -> list[Rejected]:
+        """Ingest vectors from the columns of a table or file; see `Collection.ingest_table`."""
+        self.check_writable()
+        batch = check_whole("batch", batch, 1)
+        if not fields.vectors:
+            raise InputError("features names no column; expected such as {'image': 'clip_image'}")
+
+        def read(strict: bool = False) -> Iterator[Item | Reject]:
+            if isinstance(table, (str, PathLike)):
+                return read_items(Path(table), fields, separator=separator, strict=strict)
+            return read_table(table, fields, separator=separator, strict=strict)
+
+        self._take_vectors(vector_widths(read(), fields))
+        rejected: list[Rejected] = []
+        results, start = read(strict), 0
+        while rows := list(islice(results, batch)):
+            at = [row for row, result in enumerate(rows, start) if isinstance(result, Item)]
+            refused = self.take_items(
+                [result for result in rows if isinstance(result, Item)],
+                False,
+                strict,
+                None,
+                replaces=False,
+            )
+            rejected += [
+                Rejected(row, result.id, result.reason)
+                for row, result in enumerate(rows, start)
+                if isinstance(result, Reject)
+            ]
+            rejected += [Rejected(at[each.row], each.id, each.reason) for each in refused]
+            start += len(rows)
+            if progress is not None:
+                progress(len(rows))
+        return sorted(rejected, key=lambda each: each.row)
+
+    def _take_vectors(self, widths: Mapping[str, int]) -> None:
+        """See that items may bring vectors of so many values, or record that they do."""
+        if self._extractor.given is None and self._extractor.description() is None:
+            with self.writing():
+                extractor = Extractor.of(vectors=widths)
+                self._extractor.begin_with(extractor, self._learned_widths())
+        self._extractor.get().check_widths(widths)
+
+    def _extractor_to_fill(self, items: Sequence[Any]) -> Extractor:
+        """Return the extractor for raw items; a collection without anything takes what fits."""
+        if (
+            self._extractor.given is None
+            and self._follower.snapshot.model is None
+            and self._extractor.description() is None
+        ):
+            return Extractor.for_items(items)
+        return self._extractor.get()
+
+    def _learned_widths(self) -> dict[str, int] | None:
+        return feature_widths(self._follower.snapshot.model)
+
+
+def _warn_of_unlearned(done: Updated) -> None:
+    if done.unlearned:
+        _LOG.warning(
+            "%d items have new labels, from which the model did not learn, as their features "
+            "were not kept; replace them, or begin a collection with keep_features=True",
+            done.unlearned,
+        )

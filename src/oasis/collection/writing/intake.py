@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from oasis.arrays import has_row
 from oasis.collection.records import Id, Rejected, check_ids, query_name, utf8
-from oasis.collection.texts.phrases import check_text
+from oasis.collection.texts.kept import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
@@ -23,6 +23,12 @@ MAX_PAYLOAD_BYTES = 1 << 20
 
 MAX_PAYLOAD_LEVELS = 100
 """Of lists and objects inside each other: deep inside a program, Python reads hardly more."""
+
+MAX_LABELS = 1000
+"""Labels of an item."""
+
+MAX_NEW_CLASSES = 2000
+"""Classes that are new with a chunk; a model holds matrices of classes x classes."""
 
 _MAX_BYTES = {"thumbnail": MAX_THUMBNAIL_BYTES, "preview": MAX_PREVIEW_BYTES}
 
@@ -80,6 +86,25 @@ def check_intake(
             for row, value in enumerate(_as_many(texts, n, "texts"))
         ]
     return Intake(checked, payloads, pictures, words, previews)
+
+
+def check_classes(labels: Sequence[tuple[str, ...]], known: Sequence[str]) -> None:
+    """Refuse label sets that are too large, and a chunk with too many classes that are new."""
+    distinct = set(labels)
+    largest = max(distinct, key=len)
+    if len(largest) > MAX_LABELS:
+        raise InputError(
+            f"sample {labels.index(largest)} has {len(largest)} labels, at most {MAX_LABELS} are "
+            "learned"
+        )
+    new = set().union(*distinct).difference(known)
+    if len(new) > MAX_NEW_CLASSES:
+        raise InputError(
+            f"the chunk has {len(new)} classes that are new, at most {MAX_NEW_CLASSES} are learned "
+            "at a time; give fewer items at a time"
+        )
+    for name in new:
+        utf8(name, f"the class name {name!r}")
 
 
 def _as_many(values: Any, n: int, what: str) -> list[Any]:
@@ -233,6 +258,9 @@ def extract_items(
                     "give it a text, or begin a collection with pictures"
                 )
             rejected.append(Rejected(row, each, reason))
+        elif _n_labels(items[row]) > MAX_LABELS:
+            reason = f"it has {_n_labels(items[row])} labels, at most {MAX_LABELS} are learned"
+            rejected.append(Rejected(row, each, reason))
         else:
             try:
                 texts[row] = item_text(extractor, items[row])
@@ -277,8 +305,18 @@ def item_text(extractor: Extractor, item: Any) -> str | None:
     return check_text("\n".join(texts), "the text") if texts else None
 
 
+def with_text(extractor: Extractor, item: Any, text: str) -> dict[str, Any]:
+    """Return an item with another text, in every field that texts come from."""
+    made = {name: _field(item, name) for name in ("vectors", *extractor.fields)}
+    return made | {
+        name: text
+        for name, each in extractor.sources.values()
+        if each.takes == "text" and isinstance(made.get(name), str)
+    }
+
+
 def extract_queries(
-    extractor: Extractor, items: Sequence[Any], words: Sequence[Sequence[str]]
+    extractor: Extractor, items: Sequence[Any], have_words: Sequence[bool]
 ) -> dict[str, Features]:
     """Return the features of raw queries; one that has neither any nor words is refused."""
     X, failures = extractor.extract(items, dense=len(items) <= _FEW)
@@ -287,8 +325,8 @@ def extract_queries(
         raise InputError(
             f"{query_name(first.row, len(items))} cannot be used: {first.modality}: {first.reason}"
         )
-    some = np.array([bool(each) for each in words], dtype=np.bool_)
-    for matrix in () if all(words) else X.values():
+    some = np.array(have_words, dtype=np.bool_)
+    for matrix in () if all(have_words) else X.values():
         some |= has_row(matrix)
     if not some.all():
         raise InputError(
@@ -307,3 +345,8 @@ def check_sequence(items: Any, what: str) -> Sequence[Any]:
 
 def _field(item: Any, name: str) -> Any:
     return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _n_labels(item: Any) -> int:
+    labels = _field(item, "labels")
+    return len(labels) if isinstance(labels, Sized) else 0

@@ -12,51 +12,52 @@ Learning keeps all cores busy, so nothing runs beside it.
 from __future__ import annotations
 
 import copy
+import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from types import EllipsisType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from oasis.collection.catalog.catalog import Catalog, translated
 from oasis.collection.catalog.commits import ITEM_COLUMNS, Head, ItemRow, without_index_file
+from oasis.collection.catalog.features import halved, insert_features
 from oasis.collection.catalog.item_rows import (
     NewChunk,
-    change_item,
     delete_items,
     insert_chunk,
     insert_round,
 )
+from oasis.collection.catalog.journal import Entry, append_entry
 from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with_seen
 from oasis.collection.committed import Committed
-from oasis.collection.files.files import Entry, Files
-from oasis.collection.records import Id, check_id, utf8
+from oasis.collection.files.files import Files
+from oasis.collection.records import Id, Updated, check_id
 from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
 from oasis.collection.replica.replica import Replica
-from oasis.collection.texts.postings import delete_texts, insert_texts
+from oasis.collection.texts.kept import delete_texts, insert_texts
 from oasis.collection.upkeep.checks import rebuild_copies
-from oasis.collection.writing.intake import check_intake
+from oasis.collection.writing.intake import check_classes, check_intake
 from oasis.collection.writing.predictions import predicted_labels
 from oasis.collection.writing.quality import QualityMeter
+from oasis.collection.writing.relabelling import (
+    BLOCK,
+    SMALL_CHUNK,
+    ItemChange,
+    Relabelling,
+    forget_items,
+    renamed,
+)
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
-from oasis.hashers.chunk import (
-    Chunk,
-    check_chunk,
-)
-from oasis.hashers.protocol import (
-    Labels,
-)
-from oasis.model import AnyModel
+from oasis.hashers.chunk import Chunk, check_chunk, unlabelled_chunk
+from oasis.hashers.protocol import Labels
+from oasis.model import OASIS, AnyModel
 
 _Result = TypeVar("_Result")
-
-SMALL_CHUNK = 32
-"""A chunk with fewer labelled samples goes to the journal instead of writing the whole model."""
 
 _LONG = 256
 """Samples of a chunk from which on threads for its fingerprints and its quality are worth it."""
@@ -117,29 +118,37 @@ class Writer:
         self,
         snapshot: Committed,
         X: Mapping[str, Any],
-        y: Labels,
+        y: Labels | None,
         ids: Any,
         payload: Any,
         thumbnails: Any,
         texts: Any = None,
         *,
         replaces: bool = False,
+        keeps: bool = False,
     ) -> Committed:
-        """Learn a chunk and store its items; where it ``replaces``, those with the ids go."""
+        """Learn a chunk and store its items; where it ``replaces``, those with the ids go.
+
+        ``keeps`` says whether the features are kept; then they are learned as they are kept.
+        """
         began, head = time.perf_counter(), snapshot.head
-        chunk = check_chunk(X, y, feature_widths(snapshot.model))
-        fingerprints = self._fingerprints or Fingerprints.of_chunk(chunk.X)
+        widths = feature_widths(snapshot.model)
+        chunk = unlabelled_chunk(X, widths) if y is None else check_chunk(X, y, widths)
+        given = chunk.X
+        fingerprints = self._fingerprints or Fingerprints.of_chunk(given)
         threads = self._threads if chunk.n_samples >= _LONG else None
         first_id = self._first_id(head.next_key, chunk.n_samples) if ids is None else 0
         intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
-        for name in set().union(*set(chunk.labels)):
-            utf8(name, f"the class name {name!r}")
+        check_classes(chunk.labels, snapshot.classes)
         replaced = self._keys_of(intake.ids, "replaced") if replaces else []
         if not replaces:
             self._refuse_known(intake.ids)
         model = (
             self._setup.model(self._words) if snapshot.model is None else copy.copy(snapshot.model)
         )
+        if keeps:
+            chunk = replace(chunk, X=halved(given))
+        forgets = self._forget(model, replaced)
         model.learn(chunk)
         codes, n = model.codes_, chunk.n_samples
         model = with_seen(model, head.n_seen + n)
@@ -158,11 +167,12 @@ class Writer:
             )
             with (
                 _beside(
-                    self._threads, lambda: self._write_files(snapshot, change, chunk, model)
+                    self._threads,
+                    lambda: self._write_files(snapshot, change, chunk, model, anew=forgets),
                 ) as wait_for_files,
                 _beside(
                     threads,
-                    lambda: self._meter.measure(snapshot, chunk.X, chunk.labels, set(replaced)),
+                    lambda: self._meter.measure(snapshot, given, chunk.labels, set(replaced)),
                 ) as wait_for_quality,
                 self._catalog.write(head) as connection,
             ):
@@ -174,14 +184,19 @@ class Writer:
                 # blocks of rows are inserted while threads compute those after them
                 prints = chain.from_iterable(
                     (map if threads is None else threads.map)(
-                        lambda rows: fingerprints.packed(chunk.X, rows, head.next_key), blocks_of(n)
+                        lambda rows: fingerprints.packed(given, rows, head.next_key), blocks_of(n)
                     )
                 )
                 new_classes = insert_chunk(connection, new_chunk, prints, snapshot.classes)
-                kept = zip(new_chunk.keys.tolist(), intake.texts, strict=True)
-                insert_texts(connection, [(key, text) for key, text in kept if text is not None])
+                keys = new_chunk.keys.tolist()
+                insert_texts(
+                    connection, list(zip(keys, intake.texts, intake.payloads, strict=True))
+                )
+                if keeps:
+                    insert_features(connection, keys, chunk.X)
                 quality = wait_for_quality()
-                wait_for_files()
+                if entry := wait_for_files():
+                    change.head = append_entry(connection, change.head, entry)
                 snapshot.replica.before_commit(self._catalog, head, new_chunk)
                 seconds = time.perf_counter() - began
                 n_bytes = _bytes_written(head, change.head)
@@ -192,60 +207,105 @@ class Writer:
             snapshot.replica.after_commit(new_chunk)
             if replaced:
                 snapshot.replica.forget(np.array(replaced, dtype=np.int64))
+                self._catalog.fold()
             self._changed += n + len(replaced)
             return self._publish(snapshot, change.head, model)
 
     def update(
         self,
         snapshot: Committed,
-        id: Id,  # noqa: A002
-        labels: tuple[str, ...] | None,
-        payload: str | EllipsisType | None,
-    ) -> Committed:
-        """Give an item other labels (None: keep them) and another payload (...: keep it)."""
-        head = snapshot.head
-        with self._catalog.reading() as connection:
-            row = connection.execute(
-                f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
-                (id,),
-            ).fetchone()
-        if row is None:
-            raise UnknownIdError(f"no item has the id {id!r}; nothing was changed")
-        item = ItemRow(*row).check()
-        kept = item.payload if isinstance(payload, EllipsisType) else payload
-        same = labels is None or (
-            not item.predicted and labels == item.label_names(snapshot.classes)
+        changes: Sequence[ItemChange],
+        progress: Callable[[int], object] | None = None,
+    ) -> tuple[Committed, Updated]:
+        """Give items other labels and payloads, all in one commit.
+
+        An item whose labels change is a new version of itself, with a new key and a new code; its
+        pictures and features stay where they are. Memory: a block of items, and the codes of all.
+        """
+        self._keys_of([each.id for each in changes], "changed")
+        starts = range(0, len(changes), BLOCK)
+        blocks = (changes[start : start + BLOCK] for start in starts)
+        return self._change(snapshot, lambda _: blocks, progress)
+
+    def rename_label(
+        self,
+        snapshot: Committed,
+        old: str,
+        new: str,
+        progress: Callable[[int], object] | None = None,
+    ) -> tuple[Committed, Updated]:
+        """Give all items of a class, which must be known, another one; as by `update`."""
+        names = list(snapshot.classes)
+        return self._change(
+            snapshot, lambda connection: renamed(connection, names, old, new), progress
         )
-        if same and kept == item.payload:
-            return snapshot
+
+    def _change(
+        self,
+        snapshot: Committed,
+        blocks: Callable[[sqlite3.Connection], Iterable[Sequence[ItemChange]]],
+        progress: Callable[[int], object] | None,
+    ) -> tuple[Committed, Updated]:
+        """Make the changes that are read, block by block, inside the transaction."""
+        head, work = snapshot.head, Relabelling(snapshot)
         with self._changing(snapshot) as change:
-            change.head = replace(head, commits=head.commits + 1)
+            commits = head.commits + 1
             with self._catalog.write(head) as connection:
-                new_classes = change_item(
-                    connection, item, labels, kept, snapshot.classes, change.head.commits
-                )
+                for some in blocks(connection):
+                    work.change(connection, some, commits)
+                    if work.versions and not snapshot.replica.is_local:
+                        snapshot.replica.before_commit(self._catalog, head, work.versions[-1])
+                    if progress is not None:
+                        progress(len(some))
+                if not work.done.changed:
+                    return snapshot, work.done
+                change.head = replace(head, commits=commits, next_key=work.next_key)
+                model = snapshot.model
+                if work.done.learned and work.model is not None:
+                    model = with_seen(work.model, head.n_seen)
+                    entry = work.entry()
+                    if entry is not None and self._fits_journal(head, len(entry)):
+                        change.head = append_entry(connection, change.head, entry)
+                    else:
+                        change.head = self._files.write_model(change.head, model)
                 self._catalog.put_head(head, change.head)
-            snapshot.classes.extend(new_classes)
-            snapshot.replica.amend(self._catalog, item.key)
-            if not snapshot.replica.is_local:
-                self._changed += 1  # a checkpoint notes that it has arrived there
-            return self._publish(snapshot, change.head, snapshot.model)
+            snapshot.classes.extend(work.classes[len(snapshot.classes) :])
+            for version in work.versions:
+                snapshot.replica.after_commit(version)
+            if work.gone:
+                snapshot.replica.forget(np.array(sorted(work.gone), dtype=np.int64))
+            snapshot.replica.amend(self._catalog, work.amended)
+            # where codes are elsewhere, a checkpoint notes that an amended item has arrived
+            amended = 0 if snapshot.replica.is_local else len(work.amended)
+            self._changed += 2 * len(work.gone) + amended
+            self._catalog.fold()
+            return self._publish(snapshot, change.head, model), work.done
 
     def delete(self, snapshot: Committed, ids: Sequence[Id]) -> Committed:
-        """Delete items; every id must be there."""
+        """Delete items; every id must be there.
+
+        What they taught is subtracted where their features are kept. The journal, which may have
+        their features too, goes.
+        """
         keys = self._keys_of(ids, "deleted")
         if not keys:
             return snapshot
         head = snapshot.head
+        model = None if snapshot.model is None else copy.copy(snapshot.model)
+        forgets = model is not None and self._forget(model, keys)
         with self._changing(snapshot) as change:
             change.head = replace(head, commits=head.commits + 1, n_items=head.n_items - len(keys))
+            if model is not None and (forgets or head.journal_entries):
+                model = with_seen(model, head.n_seen)
+                change.head = self._files.write_model(change.head, model)
             with self._catalog.write(head) as connection:
                 delete_texts(connection, keys)
                 delete_items(connection, keys, change.head.commits)
                 self._catalog.put_head(head, change.head)
             snapshot.replica.forget(np.array(keys, dtype=np.int64))
             self._changed += len(keys)
-            return self._publish(snapshot, change.head, snapshot.model)
+            self._catalog.fold()
+            return self._publish(snapshot, change.head, model)
 
     def checkpoint(self, snapshot: Committed, *, index_changes: int) -> Committed:
         """Fold the journal into the model file, and write the index after so many changes."""
@@ -266,6 +326,8 @@ class Writer:
                 self._catalog.put_head(head, change.head)
             if change.head.index_commits > head.index_commits:
                 self._changed = 0
+            if folds:
+                self._catalog.fold()
             return self._publish(snapshot, change.head, snapshot.model)
 
     def repair(self, snapshot: Committed) -> None:
@@ -288,17 +350,35 @@ class Writer:
             self._changed = change.head.next_key
             self._publish(snapshot, change.head, snapshot.model)
 
-    def record(self, name: str, value: str) -> None:
-        """Keep a fact about the collection."""
-        with self._catalog.write():
-            self._catalog.put_meta(name, value)
-
     # ------------------------------------------------------------------------------------------
 
+    def _forget(self, model: AnyModel, keys: Sequence[int]) -> bool:
+        """Subtract from a model what items taught whose features are kept; return if any were."""
+        forgets = False
+        if not isinstance(model, OASIS):
+            return False
+        for start in range(0, len(keys), BLOCK):
+            with self._catalog.reading() as connection:
+                names = self._catalog.class_names(connection)
+                block = keys[start : start + BLOCK]
+                rows = [
+                    ItemRow(*row) for row in self._catalog.rows(connection, ITEM_COLUMNS, block)
+                ]
+                forgets |= forget_items(connection, model, rows, names)
+        return forgets
+
+    def _fits_journal(self, head: Head, n_bytes: int) -> bool:
+        return (
+            head.journal_entries < JOURNAL_ENTRIES and head.journal_bytes + n_bytes <= JOURNAL_BYTES
+        )
+
     def _write_files(
-        self, snapshot: Committed, change: _Change, chunk: Chunk, model: AnyModel
-    ) -> None:
-        """Write what the commit of a chunk will name."""
+        self, snapshot: Committed, change: _Change, chunk: Chunk, model: AnyModel, *, anew: bool
+    ) -> bytes | None:
+        """Write what the commit of a chunk will name; return the chunk's entry of the journal.
+
+        ``anew`` says that the model file must be written, as more has changed than the chunk says.
+        """
         if self._changed >= max(INDEX_ROWS, snapshot.head.n_items // INDEX_SHARE):
             # it shows the state before this chunk, which is all that memory has
             change.head = snapshot.replica.checkpoint(
@@ -306,22 +386,19 @@ class Writer:
             )
             if change.head.index_commits > snapshot.head.index_commits:
                 self._changed = 0
-        X, labels = chunk.X, chunk.labels
-        if snapshot.model is not None:
+        X, labels, head = chunk.X, chunk.labels, change.head
+        if snapshot.model is not None and not anew:
             rows = np.flatnonzero(snapshot.model.rows_used(labels))
             if not len(rows):
-                return  # nothing was learned
+                return None  # nothing was learned
             if len(rows) < len(labels):
                 X = {name: matrix[rows] for name, matrix in X.items()}
                 labels = [labels[row] for row in rows]
-        head = change.head
-        if snapshot.model is not None and len(labels) < SMALL_CHUNK:
-            entry = Entry.of(X, labels, snapshot.model, model)
-            size = head.journal_bytes + sum(_n_bytes(matrix) for matrix in X.values())
-            if head.journal_entries < JOURNAL_ENTRIES and size <= JOURNAL_BYTES:
-                change.head = self._files.append_entry(head, entry)
-                return
+            size = sum(_n_bytes(matrix) for matrix in X.values())
+            if len(labels) < SMALL_CHUNK and self._fits_journal(head, size):
+                return Entry.of(X, labels, snapshot.model, model).to_bytes()
         change.head = self._files.write_model(head, model)
+        return None
 
     def _keys_of(self, ids: Sequence[Id], what: str) -> list[int]:
         """Return the keys, ascending, of ids that must all be there; ``what`` is done with them."""

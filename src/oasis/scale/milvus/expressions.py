@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oasis.errors import InputError
-from oasis.index.engine.arguments import Ids
+from oasis.index import Ids
 
 IDS_AT_ONCE = 8192
 """Maximum number of ids in one expression: about 100 kB of text, parsed in milliseconds."""

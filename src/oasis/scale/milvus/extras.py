@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from oasis.errors import InputError
-from oasis.index.engine.arguments import Ids
+from oasis.index import Ids
 
 _MOST_BYTES = 65_536  # Milvus refuses longer ones
 _SETS = (tuple, list, set, frozenset)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes
-from oasis.index.engine.arguments import Ids
+from oasis.index import Ids
 
 
 class Hits(NamedTuple):

@@ -11,9 +11,8 @@ import numpy as np
 
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
-from oasis.index import Matches, RangeMatches, ScoredMatches
-from oasis.index.engine.arguments import (
-    Ids,
+from oasis.index import AllowList, Ids, Matches, Projections, RangeMatches, ScoredMatches
+from oasis.index.protocol import (
     check_distinct,
     check_ids,
     check_ids_of,
@@ -22,8 +21,6 @@ from oasis.index.engine.arguments import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.engine.permits import AllowList
-from oasis.index.engine.projections import Projections
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
 from oasis.scale.milvus.copies import query_codes, repeated

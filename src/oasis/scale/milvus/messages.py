@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.index.engine.arguments import Ids
+from oasis.index import Ids
 from oasis.scale.milvus.engine import protocol
 from oasis.scale.milvus.hits import Hits
 from oasis.scale.milvus.schema import CODE, EXTRA, ID

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.index.engine.arguments import Ids
+from oasis.index import Ids
 from oasis.scale.milvus.connection import Connection
 from oasis.scale.milvus.copies import repeated
 from oasis.scale.milvus.expressions import IDS_AT_ONCE, ids_in

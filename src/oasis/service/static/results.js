@@ -60,7 +60,7 @@ function nearness(hit, nBits) {
       el("span", { title: `Hamming distance: ${hit.distance} of ${nBits} bits differ` }, `${hit.distance} of ${nBits} bits`),
       el(
         "span",
-        { title: hit.tied ? "Score, from -1 to 1; a neighbour has the same" : "Score, from -1 to 1" },
+        { title: hit.tied ? "Score, from 0 to 1; a neighbour has the same" : "Score, from 0 to 1" },
         `${hit.tied ? "tied at " : ""}${hit.score.toFixed(2)}`,
       ),
     ),
@@ -123,7 +123,7 @@ export function stack(run, n, more, open) {
       { class: "body" },
       el("h3", {}, el("button", { type: "button", class: "open", "aria-expanded": "false", onclick: open }, runName(n, more))),
       el("p", { class: "snippet" }, `${run.slice(0, 3).map(titleOf).join(", ")} …`),
-      el("div", { class: "foot" }, el("p", { class: "numbers" }, el("span", { title: "Their codes are equally near: nothing tells them apart" }, "tied"), el("span", { title: "Score, from -1 to 1" }, first.score.toFixed(2)))),
+      el("div", { class: "foot" }, el("p", { class: "numbers" }, el("span", { title: "Their codes are equally near: nothing tells them apart" }, "tied"), el("span", { title: "Score, from 0 to 1" }, first.score.toFixed(2)))),
       el("span", { class: "like", "aria-hidden": "true" }, "Show them"),
     ),
   );

@@ -86,6 +86,7 @@ function welcome() {
   replace($("#results"));
   $("#show-more").hidden = true;
   $("#weak").hidden = true;
+  $("#meant").hidden = true;
   const some = $("#suggestions").childElementCount > 0;
   $("#suggestions").hidden = !some;
   if (!isEmpty()) {
@@ -273,16 +274,16 @@ async function load(k) {
   }
 }
 
-// What a weak query may have meant, as a link; a question without words has no other spelling.
+// What was searched instead of words with typing errors, as a link to a search for that.
 async function showMeant(question) {
   $("#meant").hidden = true;
-  if ($("#weak").hidden || !question.q) return;
+  if (!question.q || !asks("text")) return;
   const mine = turn;
   const text = await api.suggest(question.q).catch(() => null); // the hits are there without it
   if (mine !== turn || !text) return;
   const next = { ...question, q: text, item: undefined, n: 0 };
   const link = el("a", { href: address.write(next), onclick: (event) => address.follow(event, next) }, text);
-  replace($("#meant"), "Did you mean “", link, "”?");
+  replace($("#meant"), "Searched for “", link, "”, as nothing here has all of these words.");
   $("#meant").hidden = false;
 }
 

@@ -1,0 +1,143 @@
+"""What the commands of experiments share: options, lists in texts, and running tasks with a bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oasis.cli.console import remark
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from oasis.experiments.runner import Event, Finished
+    from oasis.experiments.task import Task
+
+DataSets = Annotated[
+    str,
+    typer.Option(
+        help="Data sets: coco79, wiki, mirflickr, icons, synthetic@3000, the path of an .npz, "
+        ".mat or .parquet file, or of a folder of pictures that ends in / ..."
+    ),
+]
+Bits = Annotated[str, typer.Option(help="Code lengths.")]
+Seeds = Annotated[
+    str, typer.Option(help="Seeds: a number of them from 0, or a list such as 20-24 or 0,7.")
+]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of data files; $OASIS_DATA or ./data by default.")
+]
+Out = Annotated[Path, typer.Option(help="Results folder.")]
+Jobs = Annotated[int, typer.Option(help="Processes.", min=1)]
+
+
+def names(text: str) -> list[str]:
+    """Return the names in a list with commas.
+
+    >>> names("oasis, lemon,")
+    ['oasis', 'lemon']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(text: str, option: str = "--bits") -> list[int]:
+    """Return the whole numbers in a list with commas."""
+    try:
+        return [int(name) for name in names(text)]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a list of whole numbers, such as 16,64", param_hint=option
+        ) from error
+
+
+def run_tasks(tasks: Sequence[Task], out: Path, data: Path | None, jobs: int) -> list[Finished]:
+    """Run tasks with a bar on standard error; each failed one is a line there."""
+    from oasis.experiments.runner import run
+
+    with _progress() as progress:
+        finished = run(tasks, out, data=data, jobs=jobs, listener=_Bar(progress, len(tasks)))
+    for each in finished:
+        if each.status == "failed":
+            remark(f"error: {each.task.key}: {each.row['error']}")
+    return finished
+
+
+def counts(finished: Sequence[Finished]) -> str:
+    """Return how many tasks were computed, kept and failed."""
+    found = {"computed": 0, "kept": 0, "failed": 0}
+    for each in finished:
+        found[each.status] += 1
+    tasks = "1 task: " if len(finished) == 1 else f"{len(finished)} tasks: "
+    return tasks + ", ".join(f"{n} {name}" for name, n in found.items() if n)
+
+
+def stop_if_failed(finished: Sequence[Finished]) -> None:
+    """End the command with exit code 1 if a task failed."""
+    if any(each.status == "failed" for each in finished):
+        raise typer.Exit(1)
+
+
+def as_document(finished: Sequence[Finished], out: Path) -> dict[str, Any]:
+    """Return what ``--json`` prints: the rows, with their status."""
+    return {"out": str(out), "rows": [{"status": each.status, **each.row} for each in finished]}
+
+
+class _Bar:
+    """A bar that counts tasks, moves with every round, and says what happens."""
+
+    def __init__(self, progress: Progress, n_tasks: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting", total=n_tasks)
+        self._share = 0.0
+
+    def __call__(self, event: Event) -> None:
+        from oasis.experiments.runner import Finished, RoundDone
+
+        console = self._progress.console
+        if isinstance(event, RoundDone):
+            self._advance(event.n_done / (event.n_steps + 1))  # measuring comes after the last one
+            text = f"{event.task.key}  {event.n_done} of {event.n_steps}"
+            self._progress.update(self._task, description=text)
+        elif isinstance(event, Finished):
+            self._advance(1.0)
+            self._share = 0.0
+            if not console.is_terminal:
+                line = f"{event.task.key} {event.status}"
+                console.print(line, highlight=False, soft_wrap=True, markup=False)
+        else:
+            console.print(f"note: {event.text}", highlight=False, soft_wrap=True, markup=False)
+
+    def _advance(self, share: float) -> None:
+        self._progress.advance(self._task, max(share, self._share) - self._share)
+        self._share = max(share, self._share)
+
+
+def _progress() -> Progress:
+    """Return a bar on standard error, so that standard output is the answer alone."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from oasis.cli.progress import TerminalProgress
+
+    return TerminalProgress(
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(file=sys.stderr),
+        transient=True,
+        # the speed of all tasks: single ones differ a hundredfold
+        speed_estimate_period=1e9,
+    )

@@ -1,0 +1,370 @@
+"""Figures: panels of lines, drawn once, as SVG for pages and as PNG.
+
+The SVG has no background and uses the page's text colour, for light and dark pages. The same
+results give the same bytes. The colours are distinguishable by colour-blind readers.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from oasis.errors import MissingExtraError
+from oasis.experiments.methods import title_of
+from oasis.experiments.tables import Cells, Drawing, Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_INK = "#010203"  # a colour that no method has, so that it can be replaced in the SVG
+_WIDTH, _HEIGHT = 3.6, 3.3  # of a panel, inches
+_STEPS = {"first": "all classes known", "second": "new classes join", "third": "all classes new"}
+_BY_CLASS = ("oasis", "oasis-paper", "fomh", "lemon", "thor")
+_MOST_BINS = 7
+
+# the palette of Okabe and Ito; controls are less prominent than the methods that learn
+_STYLES: dict[str, tuple[str, float, str, str]] = {
+    "oasis": ("#0072B2", 2.6, "-", "o"),
+    "oasis-search": ("#0072B2", 2.0, ":", "o"),
+    "oasis-paper": ("#56B4E9", 2.2, "-", "s"),
+    "fomh": ("#009E73", 1.8, "-", "^"),
+    "lemon": ("#D55E00", 1.8, "-", "v"),
+    "thor": ("#8C564B", 1.8, "-", "<"),
+    "iw-omh": ("#882255", 1.8, "-", ">"),
+    "hcfw": ("#882255", 1.8, "--", ">"),
+    "doch": ("#332288", 1.8, "-", "d"),
+    "choice": ("#999933", 1.8, "-", "8"),
+    "omh-dq": ("#117733", 1.4, "--", "p"),
+    "sapmh": ("#AA4499", 1.4, "--", "h"),
+    "random-projection": ("#999999", 1.2, ":", "x"),
+    "pca-sign": ("#999999", 1.2, "--", "+"),
+    "itq": ("#CC79A7", 1.4, "-", "D"),
+    "itq-refit": ("#CC79A7", 1.4, "--", "d"),
+    "float-cosine": ("#E69F00", 1.4, "-.", "*"),
+    "completed-cosine": ("#E69F00", 1.4, ":", "X"),
+    "probe": (_INK, 1.4, "-.", "P"),
+    "chance": (_INK, 1.0, ":", ""),
+}
+_OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#8C564B")
+"""Colours of lines that do not belong to a method of ours."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: a method with its parameters or any name, x, y, half of an interval."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    half: Sequence[float] = ()
+    points: bool = False
+
+    @classmethod
+    def of(cls, name: str, x: Sequence[float], estimates: Sequence[Estimate | None]) -> Line:
+        """Return a line of the estimates that are there."""
+        known = [(at, each) for at, each in zip(x, estimates, strict=True) if each is not None]
+        halves = [each.half or 0.0 for _, each in known]
+        return cls(name, [at for at, _ in known], [each.mean for _, each in known], halves)
+
+
+def draw(
+    name: str,
+    title: str,
+    caption: str,
+    panels: Mapping[str, Sequence[Line]],
+    x: str,
+    y: str = "MAP",
+    *,
+    logs: str = "",
+    ticks: Sequence[tuple[float, str]] = (),
+    marked: float | None = None,
+    top: float | None = None,
+) -> tuple[Drawing, ...]:
+    """Draw lines in panels side by side, with one legend; nothing if there is no line.
+
+    Parameters
+    ----------
+    panels : title -> lines
+    logs : axes that are logarithmic, "x", "y" or "xy"
+    ticks : positions and names on the x axis
+    marked : position of a vertical line
+    top : the end of the y axis
+    """
+    panels = {key: [line for line in lines if line.x] for key, lines in panels.items()}
+    panels = {key: lines for key, lines in panels.items() if lines}
+    if not panels:
+        return ()
+    check_available()
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    look: Any = {
+        **dict.fromkeys(
+            ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK
+        ),
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with matplotlib.rc_context(look):
+        figure = Figure(figsize=(_WIDTH * len(panels) + 1.7, _HEIGHT), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        entries: dict[str, Any] = {}
+        for panel, (heading, lines) in zip(axes, panels.items(), strict=True):
+            _fill(panel, lines, entries)
+            panel.set_title(heading, loc="left")
+            panel.set_xlabel(x)
+            if "x" in logs:
+                panel.set_xscale("log")
+            if ticks:
+                panel.set_xticks([at for at, _ in ticks], [text for _, text in ticks])
+                panel.minorticks_off()
+            if marked is not None:
+                panel.axvline(marked, color=_INK, lw=0.8, ls=":", alpha=0.7)
+        axes[0].set_ylabel(y)
+        if "y" in logs:
+            axes[0].set_yscale("log")
+        else:
+            axes[0].set_ylim(0, top)
+        figure.legend(
+            entries.values(), entries.keys(), loc="outside right center", frameon=False, fontsize=8
+        )
+        files = {}
+        for kind in ("svg", "png"):
+            stream = io.BytesIO()
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            transparent = kind == "svg"
+            figure.savefig(stream, format=kind, dpi=110, transparent=transparent, metadata=metadata)
+            files[kind] = stream.getvalue()
+    svg = files["svg"].decode().replace(_INK, "currentColor")
+    return (Drawing(name, title, caption, svg[svg.index("<svg") :], files["png"]),)
+
+
+def check_available() -> None:
+    """Raise if figures cannot be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", extra="figures", what="drawing figures") from error
+
+
+def _fill(panel: Axes, lines: Sequence[Line], entries: dict[str, Any]) -> None:
+    panel.grid(axis="y", color=_INK, alpha=0.12, lw=0.6)
+    for line in lines:
+        method, plus, _ = line.name.partition("+")
+        number = list(entries).index(line.name) if line.name in entries else len(entries)
+        other = _OTHERS[number % len(_OTHERS)], 1.8, "-", "o"
+        color, width, dashes, marker = _STYLES.get(method, other)
+        shown: dict[str, Any] = {"color": color, "marker": marker, "ms": 3.5}
+        shown |= {"ls": "none"} if line.points else {"lw": width, "ls": "--" if plus else dashes}
+        (drawn,) = panel.plot(line.x, line.y, **shown)
+        entries.setdefault(title_of(line.name), drawn)
+        if any(line.half):
+            low = [y - half for y, half in zip(line.y, line.half, strict=True)]
+            high = [y + half for y, half in zip(line.y, line.half, strict=True)]
+            panel.fill_between(line.x, low, high, color=color, alpha=0.13, lw=0)
+
+
+def quality(cells: Cells) -> tuple[Drawing, ...]:
+    """Return MAP by round, of each round's own queries and of all so far, and by code length."""
+    n_bits, name = cells.shown_bits, cells.dataset
+    at_bits = f"{n_bits} bits, " if n_bits else ""
+    rounds: dict[str, dict[str, list[Line]]] = {"new": {}, "all": {}}
+    for setting in cells.settings:
+        here = cells.at(setting, n_bits)
+        if not here:
+            continue
+        most = max(here.values(), key=lambda cell: len(cell.round_numbers))
+        lines = [(v, c, c) for v, c in here.items()] + [("chance", most, None)]
+        for queries, panels in rounds.items():
+            if queries == "all" and most.shares_queries():
+                continue
+            panels[_heading(setting)] = [
+                Line.of(
+                    variant,
+                    [float(number) for number in cell.round_numbers],
+                    cell.by_round(queries, "expected" if own else "chance"),
+                )
+                for variant, cell, own in lines
+            ]
+    lengths = [float(n) for n in cells.bits]
+    by_bits = {
+        _heading(setting): [
+            Line.of(
+                variant,
+                lengths,
+                [
+                    None
+                    if (cell := cells.cell(setting, variant, n)) is None
+                    else cell.last("new", "expected")
+                    for n in cells.bits
+                ],
+            )
+            for variant in cells.variants
+        ]
+        for setting in (cells.settings if len(lengths) > 1 else ())
+    }
+    return (
+        *draw(
+            f"{name}-map-by-round",
+            "MAP by round",
+            f"{at_bits}queries of the current round against everything stored so far; expected "
+            "ties. Bands: 95 % interval over seeds. Dashed: tuned, or batch methods, which may "
+            "keep all features and encode everything again.",
+            rounds["new"],
+            "round",
+        ),
+        *draw(
+            f"{name}-map-by-round-all",
+            "MAP by round, queries of all rounds so far",
+            f"{at_bits}queries of earlier rounds count as much as new ones.",
+            rounds["all"],
+            "round",
+        ),
+        *draw(
+            f"{name}-map-by-bits",
+            "MAP by code length",
+            "Last round, queries of that round. Methods without codes are horizontal lines.",
+            by_bits,
+            "bits",
+            logs="x",
+            ticks=[(n, f"{n:.0f}") for n in lengths],
+        ),
+    )
+
+
+def forgetting(cells: Cells) -> tuple[Drawing, ...]:
+    """Return MAP of the queries of earlier rounds, right after their round and now."""
+    from oasis.experiments.overview import asked_now, right_after
+
+    panels = {
+        _heading(setting): [
+            Line.of(variant, [0.0, 1.0], [cell.estimate(right_after), cell.estimate(asked_now)])
+            for variant, cell in cells.at(setting, cells.shown_bits).items()
+        ]
+        for setting in cells.settings
+    }
+    return draw(
+        f"{cells.dataset}-forgetting",
+        "Forgetting",
+        f"{cells.shown_bits} bits, MAP of the queries of earlier rounds, the mean over rounds.",
+        panels,
+        "",
+        ticks=[(0, "right after"), (1, "now")],
+    )
+
+
+def seconds(cells: Cells) -> tuple[Drawing, ...]:
+    """Return training time by round."""
+    panels = {}
+    for setting in cells.settings:
+        panels[_heading(setting)] = [
+            Line.of(
+                variant,
+                [float(number) for number in cell.round_numbers],
+                [
+                    cell.estimate(lambda row, t=t: row["rounds"][t]["train_seconds"] or None)  # type: ignore[misc]
+                    for t in range(len(cell.round_numbers))
+                ],
+            )
+            for variant, cell in cells.at(setting, cells.shown_bits).items()
+        ]
+    return draw(
+        f"{cells.dataset}-training-time",
+        "Training time by round",
+        f"{cells.shown_bits} bits, seconds to learn a round, logarithmic.",
+        panels,
+        "round",
+        "seconds",
+        logs="y",
+    )
+
+
+def classes(cells: Cells) -> tuple[Drawing, ...]:
+    """Return average precision by size of a class, and precision by recall for every radius."""
+    from oasis.experiments.overview import class_averages
+
+    by_size: dict[str, list[Line]] = {}
+    curves: dict[str, list[Line]] = {}
+    for setting in cells.settings:
+        here, heading = cells.at(setting, cells.shown_bits), _heading(setting)
+        points = {v: sorted(class_averages(here[v]).values()) for v in _BY_CLASS if v in here}
+        by_size[heading] = [
+            each
+            for variant, found in points.items()
+            if found
+            for each in (
+                Line(variant, [n for n, _ in found], [ap for _, ap in found], points=True),
+                _medians(variant, found),
+            )
+        ]
+        first = {v: c.rows[0].get("curve") for v, c in here.items()}
+        curves[heading] = [Line(v, c["recall"], c["precision"]) for v, c in first.items() if c]
+    return (
+        *draw(
+            f"{cells.dataset}-classes",
+            "Average precision class by class",
+            f"{cells.shown_bits} bits, after the last round, queries of all rounds. A dot is a "
+            "class; only items with this class count as similar. Lines: medians of neighbours.",
+            by_size,
+            "items of the class",
+            "average precision",
+            logs="x",
+            top=1,
+        ),
+        *draw(
+            f"{cells.dataset}-precision-recall",
+            "Look-ups within a radius",
+            f"{cells.shown_bits} bits, after the last round, queries of all rounds: precision and "
+            "recall within each Hamming radius, pooled over all pairs; first seed.",
+            curves,
+            "recall",
+            "precision",
+            top=1,
+        ),
+    )
+
+
+def _medians(name: str, points: Sequence[tuple[float, float]]) -> Line:
+    """Return the medians of groups of neighbouring classes of about equal size."""
+    n_bins = max(1, min(_MOST_BINS, len(points) // 3))
+    edges = [round(len(points) * i / n_bins) for i in range(n_bins + 1)]
+    groups = [points[a:b] for a, b in pairwise(edges)]
+    x = [median(n for n, _ in group) for group in groups]
+    return Line(name, x, [median(ap for _, ap in group) for group in groups])
+
+
+def sensitivity(cells: Cells) -> tuple[Drawing, ...]:
+    """Return MAP by the value of a parameter, one figure for each parameter that was varied."""
+    found: list[Drawing] = []
+    for method, parameter in dict.fromkeys((key[1], key[2]) for key in cells.sweeps):
+        panels: dict[str, list[Line]] = {}
+        default = None
+        for (setting, of, name, n_bits), values in cells.sweeps.items():
+            if (of, name) != (method, parameter) or min(values) <= 0:
+                continue
+            estimates = [cell.last("new", "expected") for cell in values.values()]
+            line = Line.of(f"{setting}, {n_bits} bits", list(values), estimates)
+            panels.setdefault(title_of(method), []).append(line)
+            recorded = next(iter(values.values())).method.get("defaults", {}).get(parameter)
+            default = float(recorded) if isinstance(recorded, (int, float)) else default
+        found += draw(
+            f"{cells.dataset}-sensitivity-{method}-{parameter}",
+            f"Sensitivity to {parameter}",
+            "MAP at the last round, queries of that round; the dotted line marks the default.",
+            panels,
+            parameter,
+            logs="x",
+            marked=default,
+        )
+    return tuple(found)
+
+
+def _heading(setting: str) -> str:
+    return f"{setting}: {_STEPS[setting]}" if setting in _STEPS else setting

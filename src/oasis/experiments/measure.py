@@ -1,0 +1,393 @@
+"""Measures: from the codes of a stream to the figures of a row.
+
+After every round: MAP with expected ties for the queries of all rounds so far, and with the older
+item first for the round's own queries, as in the paper. After the last round: by projections, per
+class, by radius, and the measures of `FIRST_HITS` and `BY_SCORES`. To add one, add a line there:
+tables take their columns from them.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from oasis.arrays import Array, Indicator, Rows, Single
+from oasis.codes import Codes
+from oasis.experiments.results import checksum, rounded
+from oasis.experiments.task import Row
+from oasis.metrics import (
+    asymmetric_average_precision,
+    asymmetric_hits,
+    average_precision,
+    average_precision_from_scores,
+    chance_map,
+    code_statistics,
+    hits_from_scores,
+    mean_average_precision,
+    ndcg_at_k,
+    per_class_average_precision,
+    precision_at_k,
+    precision_recall_curve,
+    success_at_k,
+    tied_at_k,
+)
+
+DEPTH, DEEP = 100, 5000
+"""Depths k of MAP, nDCG and precision, and of MAP where the base has as many items."""
+
+_PRECISION = 65535  # of an average precision in `packed_values`
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySet:
+    """Queries that belong to one round, or to all of them: rows (q,) and true labels (q, c)."""
+
+    rows: Rows
+    labels: Indicator
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """What a ranker gives for a query set: average precisions, and which first hits are similar."""
+
+    expected: Array
+    stable: Array
+    hits: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a method gave after one round.
+
+    Attributes
+    ----------
+    number, n_train, n_classes : of the round; samples learned since the last recorded one; classes
+        so far
+    own : numbers of the query sets that belong to the round
+    train_seconds, encode_seconds : time to learn the chunk, and to project all queries so far
+    codes : the chunk's codes; a batch method's codes of everything; None for a ranker
+    query_codes : codes of query sets 0, 1, ... so far; empty for a ranker
+    ranked : of a ranker instead
+    """
+
+    number: int
+    n_train: int
+    n_classes: int
+    own: Sequence[int]
+    train_seconds: float
+    encode_seconds: float
+    codes: Codes | None = None
+    query_codes: tuple[Codes, ...] = ()
+    ranked: tuple[Ranked, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Everything that is measured of a stream: codes, queries and true labels.
+
+    Attributes
+    ----------
+    classes : names of the label columns
+    train_labels : (n, c), in order of arrival
+    sets : query sets in order of arrival
+    rounds : in order
+    projections : of each query set after the last round; empty if there are none
+    is_batch : whether each round's codes are those of everything seen
+    """
+
+    classes: tuple[str, ...]
+    train_labels: Indicator
+    sets: tuple[QuerySet, ...]
+    rounds: tuple[Round, ...]
+    projections: tuple[Single, ...] = ()
+    is_batch: bool = False
+
+    def base_codes(self, t: int = -1) -> Codes:
+        """Return the codes that are stored after the round at position t."""
+        rounds = self.rounds[t:][:1] if self.is_batch else self.rounds[: len(self.rounds[:t]) + 1]
+        return np.concatenate([each.codes for each in rounds if each.codes is not None])
+
+
+Given: TypeAlias = tuple[Any, Any, Any, Any]
+"""Codes of queries and base, and their labels."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the tables: its key in a row, its heading, and the function that computes it.
+
+    The function returns None where the measure has no meaning.
+    """
+
+    key: str
+    title: str
+    of: Callable[..., Any]
+
+    def value(self, *given: Any) -> float | None:
+        """Return the measure as a plain number."""
+        found = self.of(*given)
+        return None if found is None else float(found)
+
+
+def _depth(base: Codes) -> int:
+    return min(DEPTH, len(base))
+
+
+FIRST_HITS = (
+    Measure(
+        "map_at_k",
+        "MAP@100",
+        lambda q, b, y, z: mean_average_precision(q, b, y, z, topk=_depth(b)),
+    ),
+    Measure("ndcg_at_k", "nDCG@100", lambda q, b, y, z: ndcg_at_k(q, b, y, z, _depth(b)).mean()),
+    Measure(
+        "precision_at_k", "P@100", lambda q, b, y, z: precision_at_k(q, b, y, z, _depth(b)).mean()
+    ),
+    Measure("precision_at_10", "P@10", lambda q, b, y, z: precision_at_k(q, b, y, z, 10).mean()),
+    Measure("success_at_10", "success@10", lambda q, b, y, z: success_at_k(q, b, y, z, 10).mean()),
+    Measure(
+        "map_at_5000",
+        "MAP@5000",
+        lambda q, b, y, z: (
+            mean_average_precision(q, b, y, z, topk=DEEP) if len(b) >= DEEP else None
+        ),
+    ),
+    Measure(
+        "precision_at_2",
+        "radius 2",
+        lambda q, b, y, z: precision_recall_curve(q, b, y, z, "macro").precision[2],
+    ),
+    Measure("tied", "tied at 100", lambda q, b, y, z: tied_at_k(q, b, _depth(b))),
+)
+"""Measures by Hamming distance after the last round: of codes of queries and base, and labels."""
+
+BY_SCORES = (
+    Measure("precision_at_k", "P@100", lambda hits: hits.mean()),
+    Measure("precision_at_10", "P@10", lambda hits: hits[:, :10].mean()),
+    Measure("success_at_10", "success@10", lambda hits: hits[:, :10].any(axis=1).mean()),
+)
+"""Measures by projections, and of rankers, after the last round: of similar first hits."""
+
+
+def measures(outcome: Outcome) -> Row:
+    """Return the measures of a stream as plain values.
+
+    ``rounds`` has n, expected, chance, stable and asymmetric for the round's own queries (``new``),
+    those of older rounds (``old``) and both (``all``); ``history[t][i]`` is MAP of the queries of
+    round i after round t; ``queries`` has the average precision of each query after the last one.
+    """
+    start = time.perf_counter()
+    row: Row = {"rounds": []}
+    values: list[list[Array]] = []  # [round][query set]
+    n_base = 0
+    for t, each in enumerate(outcome.rounds):
+        n_base += each.n_train
+        scores = _RoundScores(outcome, t, n_base)
+        values.append(scores.expected)
+        arrived = range(len(scores.expected))
+        row["rounds"].append(
+            {
+                "number": each.number,
+                "n_train": each.n_train,
+                "n_base": n_base,
+                "n_classes": each.n_classes,
+                "train_seconds": each.train_seconds,
+                "encode_seconds": each.encode_seconds,
+                "n_encoded": sum(len(outcome.sets[i]) for i in arrived),
+                "new": scores.of(each.own),
+                "old": scores.of([i for i in arrived if i not in each.own]),
+                "all": scores.of(arrived),
+            }
+        )
+    row |= {"history": _history(outcome, values), "sets": scores.by_set()}
+    row["queries"] = scores.by_query(outcome)
+    row |= _last_round(outcome, outcome.rounds[-1].own)
+    row = rounded(row)
+    row["measure_seconds"] = round(time.perf_counter() - start, 3)
+    return row
+
+
+def score_measures(
+    blocks: Iterable[tuple[slice, Single]],
+    labels: Indicator,
+    base_labels: Indicator,
+    groups: Any = None,
+    deep: bool = True,
+) -> Ranked:
+    """Return what the scores of a query set give; ``deep`` includes the first hits."""
+    n = len(labels)
+    expected, stable = np.empty(n), np.empty(n)
+    hits = np.zeros((n, min(DEPTH, len(base_labels)) if deep else 0), dtype=np.bool_)
+    for rows, scores in blocks:
+        given = scores, labels[rows], base_labels
+        expected[rows] = average_precision_from_scores(*given, base_groups=groups)
+        stable[rows] = average_precision_from_scores(*given, ties="stable", base_groups=groups)
+        if deep:
+            hits[rows] = hits_from_scores(*given, DEPTH, base_groups=groups)
+    return Ranked(expected, stable, hits)
+
+
+def packed_values(values: Array) -> str:
+    """Return numbers from 0 to 1 as text, rounded to 1/65535.
+
+    >>> unpacked_values(packed_values(np.array([0.0, 1.0]))).tolist()
+    [0.0, 1.0]
+    """
+    rounded_values = np.round(np.asarray(values) * _PRECISION).astype("<u2")
+    return base64.b64encode(rounded_values.tobytes()).decode()
+
+
+def unpacked_values(text: str) -> Array:
+    """Return the numbers of `packed_values`."""
+    return np.frombuffer(base64.b64decode(text), dtype="<u2") / _PRECISION
+
+
+class _RoundScores:
+    """Average precisions after one round, by query set."""
+
+    def __init__(self, outcome: Outcome, t: int, n_base: int) -> None:
+        each = outcome.rounds[t]
+        sets = outcome.sets[: len(each.ranked) or len(each.query_codes)]
+        base_labels = outcome.train_labels[:n_base]
+        self._chance = [chance_map(q.labels, base_labels) if len(q) else 0.0 for q in sets]
+        self.asymmetric: dict[int, Array] = {}
+        if each.ranked:
+            self.expected = [ranked.expected for ranked in each.ranked]
+            self.stable = {i: each.ranked[i].stable for i in each.own}
+            return
+        base = outcome.base_codes(t)
+        # all sets in one pass, because the search for equal base items is then done once
+        codes, labels = np.concatenate(each.query_codes), np.concatenate([q.labels for q in sets])
+        together = average_precision(codes, base, labels, base_labels)
+        self.expected = np.split(together, np.cumsum([len(q) for q in sets])[:-1])
+        self.stable = {
+            i: average_precision(
+                each.query_codes[i], base, sets[i].labels, base_labels, ties="stable"
+            )
+            for i in each.own
+        }
+        if t == len(outcome.rounds) - 1:
+            self.asymmetric = {
+                i: asymmetric_average_precision(values, base, sets[i].labels, base_labels)
+                for i, values in enumerate(outcome.projections)
+            }
+
+    def of(self, sets: Sequence[int]) -> Row | None:
+        """Return the measures of some query sets together; None if they have no query."""
+        sizes = [len(self.expected[i]) for i in sets]
+        if not sum(sizes):
+            return None
+        found = {
+            "n": sum(sizes),
+            "expected": float(np.concatenate([self.expected[i] for i in sets]).mean()),
+            "chance": float(np.average([self._chance[i] for i in sets], weights=sizes)),
+        }
+        for name, values in (("stable", self.stable), ("asymmetric", self.asymmetric)):
+            if all(i in values for i in sets):
+                found[name] = float(np.concatenate([values[i] for i in sets]).mean())
+        return found
+
+    def by_set(self) -> list[list[float]] | None:
+        """Return n, and MAP by Hamming distance and by projections, of each set with queries."""
+        if len(self.expected) < 2 or len(self.asymmetric) < len(self.expected):
+            return None
+        return [
+            [len(values), float(values.mean()), float(self.asymmetric[i].mean())]
+            for i, values in enumerate(self.expected)
+            if len(values)
+        ]
+
+    def by_query(self, outcome: Outcome) -> Row:
+        """Return the average precision of every query so far."""
+        sets = range(len(self.expected))
+        rows = np.concatenate([outcome.sets[i].rows for i in sets])
+        found = {
+            "rows": checksum(rows.tolist()),
+            "n": [len(self.expected[i]) for i in sets],
+            "expected": packed_values(np.concatenate(self.expected)),
+        }
+        if len(self.asymmetric) == len(sets):
+            found["asymmetric"] = packed_values(np.concatenate([self.asymmetric[i] for i in sets]))
+        return found
+
+
+def _history(outcome: Outcome, values: list[list[Array]]) -> list[list[float]] | None:
+    """Return MAP of the queries of round i after round t; None if rounds share their queries."""
+    own = [each.own[0] if len(each.own) == 1 else -1 for each in outcome.rounds]
+    if -1 in own or len(set(own)) < len(own):
+        return None
+    kept = [t for t, i in enumerate(own) if len(outcome.sets[i])]
+    return [[float(values[t][own[i]].mean()) for i in kept[: n + 1]] for n, t in enumerate(kept)]
+
+
+def _last_round(outcome: Outcome, own: Sequence[int]) -> Row:
+    """Measure first hits of the last round's and of all queries, classes and radii."""
+    last, labels = outcome.rounds[-1], outcome.train_labels
+    n_sets = len(last.ranked) or len(last.query_codes)
+    groups = {
+        name: [i for i in chosen if len(outcome.sets[i])]
+        for name, chosen in (("new", own), ("all", range(n_sets)))
+    }
+    by_scores: dict[str, npt.NDArray[np.bool_]] = {}
+    found: Row = {}
+    if last.ranked:
+        for name, chosen in groups.items():
+            if chosen:
+                by_scores[name] = np.concatenate([last.ranked[i].hits for i in chosen])
+    elif groups["all"]:
+        base = outcome.base_codes()
+        found["lookup"] = {}
+        for name, chosen in groups.items():
+            if not chosen:
+                continue
+            truth = np.concatenate([outcome.sets[i].labels for i in chosen])
+            given = np.concatenate([last.query_codes[i] for i in chosen]), base, truth, labels
+            each = {measure.key: measure.value(*given) for measure in FIRST_HITS}
+            found["lookup"][name] = {"k": _depth(base), **each}
+            if outcome.projections:
+                values = np.concatenate([outcome.projections[i] for i in chosen])
+                by_scores[name] = asymmetric_hits(values, base, truth, labels, DEPTH)
+        statistics = code_statistics(base)
+        found["codes"] = {
+            "n_distinct": statistics.n_distinct,
+            "n_constant": statistics.n_constant,
+        }
+        found |= _classes_and_curve(given, outcome.classes)
+    if by_scores:
+        found["by_scores"] = {
+            name: {measure.key: measure.value(hits) for measure in BY_SCORES}
+            for name, hits in by_scores.items()
+        }
+    return found
+
+
+def _classes_and_curve(given: Given, classes: tuple[str, ...]) -> Row:
+    """Return name, items, queries and average precision of each class, and the curve by radius.
+
+    Only items with the class count as similar. A radius without any hit is omitted.
+    """
+    _, _, truth, labels = given
+    precisions = per_class_average_precision(*given)
+    n_base, n_queries = labels.sum(axis=0), truth.sum(axis=0)
+    curve = precision_recall_curve(*given)
+    some = curve.retrieved > 0
+    return {
+        "classes": [
+            [name, int(n_base[j]), int(n_queries[j]), rounded(float(precisions[j]), 4)]
+            for j, name in enumerate(classes)
+            if n_base[j] and n_queries[j]
+        ],
+        "curve": {
+            "precision": rounded(curve.precision[some].tolist(), 4),
+            "recall": rounded(curve.recall[some].tolist(), 4),
+        },
+    }

@@ -1,1 +1,0 @@
-"""Measures of raw results, and summaries that store them."""

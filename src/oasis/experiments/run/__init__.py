@@ -1,1 +1,0 @@
-"""Runs: their definition, execution and raw results."""

@@ -1,1 +1,0 @@
-"""Scenarios: hard streams by name, and the scores of methods on them."""

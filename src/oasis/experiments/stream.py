@@ -1,0 +1,368 @@
+"""The kind of study ``stream``: a method learns a stream, and queries are asked after each round.
+
+A setting is one of the paper's, a runbook, or a scenario (`oasis.experiments.scenarios`); with
+``/joint`` at its end all data come in one round, to compare with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oasis.arrays import Indicator, Matrix, Rows, Single
+from oasis.baselines import FloatCosine, Probe
+from oasis.codes import pack
+from oasis.datasets.dataset import Dataset
+from oasis.errors import DataError, InputError
+from oasis.experiments import overview, scenarios
+from oasis.experiments.measure import Outcome, QuerySet, Round, measures, score_measures
+from oasis.experiments.methods import Ranker, method_named
+from oasis.experiments.results import Results, rounded
+from oasis.experiments.tables import Part
+from oasis.experiments.task import Row, Task, load_dataset, runbook_for
+from oasis.hashers.protocol import OnlineHasher
+from oasis.metrics import (
+    asymmetric_average_precision,
+    average_precision,
+    average_precision_from_scores,
+    chance_map,
+    neighbour_recall,
+)
+from oasis.streams import rounds
+
+Progress = Callable[[int, int], None]
+"""Called after each step with the number of steps done and of all steps."""
+
+NEIGHBOURS = 10
+"""Recall is measured of so many nearest items by float cosine."""
+
+_MOST_NEIGHBOUR_QUERIES = 500
+_SCORE_CELLS = 1 << 24
+_JOINT = "/joint"
+_NOT_LEARNED = ("codes_", "all_codes_", "all_codes", "__dict__", "__weakref__")
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A data set as it arrives.
+
+    Attributes
+    ----------
+    seen : what learners get; with a scenario it may be corrupted
+    truth : (n, c) true labels, with which everything is measured
+    train, queries : rows to learn from and to search with, round by round
+    numbers : of the rounds
+    names : classes that no label set has, asked for by name
+    """
+
+    seen: Dataset
+    truth: Indicator
+    train: tuple[Rows, ...]
+    queries: tuple[Rows, ...]
+    numbers: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+def check_setting(dataset: str, setting: str) -> None:
+    """Raise if there is no such setting on a data set."""
+    if not scenarios.is_scenario(setting):
+        runbook_for(dataset, setting)
+
+
+def facts(task: Task, data: Path | None) -> dict[str, Any]:
+    """Return what a row depends on besides its task, as plain values."""
+    dataset, method = load_dataset(task.dataset, data), method_named(task.method)
+    if not dataset.L.any():
+        raise DataError(f"{dataset.name} has no labels: no sample has one, so nothing can be asked")
+    name = task.setting.removesuffix(_JOINT)
+    if name in scenarios.SCENARIOS:
+        digest = scenarios.SCENARIOS[name].digest(dataset.name)
+    else:
+        digest = runbook_for(task.dataset, name).digest()
+    return {
+        "data": dataset.describe(),
+        "method": method.facts(dataset, dict(task.parameters)),
+        "runbook": digest,
+    }
+
+
+def work(task: Task, data: Path | None, progress: Progress) -> Row:
+    """Return the measures of a task."""
+    dataset = load_dataset(task.dataset, data)
+    stream = deal(task, dataset)
+    model, outcome = carry_out(task, stream, progress)
+    row = measures(outcome)
+    row["model_bytes"] = learned_bytes(model)
+    if isinstance(model, OnlineHasher):
+        own = outcome.rounds[-1].own
+        row |= rounded(_one_modality(model, stream, [outcome.sets[i] for i in own], outcome))
+        row |= rounded(_words(model, stream, outcome))
+        row |= rounded(_neighbours(task, data, outcome, own))
+    return row
+
+
+def carry_out(task: Task, stream: Stream, progress: Progress) -> tuple[Any, Outcome]:
+    """Stream the rounds through a method; return the model and what is measured.
+
+    After each round the queries of all rounds so far are encoded, separately for each round (FOMH's
+    codes depend on their batch). Rounds that share their queries share one query set. A batch
+    method that is measured only at some rounds learns all chunks since the previous one as a
+    single chunk: its state does not depend on how samples are divided into chunks.
+    """
+    method = method_named(task.method)
+    parameters = dict(task.parameters)
+    if stream.names and not method.answers_names:
+        raise InputError(f"method {task.method!r} does not answer names")
+    model = method.model(task.n_bits, task.seed, stream.seen, parameters)
+    sets, of_round = _query_sets(stream)
+    known = np.zeros(len(stream.seen.classes), dtype=bool)
+    found: list[Round] = []
+    projections: list[Single] = []
+    begin = 0
+    stops = method.stops(len(stream.train), parameters)
+    for t in stops:
+        rows = np.concatenate(stream.train[begin : t + 1])
+        begin = t + 1
+        X, y = stream.seen.take(rows), stream.seen.labels(rows)
+        start = time.perf_counter()
+        model.partial_fit(X, y)
+        taken = time.perf_counter() - start
+        del X, y
+        known |= stream.truth[rows].any(axis=0)
+        common: Row = {
+            "number": stream.numbers[t],
+            "n_train": len(rows),
+            "n_classes": int(known.sum()),
+            "own": of_round[t],
+            "train_seconds": taken,
+        }
+        arrived = sets[: max((max(each) for each in of_round[: t + 1] if each), default=-1) + 1]
+        if isinstance(model, OnlineHasher):
+            asked = [stream.seen.take(each.rows) for each in arrived]
+            start = time.perf_counter()
+            projections = [_project(model, X, len(q)) for X, q in zip(asked, arrived, strict=True)]
+            common["encode_seconds"] = time.perf_counter() - start
+            codes = getattr(model, "all_codes_", None) if method.kind == "batch" else model.codes_
+            packed = tuple(pack(each) for each in projections)
+            found.append(Round(**common, codes=np.array(codes), query_codes=packed))
+        else:
+            base = stream.truth[np.concatenate(stream.train[: t + 1])]
+            blocks = [_score_blocks(model, stream.seen, each, len(base)) for each in arrived]
+            groups = model.groups_ if isinstance(model, Probe) else None
+            ranked = [
+                score_measures(parts, each.labels, base, groups, t == stops[-1])
+                for parts, each in zip(blocks, arrived, strict=True)
+            ]
+            found.append(Round(**common, encode_seconds=0.0, ranked=tuple(ranked)))
+        progress(t + 1, len(stream.train))
+    learned = np.concatenate(stream.train)
+    return model, Outcome(
+        stream.seen.classes,
+        stream.truth[learned],
+        tuple(sets),
+        tuple(found),
+        tuple(projections),
+        method.kind == "batch",
+    )
+
+
+def deal(task: Task, dataset: Dataset) -> Stream:
+    """Return the stream of a task."""
+    name = task.setting.removesuffix(_JOINT)
+    if name in scenarios.SCENARIOS:
+        scenario = scenarios.SCENARIOS[name]
+        most = int(task.option("samples", scenarios.N_SAMPLES))
+        seen, truth, train, queries, names = scenarios.deal(dataset, scenario, task.seed, most)
+        numbers = tuple(range(1, len(train) + 1))
+    else:
+        dealt = rounds(dataset, runbook_for(task.dataset, name), task.seed)
+        seen, truth, names = dataset, dataset.L, ()
+        train = tuple(each.train for each in dealt)
+        queries = tuple(each.queries for each in dealt)
+        numbers = tuple(each.number for each in dealt)
+    if task.setting.endswith(_JOINT):
+        train, numbers = (np.concatenate(train),), (1,)
+    return Stream(seen, truth, train, queries, numbers, names)
+
+
+def _query_sets(stream: Stream) -> tuple[list[QuerySet], list[list[int]]]:
+    """Return the distinct query sets in order of arrival, and the set numbers of each round."""
+    found: list[QuerySet] = []
+    numbers: list[list[int]] = [[] for _ in stream.train]
+    for t, rows in enumerate(stream.queries):
+        if not (found and np.array_equal(found[-1].rows, rows)):
+            found.append(QuerySet(rows, stream.truth[rows]))
+        numbers[min(t, len(numbers) - 1)].append(len(found) - 1)
+    return found, [list(dict.fromkeys(each)) for each in numbers]
+
+
+def _project(model: OnlineHasher, X: Mapping[str, Matrix], n: int) -> Single:
+    return model.project(X) if n else np.empty((0, model.n_bits), np.float32)
+
+
+def _score_blocks(
+    model: Ranker, dataset: Dataset, queries: QuerySet, n_base: int
+) -> Iterator[tuple[slice, Single]]:
+    """Yield rows of a query set, and their scores of the base (of the probe: of its groups)."""
+    score = model.group_scores if isinstance(model, Probe) else model.scores
+    size = max(1, _SCORE_CELLS // max(1, n_base))
+    for start in range(0, len(queries), size):
+        rows = slice(start, start + size)
+        yield rows, score(dataset.take(queries.rows[rows]))
+
+
+def _one_modality(
+    model: OnlineHasher, stream: Stream, last: Sequence[QuerySet], outcome: Outcome
+) -> Row:
+    """Return MAP of the last round's queries with one of their modalities only."""
+    rows = np.concatenate([each.rows for each in last])
+    if len(stream.seen.X) < 2 or not len(rows):
+        return {}
+    base, labels = outcome.base_codes(), outcome.train_labels
+    truth = stream.truth[rows]
+    found: dict[str, Row] = {}
+    for name, matrix in stream.seen.take(rows).items():
+        try:
+            projections = model.project({name: matrix})
+        except InputError as error:  # a published method may need all of them
+            found[name] = {"empty": str(error)}
+            continue
+        found[name] = {
+            "hamming": float(average_precision(pack(projections), base, truth, labels).mean()),
+            "projections": float(
+                asymmetric_average_precision(projections, base, truth, labels).mean()
+            ),
+        }
+    return {"one_modality": found}
+
+
+def _words(model: OnlineHasher, stream: Stream, outcome: Outcome) -> Row:
+    """Return MAP of classes by their names, of a scenario whose label sets lack them."""
+    if not stream.names:
+        return {}
+    columns = [stream.seen.classes.index(name) for name in stream.names]
+    relevant, labels = np.eye(len(columns)), outcome.train_labels[:, columns]
+    projections = np.asarray(getattr(model, "project_words")(list(stream.names)))  # noqa: B009
+    base = outcome.base_codes()
+    return {
+        "words": {
+            "n": len(columns),
+            "hamming": float(average_precision(pack(projections), base, relevant, labels).mean()),
+            "projections": float(
+                asymmetric_average_precision(projections, base, relevant, labels).mean()
+            ),
+            "chance": chance_map(relevant, labels),
+            "probe": _probed(stream, columns),
+        }
+    }
+
+
+def _probed(stream: Stream, columns: list[int]) -> float:
+    """Return MAP of items ranked by a regression that was trained on the other half of them."""
+    rows = np.concatenate(stream.train)
+    truth = Dataset("truth", stream.seen.X, stream.truth, stream.seen.classes)
+    scores = np.zeros((len(columns), len(rows)))
+    for half in (0, 1):
+        taught, ranked = rows[half::2], rows[1 - half :: 2]
+        probe = Probe().partial_fit(truth.take(taught), truth.labels(taught))
+        predicted = probe.state_.label_map.project(truth.take(ranked))
+        for number, column in enumerate(columns):
+            label = truth.classes[column]
+            if label in probe.classes_:
+                at = probe.classes_.index(label)
+                scores[number, 1 - half :: 2] = predicted[:, at]
+    labels = stream.truth[rows][:, columns]
+    return float(average_precision_from_scores(scores, np.eye(len(columns)), labels).mean())
+
+
+def _neighbours(task: Task, data: Path | None, outcome: Outcome, own: Sequence[int]) -> Row:
+    """Return the share of the nearest items by float cosine that the first hits have."""
+    if not task.option("neighbours", False) or not own:
+        return {}
+    nearest = _nearest(task.dataset, task.setting, task.seed, data)
+    codes = np.concatenate([outcome.rounds[-1].query_codes[i] for i in own])[: len(nearest)]
+    values = np.concatenate([outcome.projections[i] for i in own])[: len(nearest)]
+    base = outcome.base_codes()
+    return {
+        "neighbours": {
+            "n": len(nearest),
+            "hamming": neighbour_recall(nearest, base, codes=codes),
+            "projections": neighbour_recall(nearest, base, projections=values),
+        }
+    }
+
+
+@lru_cache(maxsize=1)
+def _nearest(dataset: str, setting: str, seed: int, data: Path | None) -> Rows:
+    """Return the positions of the nearest items by float cosine, for queries of the last round."""
+    loaded = load_dataset(dataset, data)
+    stream = deal(Task("stream", dataset, setting, "float-cosine", None, seed), loaded)
+    ranker = FloatCosine()
+    for rows in stream.train:
+        ranker.partial_fit(stream.seen.take(rows), stream.seen.labels(rows))
+    asked = stream.queries[-1][:_MOST_NEIGHBOUR_QUERIES]
+    scores = ranker.scores(stream.seen.take(asked))
+    return np.argsort(-scores, axis=1, kind="stable")[:, :NEIGHBOURS]
+
+
+def learned_bytes(model: object) -> int:
+    """Return the bytes of all arrays of a model, each buffer once, without codes.
+
+    >>> import numpy as np
+    >>> from types import SimpleNamespace
+    >>> W = np.zeros((4, 8))
+    >>> learned_bytes(SimpleNamespace(state={"W": W, "again": W[:2]}, codes_=np.zeros(99)))
+    256
+    """
+    buffers: dict[int, int] = {}
+    visited: set[int] = set()
+    waiting: list[Any] = [model]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, np.ndarray):
+            while isinstance(each.base, np.ndarray):
+                each = each.base
+            buffers[id(each)] = each.nbytes
+        elif id(each) not in visited and not isinstance(each, (str, bytes, int, float, type)):
+            visited.add(id(each))
+            if isinstance(each, Mapping):
+                waiting += each.values()
+            elif isinstance(each, (list, tuple, set, frozenset)):
+                waiting += each
+            else:
+                names = [slot for cls in type(each).__mro__ for slot in _slots(cls)]
+                held = {name: getattr(each, name, None) for name in names}
+                held |= getattr(each, "__dict__", {})
+                waiting += [value for name, value in held.items() if name not in _NOT_LEARNED]
+    return sum(buffers.values())
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def cells(row: Row) -> dict[str, float]:
+    """Return the figures that two files are compared by: MAP at the end of the stream."""
+    last = row["rounds"][-1]
+    found = {}
+    for queries in ("new", "all"):
+        for figure in ("expected", "stable", "asymmetric"):
+            value = (last.get(queries) or {}).get(figure)
+            if value is not None:
+                found[f"{queries} {figure}"] = value
+    return found
+
+
+def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
+    """Return the part of a report on these rows, scenarios last."""
+    hard = [row for row in rows if scenarios.is_scenario(row["setting"])]
+    plain = [row for row in rows if row not in hard]
+    found = overview.parts(results, dataset, plain) if plain else []
+    return [*found, *scenarios.parts(results, dataset, hard)]

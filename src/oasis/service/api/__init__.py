@@ -1,1 +1,0 @@
-"""The operations of the service and their wire format."""

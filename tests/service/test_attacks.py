@@ -1,0 +1,31 @@
+"""What others feel while one client does all that it may, and more, for twenty seconds.
+
+The bounds are wide: these tests share the machine with others. Before there were budgets, users got
+no answer under most of these attacks. `tests.soak` attacks for longer.
+"""
+
+import time
+
+import pytest
+from attackers import NAMES, attacking, use
+from service_data import fill
+from serving import serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_others_are_answered_during_an_attack(folder, name):
+    with serving(fill(folder / "c")) as server:
+        use(server.port, 1)  # what is loaded once
+        before = server.resident()
+        with attacking(server.port, name, 18) as attack:
+            time.sleep(2)
+            felt = use(server.port, 16)
+            assert attack.poll() is None or attack.returncode == 0
+        assert not felt.refused
+        assert felt.quantile("text", 0.9) <= 4
+        assert felt.quantile("item", 0.9) <= 2
+        assert felt.quantile("health", 0.9) <= 1
+        assert server.resident() - before <= 700 << 20
+        assert not [each for each in server.entries() if each["level"] in ("error", "critical")]
