@@ -75,7 +75,8 @@ def test_a_text_without_a_picture_is_opened_without_an_empty_frame(visit, tmp_pa
     with serving(tmp_path / "c") as running:
         page = drawn(ready(visit(url=running.url)))
         page.locator("#results .open").first.click()
-        page.wait_for_selector("#detail[open] .frame.large", state="hidden")
+        page.wait_for_selector("#detail[open] .frame.large .letters", state="attached")
+        assert not page.locator("#detail .frame.large").is_visible()
         whole, facts = (
             page.locator(f"#detail {each}") for each in (".detail-columns", ".detail-facts")
         )
