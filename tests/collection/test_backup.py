@@ -11,8 +11,8 @@ from collection_truth import Truth, assert_same_model, contents
 from toy import chunk
 
 from oasis.collection import Collection
-from oasis.collection.files.files import Files
-from oasis.collection.upkeep.backup import backup, restore
+from oasis.collection.backup import backup, restore
+from oasis.collection.files import Files
 from oasis.errors import CollectionError, FormatError
 
 

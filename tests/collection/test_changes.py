@@ -14,7 +14,7 @@ from oasis.codes import unpack
 from oasis.collection import Collection
 from oasis.collection.filters import allow_lists
 from oasis.collection.filters.where import Filter
-from oasis.collection.writing.intake import MAX_PAYLOAD_LEVELS
+from oasis.collection.intake import MAX_PAYLOAD_LEVELS
 from oasis.errors import (
     CollectionError,
     FormatError,

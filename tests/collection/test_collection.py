@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
-from oasis.collection.records import check_id, check_ids
-from oasis.collection.writing import writer
-from oasis.collection.writing.intake import (
+from oasis.collection import writing as writer
+from oasis.collection.intake import (
     MAX_PAYLOAD_BYTES,
     MAX_THUMBNAIL_BYTES,
     check_intake,
     check_payload,
 )
+from oasis.collection.records import check_id, check_ids
 from oasis.errors import (
     CollectionError,
     DuplicateIdError,

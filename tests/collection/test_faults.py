@@ -23,8 +23,8 @@ from toy import chunk
 
 from oasis import store
 from oasis.collection import Collection
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
+from oasis.collection.catalog import Catalog
 from oasis.errors import CollectionError, StorageError
 from oasis.index import HammingIndex
 from oasis.store import Disk

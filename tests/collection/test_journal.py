@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from toy import chunk
 
-from oasis.collection.catalog.journal import Entry
+from oasis.collection.journal import Entry
 from oasis.errors import FormatError
 
 NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -2.5, 2.0**-140, 2.0**120])  # -0.0 is not left out

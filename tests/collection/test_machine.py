@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
 from oasis.errors import InputError
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,7 @@ from collection_truth import assert_hits, toy_model
 from collection_writer import apply
 from toy import chunk
 
-from oasis.collection import Collection
-from oasis.collection.replica import replica
+from oasis.collection import Collection, replica
 from oasis.errors import CollectionError, InputError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus.engine import protocol

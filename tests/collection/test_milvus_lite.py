@@ -18,8 +18,7 @@ from serving import serving
 from toy import chunk
 
 from oasis.client import Client, transport
-from oasis.collection import Collection
-from oasis.collection.replica import milvus
+from oasis.collection import Collection, milvus
 from oasis.errors import CollectionError, EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
 

@@ -24,9 +24,8 @@ from collection_truth import contents, toy_model
 from collection_writer import apply
 from toy import chunk
 
-from oasis.collection import Collection
+from oasis.collection import Collection, milvus, replica
 from oasis.collection.records import Asked
-from oasis.collection.replica import milvus, replica
 from oasis.collection.search.question import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex

@@ -9,8 +9,8 @@ from collection_truth import Truth, assert_hits, assert_same_model, toy_model
 from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
-from oasis.collection.upkeep.checks import findings
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
+from oasis.collection.checks import findings
 from oasis.errors import (
     CollectionError,
     FormatError,

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from toy import chunk
 
 from oasis import OASIS, Collection
-from oasis.collection.catalog.features import halved, packed_features, unpacked_features
+from oasis.collection.kept_features import halved, packed_features, unpacked_features
 from oasis.errors import DuplicateIdError, InputError, UnknownIdError
 
 VALUES = st.sampled_from([0.0, 0.5, -2.0, 3.25, 1e-7, 70_000.0, 0.1])

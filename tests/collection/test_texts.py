@@ -10,9 +10,9 @@ from collection_writer import apply
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
-from oasis.collection.catalog.catalog import NAME
+from oasis.collection.backup import backup, restore
+from oasis.collection.catalog import NAME
 from oasis.collection.texts.kept import MAX_TEXT_BYTES
-from oasis.collection.upkeep.backup import backup, restore
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 

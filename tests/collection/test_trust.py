@@ -13,7 +13,7 @@ from collection_truth import Truth, assert_same_model, contents, toy_model
 from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
-from oasis.collection.replica.replica import LocalReplica
+from oasis.collection.replica import LocalReplica
 from oasis.errors import CollectionError, FormatError, InputError, StorageError
 from oasis.labels.sources import GivenWords
 from oasis.model import OASIS

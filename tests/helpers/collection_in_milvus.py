@@ -18,7 +18,7 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.collection import Collection
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
 from oasis.errors import EngineError
 
 NUMBERS = itertools.count()

@@ -22,9 +22,9 @@ from collection_truth import toy_model
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
-from oasis.collection.replica.milvus import MilvusReplica
-from oasis.collection.upkeep.backup import backup
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
+from oasis.collection.backup import backup
+from oasis.collection.milvus import MilvusReplica
 from oasis.errors import CollectionError, StorageError
 from oasis.scale.milvus import MilvusIndex
 

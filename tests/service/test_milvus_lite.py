@@ -10,9 +10,8 @@ import pytest
 from service_data import extractor, fill, item, vectors
 from serving import asgi, asgi_async
 
-from oasis.collection import Collection
-from oasis.collection.replica import milvus, replica
-from oasis.collection.replica.milvus import MilvusReplica
+from oasis.collection import Collection, milvus, replica
+from oasis.collection.milvus import MilvusReplica
 from oasis.errors import EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.service import create_app, work

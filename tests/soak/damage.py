@@ -14,7 +14,7 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.collection import Collection
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
 from oasis.datasets import npz
 from oasis.datasets.matfile import open_mat
 from oasis.errors import OasisError

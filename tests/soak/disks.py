@@ -11,7 +11,7 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.collection import Collection
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
 from oasis.errors import CollectionError
 from tests.collection.test_faults import assert_is, check_what_is_left
 from tests.soak.kills import a_victim

@@ -18,7 +18,7 @@ from collection_writer import apply, trained_model
 from toy import chunk
 
 from oasis.collection import Collection
-from oasis.collection.writing import writer
+from oasis.collection import writing as writer
 from oasis.model import OASIS
 from tests.collection.test_faults import check_what_is_left, kill_often
 from tests.soak.trials import Failure, Skipped

@@ -66,7 +66,7 @@ def backup(collection: Existing, target: Target) -> None:
 
     Example: oasis backup photos.oasis /backups/photos-monday.oasis
     """
-    from oasis.collection.upkeep.backup import backup as copy
+    from oasis.collection.backup import backup as copy
 
     n = copy(collection, target)
     people().print(f"{n:,} items copied to {target}")
@@ -82,7 +82,7 @@ def restore(
 
     Example: oasis restore /backups/photos-monday.oasis photos.oasis
     """
-    from oasis.collection.upkeep.backup import restore as put_back
+    from oasis.collection.backup import restore as put_back
 
     n = put_back(source, target)
     people().print(f"{n:,} items restored to {target}")

@@ -41,7 +41,7 @@ def info(
     Example: oasis info photos.oasis --json
     """
     from oasis.cli.opening import open_to_read
-    from oasis.collection.replica.replica import LOCAL
+    from oasis.collection.replica import LOCAL
 
     with open_to_read(collection, token_file) as opened:
         stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()

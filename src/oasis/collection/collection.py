@@ -9,13 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn, Self, Unpack
 
-from oasis.collection.catalog.catalog import Catalog, translated
-from oasis.collection.catalog.setup import RecordedExtractor, Setup, feature_widths
+from oasis.collection.catalog import Catalog, translated
+from oasis.collection.changes import Changes
+from oasis.collection.checks import Finding, findings
 from oasis.collection.committed import ATTEMPTS, Committed, Follower, VanishedError, learned
-from oasis.collection.files.files import Files
-from oasis.collection.files.lock import LOCK_NAME, WriterLock
+from oasis.collection.files import Files
 from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.filters.where import index_field
+from oasis.collection.lock import LOCK_NAME, WriterLock
 from oasis.collection.opening import check_model, make_directory, prepare
 from oasis.collection.records import (
     Asked,
@@ -32,12 +33,11 @@ from oasis.collection.records import (
     Updated,
     check_id,
 )
-from oasis.collection.replica.replica import check_address
+from oasis.collection.replica import check_address
 from oasis.collection.search.lookups import Lookups
 from oasis.collection.search.queries import Queries
-from oasis.collection.upkeep.checks import Finding, findings
-from oasis.collection.writing.changes import Changes
-from oasis.collection.writing.writer import Writer
+from oasis.collection.setup import RecordedExtractor, Setup, feature_widths
+from oasis.collection.writing import Writer
 from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Extractor
 from oasis.hashers.protocol import Labels
@@ -282,7 +282,7 @@ class Collection:
         Notes
         -----
         A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
-        smaller one goes to the journal (see `oasis.collection.catalog.journal`).
+        smaller one goes to the journal (see `oasis.collection.journal`).
         """
         self._changes.ingest(X, y, ids, payload, thumbnails, texts)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog.catalog import Catalog, fault_of_doubt
-from oasis.collection.catalog.commits import Head
-from oasis.collection.catalog.journal import replayed
-from oasis.collection.catalog.setup import with_seen
-from oasis.collection.replica.replica import Replica, open_replica
+from oasis.collection.catalog import Catalog, fault_of_doubt
+from oasis.collection.journal import replayed
+from oasis.collection.replica import Replica, open_replica
+from oasis.collection.rows import Head
+from oasis.collection.setup import with_seen
 from oasis.errors import CollectionError, FormatError, NotFittedError
 from oasis.index import CodeIndex
 from oasis.model import OASIS, AnyModel

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from oasis import store
-from oasis.collection.catalog.catalog import NAME, Catalog
-from oasis.collection.catalog.commits import Head
-from oasis.collection.catalog.setup import Setup, has_learned
-from oasis.collection.files.files import Files
-from oasis.collection.files.lock import LOCK_NAME, WriterLock, check_progress, read_progress
-from oasis.collection.replica.replica import recorded_address, settle
+from oasis.collection.catalog import NAME, Catalog
+from oasis.collection.files import Files
+from oasis.collection.lock import LOCK_NAME, WriterLock, check_progress, read_progress
+from oasis.collection.replica import recorded_address, settle
+from oasis.collection.rows import Head
+from oasis.collection.setup import Setup, has_learned
 from oasis.errors import CollectionError, InputError
 from oasis.model import OASIS, AnyModel
 from oasis.store import recorded_checksum

@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.class_members import check_members
-from oasis.collection.catalog.commits import ItemRow, Keys
+from oasis.collection.catalog import Catalog
+from oasis.collection.class_members import check_members
 from oasis.collection.filters.where import Filter
+from oasis.collection.rows import ItemRow, Keys
 
 _KEPT = 16
 _KEPT_KEYS = 16_000_000

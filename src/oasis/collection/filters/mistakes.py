@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from oasis.collection.catalog.commits import check_count
 from oasis.collection.filters.where import (
     ALL,
     ANY,
@@ -21,6 +20,7 @@ from oasis.collection.filters.where import (
     Filter,
     kind_of,
 )
+from oasis.collection.rows import check_count
 from oasis.errors import InputError
 
 _OF_JSON = {

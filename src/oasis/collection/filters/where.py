@@ -41,8 +41,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from oasis.collection.catalog.commits import Keys, decoded_payload
 from oasis.collection.records import utf8
+from oasis.collection.rows import Keys, decoded_payload
 from oasis.collection.texts.kept import Phrase
 from oasis.errors import InputError
 

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Keys, check_count
+from oasis.collection.catalog import Catalog
 from oasis.collection.repeats.fingerprints import (
     Fingerprints,
     Prints,
     fault_of_damage,
     unpacked,
 )
+from oasis.collection.rows import Keys, check_count
 from oasis.hashers.chunk import check_features
 
 MOST_BITS = 11

@@ -9,11 +9,11 @@ import numpy as np
 
 from oasis.arrays import Single, unit_rows
 from oasis.codes import unpack
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.class_members import class_members
-from oasis.collection.catalog.setup import label_space
+from oasis.collection.catalog import Catalog
+from oasis.collection.class_members import class_members
 from oasis.collection.committed import Committed, learned
-from oasis.collection.writing.intake import extract_queries
+from oasis.collection.intake import extract_queries
+from oasis.collection.setup import label_space
 from oasis.errors import InputError, UnknownWordError
 from oasis.features.extractor import Extractor
 from oasis.features.words import tokens_of, words_of

@@ -6,19 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import (
-    ITEM_COLUMNS,
-    ItemRow,
-    check_count,
-    decoded_payload,
-    row_crc,
-)
-from oasis.collection.catalog.features import kept_sizes
-from oasis.collection.catalog.setup import RecordedExtractor, Setup, feature_widths
+from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Follower
-from oasis.collection.files.files import Files
+from oasis.collection.files import Files
 from oasis.collection.filters import fields
+from oasis.collection.kept_features import kept_sizes
 from oasis.collection.records import (
     ClassInfo,
     FieldInfo,
@@ -30,7 +22,15 @@ from oasis.collection.records import (
     check_whole,
     listed_ids,
 )
+from oasis.collection.rows import (
+    ITEM_COLUMNS,
+    ItemRow,
+    check_count,
+    decoded_payload,
+    row_crc,
+)
 from oasis.collection.search.question import MAX_HITS
+from oasis.collection.setup import RecordedExtractor, Setup, feature_widths
 from oasis.collection.texts.kept import text_of, texts_of
 from oasis.errors import FormatError, UnknownIdError
 from oasis.model import OASIS

@@ -35,12 +35,12 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Single
 from oasis.codes import unpack
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import ItemRow, Keys, label_numbers
+from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
 from oasis.collection.filters.allow_lists import AllowLists
 from oasis.collection.records import Hit
 from oasis.collection.repeats.lookup import NO_REPEATS, Repeats, unlike
+from oasis.collection.rows import ItemRow, Keys, label_numbers
 from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
 from oasis.collection.search.question import SURE, WEAK, QueryText, Question

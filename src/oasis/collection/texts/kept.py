@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from oasis.collection.catalog.commits import Keys, delete_rows, insert_rows, row_crc
 from oasis.collection.records import utf8
+from oasis.collection.rows import Keys, delete_rows, insert_rows, row_crc
 from oasis.collection.texts.words import (
     Written,
     delete_words,

@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from oasis.arrays import Array
-from oasis.collection.catalog.commits import Keys, decoded_payload
+from oasis.collection.rows import Keys, decoded_payload
 from oasis.features.words import tokens_of
 
 SCHEMA = """

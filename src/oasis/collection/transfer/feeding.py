@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from oasis.collection.catalog.catalog import NAME
+from oasis.collection.catalog import NAME
 from oasis.collection.collection import Collection
+from oasis.collection.intake import check_intake, extract_items
 from oasis.collection.records import Id, Rejected
-from oasis.collection.writing.intake import check_intake, extract_items
 from oasis.errors import DataError, InputError
 from oasis.features.extractor import Extractor
 from oasis.items import Item, Reject, RejectsFile

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from oasis.arrays import Matrix
 from oasis.codes import Codes, pack
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import label_numbers
+from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
+from oasis.collection.rows import label_numbers
 from oasis.model.threads import one_thread
 
 N_QUERIES = 200

@@ -11,8 +11,9 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog import class_members
-from oasis.collection.catalog.commits import (
+from oasis.collection import class_members
+from oasis.collection.reads import Reads
+from oasis.collection.rows import (
     APPLICATION_ID,
     FORMAT_VERSION,
     HEAD_COLUMNS,
@@ -22,7 +23,6 @@ from oasis.collection.catalog.commits import (
     insert_rows,
     row_crc,
 )
-from oasis.collection.catalog.reads import Reads
 from oasis.collection.texts import words
 from oasis.errors import (
     CollectionError,

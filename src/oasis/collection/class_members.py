@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from oasis.arrays import Rows
-from oasis.collection.catalog.commits import Keys, row_crc, tally
+from oasis.collection.rows import Keys, row_crc, tally
 from oasis.errors import FormatError
 
 SCHEMA = """

@@ -12,13 +12,16 @@ import numpy as np
 
 from oasis.arrays import Rows
 from oasis.codes import Codes
-from oasis.collection.catalog.class_members import (
+from oasis.collection.class_members import (
     add_classes,
     add_members,
     note_round,
     remove_members,
 )
-from oasis.collection.catalog.commits import (
+from oasis.collection.intake import Intake
+from oasis.collection.records import Quality
+from oasis.collection.repeats.fingerprints import packed, unpacked
+from oasis.collection.rows import (
     ItemRow,
     Keys,
     delete_rows,
@@ -26,11 +29,8 @@ from oasis.collection.catalog.commits import (
     label_numbers,
     label_text,
 )
-from oasis.collection.records import Quality
-from oasis.collection.repeats.fingerprints import packed, unpacked
 from oasis.collection.texts.kept import text_of
 from oasis.collection.texts.words import delete_words, insert_words, payload_texts
-from oasis.collection.writing.intake import Intake
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ import safetensors.numpy
 
 from oasis.arrays import Matrix, is_sparse
 from oasis.codes import Codes
-from oasis.collection.catalog.commits import Head, insert_rows, row_crc
-from oasis.collection.catalog.setup import label_space, with_labels
+from oasis.collection.rows import Head, insert_rows, row_crc
+from oasis.collection.setup import label_space, with_labels
 from oasis.errors import FormatError, OasisError
 from oasis.model import OASIS, AnyModel
 

@@ -11,7 +11,7 @@ predicted of an item without labels.
 (`oasis.collection.repeats.fingerprints`), NULL without any.
 ``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
 ``deleted`` lists keys that readers and the index file may still have.
-`oasis.collection.catalog.class_members` describes ``members``, and
+`oasis.collection.class_members` describes ``members``, and
 `oasis.collection.texts.words` the tables of words.
 """
 

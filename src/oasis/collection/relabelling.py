@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oasis.codes import Codes, pack
-from oasis.collection.catalog.class_members import class_members
-from oasis.collection.catalog.commits import ITEM_COLUMNS, ItemRow
-from oasis.collection.catalog.features import read_features, unpacked_features
-from oasis.collection.catalog.item_rows import NewChunk, change_item, insert_versions
-from oasis.collection.catalog.journal import Entry
-from oasis.collection.catalog.setup import feature_widths
+from oasis.collection.class_members import class_members
 from oasis.collection.committed import Committed
+from oasis.collection.intake import Intake, check_payload
+from oasis.collection.item_rows import NewChunk, change_item, insert_versions
+from oasis.collection.journal import Entry
+from oasis.collection.kept_features import read_features, unpacked_features
+from oasis.collection.predictions import predicted_labels
 from oasis.collection.records import Id, Updated, check_id, listed_ids
+from oasis.collection.rows import ITEM_COLUMNS, ItemRow
+from oasis.collection.setup import feature_widths
 from oasis.collection.texts.kept import delete_texts, insert_texts, text_of
-from oasis.collection.writing.intake import Intake, check_payload
-from oasis.collection.writing.predictions import predicted_labels
 from oasis.errors import DuplicateIdError, InputError
 from oasis.hashers.chunk import check_chunk, check_label_set
 from oasis.model import OASIS, AnyModel

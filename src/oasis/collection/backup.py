@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oasis import store
-from oasis.collection.catalog.catalog import NAME, Catalog, translated
-from oasis.collection.catalog.commits import Head, without_index_file
+from oasis.collection.catalog import NAME, Catalog, translated
 from oasis.collection.collection import Collection
 from oasis.collection.committed import ATTEMPTS
-from oasis.collection.files.lock import LOCK_NAME, check_progress, lock_record, read_progress
-from oasis.collection.replica.replica import LOCAL, forget_address, recorded_address
+from oasis.collection.lock import LOCK_NAME, check_progress, lock_record, read_progress
+from oasis.collection.replica import LOCAL, forget_address, recorded_address
+from oasis.collection.rows import Head, without_index_file
 from oasis.errors import CollectionError, FormatError, MissingFileError
 
 _BLOCK = 1 << 20

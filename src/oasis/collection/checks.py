@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.class_members import add_members
-from oasis.collection.catalog.commits import (
+from oasis.collection.catalog import Catalog
+from oasis.collection.class_members import add_members
+from oasis.collection.committed import Committed
+from oasis.collection.files import Files
+from oasis.collection.rows import (
     CHECKED_COLUMNS,
     ITEM_COLUMNS,
     Head,
@@ -27,8 +29,6 @@ from oasis.collection.catalog.commits import (
     label_numbers,
     row_crc,
 )
-from oasis.collection.committed import Committed
-from oasis.collection.files.files import Files
 from oasis.collection.texts.words import rebuild_words, word_findings
 from oasis.errors import OasisError
 from oasis.index import HammingIndex

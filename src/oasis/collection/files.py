@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from oasis import store
-from oasis.collection.catalog.commits import Head
-from oasis.collection.files.lock import WriterLock, check_progress
+from oasis.collection.lock import WriterLock, check_progress
+from oasis.collection.rows import Head
 from oasis.errors import CollectionError, FormatError
 from oasis.index import HammingIndex
 from oasis.model import AnyModel

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Head, Keys, label_numbers, without_index_file
-from oasis.collection.catalog.item_rows import NewChunk
-from oasis.collection.files.files import Files
+from oasis.collection.catalog import Catalog
+from oasis.collection.files import Files
+from oasis.collection.item_rows import NewChunk
+from oasis.collection.rows import Head, Keys, label_numbers, without_index_file
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
@@ -47,7 +47,7 @@ in the catalog alone, which decides filters anyway."""
 
 
 class MilvusReplica:
-    """The codes of a collection in Milvus; see `oasis.collection.replica.replica.Replica`.
+    """The codes of a collection in Milvus; see `oasis.collection.replica.Replica`.
 
     Parameters
     ----------

@@ -21,17 +21,17 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from oasis.codes import Codes
-from oasis.collection.catalog.catalog import Catalog
-from oasis.collection.catalog.commits import Head, Keys, delete_rows, without_index_file
-from oasis.collection.catalog.item_rows import NewChunk
-from oasis.collection.files.files import Files
+from oasis.collection.catalog import Catalog
+from oasis.collection.files import Files
+from oasis.collection.item_rows import NewChunk
+from oasis.collection.rows import Head, Keys, delete_rows, without_index_file
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.index import CodeIndex, HammingIndex, Matches, ScoredMatches
 from oasis.model import OASIS
 from oasis.scale.milvus.address import Address, without_user
 
 if TYPE_CHECKING:
-    from oasis.collection.replica.milvus import MilvusReplica
+    from oasis.collection.milvus import MilvusReplica
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
@@ -316,7 +316,7 @@ def open_replica(
 
 def _milvus(address: str, n_bits: int, owner: str) -> MilvusReplica:
     # imported for a collection in Milvus alone
-    from oasis.collection.replica.milvus import MilvusReplica
+    from oasis.collection.milvus import MilvusReplica
 
     return MilvusReplica(address, n_bits, owner)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.collection.catalog.commits import HEAD_COLUMNS, Head, Keys, row_crc
 from oasis.collection.records import ClassInfo, Id, Round
+from oasis.collection.rows import HEAD_COLUMNS, Head, Keys, row_crc
 from oasis.errors import FormatError
 
 _BLOCK = 20_000

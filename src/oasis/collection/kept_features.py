@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Matrix, is_sparse
-from oasis.collection.catalog.commits import ROWS_AT_ONCE, insert_rows, row_crc
+from oasis.collection.rows import ROWS_AT_ONCE, insert_rows, row_crc
 from oasis.errors import FormatError
 
 _HEAD = struct.Struct("<BcI")

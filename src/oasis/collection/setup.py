@@ -14,7 +14,7 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from oasis.codes import check_n_bits
-from oasis.collection.catalog.catalog import Catalog
+from oasis.collection.catalog import Catalog
 from oasis.errors import CollectionError, FormatError, InputError
 from oasis.features.extractor import Extractor
 from oasis.labels import LabelSpace

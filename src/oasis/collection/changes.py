@@ -10,25 +10,25 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from oasis.collection.catalog.catalog import Catalog, fault_of_doubt
-from oasis.collection.catalog.setup import (
+from oasis.collection.catalog import Catalog, fault_of_doubt
+from oasis.collection.committed import Follower, learned
+from oasis.collection.filters.mistakes import did_you_mean
+from oasis.collection.intake import (
+    check_classes,
+    check_sequence,
+    extract_items,
+)
+from oasis.collection.records import Id, Rejected, Updated, check_whole, listed_ids
+from oasis.collection.relabelling import item_changes
+from oasis.collection.search.lookups import Lookups
+from oasis.collection.setup import (
     RecordedExtractor,
     Setup,
     feature_widths,
     label_space,
     with_labels,
 )
-from oasis.collection.committed import Follower, learned
-from oasis.collection.filters.mistakes import did_you_mean
-from oasis.collection.records import Id, Rejected, Updated, check_whole, listed_ids
-from oasis.collection.search.lookups import Lookups
-from oasis.collection.writing.intake import (
-    check_classes,
-    check_sequence,
-    extract_items,
-)
-from oasis.collection.writing.relabelling import item_changes
-from oasis.collection.writing.writer import Writer
+from oasis.collection.writing import Writer
 from oasis.errors import CollectionError, InputError
 from oasis.features.extractor import Extractor
 from oasis.hashers.chunk import check_label_set, warn_of_similar_names

@@ -23,28 +23,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from oasis.collection.catalog.catalog import Catalog, translated
-from oasis.collection.catalog.commits import ITEM_COLUMNS, Head, ItemRow, without_index_file
-from oasis.collection.catalog.features import halved, insert_features
-from oasis.collection.catalog.item_rows import (
+from oasis.collection.catalog import Catalog, translated
+from oasis.collection.checks import rebuild_copies
+from oasis.collection.committed import Committed
+from oasis.collection.files import Files
+from oasis.collection.intake import check_classes, check_intake
+from oasis.collection.item_rows import (
     NewChunk,
     delete_items,
     insert_chunk,
     insert_round,
 )
-from oasis.collection.catalog.journal import Entry, append_entry
-from oasis.collection.catalog.setup import Setup, feature_widths, prepared, with_seen
-from oasis.collection.committed import Committed
-from oasis.collection.files.files import Files
+from oasis.collection.journal import Entry, append_entry
+from oasis.collection.kept_features import halved, insert_features
+from oasis.collection.predictions import predicted_labels
+from oasis.collection.quality import QualityMeter
 from oasis.collection.records import Id, Updated, check_id
-from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
-from oasis.collection.replica.replica import Replica
-from oasis.collection.texts.kept import delete_texts, insert_texts
-from oasis.collection.upkeep.checks import rebuild_copies
-from oasis.collection.writing.intake import check_classes, check_intake
-from oasis.collection.writing.predictions import predicted_labels
-from oasis.collection.writing.quality import QualityMeter
-from oasis.collection.writing.relabelling import (
+from oasis.collection.relabelling import (
     BLOCK,
     SMALL_CHUNK,
     ItemChange,
@@ -52,6 +47,11 @@ from oasis.collection.writing.relabelling import (
     forget_items,
     renamed,
 )
+from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
+from oasis.collection.replica import Replica
+from oasis.collection.rows import ITEM_COLUMNS, Head, ItemRow, without_index_file
+from oasis.collection.setup import Setup, feature_widths, prepared, with_seen
+from oasis.collection.texts.kept import delete_texts, insert_texts
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import Chunk, check_chunk, unlabelled_chunk
 from oasis.hashers.protocol import Labels

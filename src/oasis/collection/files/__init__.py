@@ -1,1 +1,0 @@
-"""Files beside the catalog: `files` has their generations, `lock` the lock."""

@@ -1,1 +1,0 @@
-"""Where the codes are searched: `replica` in memory, `milvus` in Milvus."""

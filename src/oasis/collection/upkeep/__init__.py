@@ -1,1 +1,0 @@
-"""Upkeep of a collection: `checks` finds and repairs damage, `backup` copies."""
