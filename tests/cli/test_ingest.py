@@ -14,8 +14,7 @@ import pytest
 from cli_data import TEXT_ONLY, WORDS, row, write_jsonl
 from PIL import Image, ImageDraw
 
-from oasis.collection import Collection
-from oasis.collection.transfer import feeding
+from oasis.collection import Collection, feeding
 from oasis.errors import OasisError
 from oasis.features.thumbnail import MAX_BYTES
 

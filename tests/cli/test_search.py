@@ -13,7 +13,7 @@ from rich.console import Console
 
 from oasis.cli.console import table
 from oasis.collection import Collection
-from oasis.collection.filters.conditions import parse_where
+from oasis.collection.conditions import parse_where
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor, Function
 

@@ -11,9 +11,8 @@ from collection_truth import Truth, assert_hits, assert_labels, assert_same_mode
 from toy import NAMES, chunk
 
 from oasis.codes import unpack
-from oasis.collection import Collection
-from oasis.collection.filters import allow_lists
-from oasis.collection.filters.where import Filter
+from oasis.collection import Collection, filters
+from oasis.collection.filters import Filter
 from oasis.collection.intake import MAX_PAYLOAD_LEVELS
 from oasis.errors import (
     CollectionError,
@@ -135,7 +134,7 @@ def test_an_item_that_an_update_took_out_of_a_list_in_use_is_no_hit(
         for row in range(40)
     ]
     extractor = Extractor.of(image="none", text="words")
-    made = allow_lists.AllowLists.of
+    made = filters.AllowLists.of
     with Collection.open(folder / "c", n_bits=32, extractor=extractor) as c:
         c.ingest_items(rows)
         for row in range(0, 40, 2):
@@ -147,17 +146,17 @@ def test_an_item_that_an_update_took_out_of_a_list_in_use_is_no_hit(
             c.update(6, labels=["wanted", "other"], payload={"kind": "wanted", "n": 1})
             return allow
 
-        monkeypatch.setattr(allow_lists.AllowLists, "of", then_changed)
+        monkeypatch.setattr(filters.AllowLists, "of", then_changed)
         for k in (20, 2):  # all that there are, and those that come after the lost one
             (hits,) = c.search_items([{"text": "boat 4 6"}], k, where=where, fuse=fuses)
             # the new version of item 6 came after the list
             assert {hit.id for hit in hits} <= {*range(0, 40, 2)} - {4}
             assert len(hits) == min(k, 18)
-            monkeypatch.setattr(allow_lists.AllowLists, "of", made)
+            monkeypatch.setattr(filters.AllowLists, "of", made)
             (again,) = c.search_items([{"text": "boat 4 6"}], 20, where=where, fuse=fuses)
             assert {hit.id for hit in again} == {*range(0, 40, 2)} - {4}
             c.update(4, labels=["wanted"], payload={"kind": "wanted"})
-            monkeypatch.setattr(allow_lists.AllowLists, "of", then_changed)
+            monkeypatch.setattr(filters.AllowLists, "of", then_changed)
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(filled):
@@ -270,17 +269,17 @@ def test_a_class_that_came_by_an_update_is_searched_by_the_codes_of_its_items(fi
 
 def test_allow_lists_follow_changes(filled):
     c, truth = filled
-    filters = [
+    asked = [
         {"year": 2020},
         {"year": {"gte": 2018}, "$labels": {"has": "sky"}},
         {"$labels": {"has": "cat", "predicted": True}},
         {'a "b"': 1},
     ]
     rng = np.random.default_rng(0)
-    kept = [Filter.of(where) for where in filters]
+    kept = [Filter.of(where) for where in asked]
     for step in range(12):
         for where in kept:
-            fresh = allow_lists.AllowLists(c._catalog).of(where).keys
+            fresh = filters.AllowLists(c._catalog).of(where).keys
             with c._catalog.reading() as connection:
                 there = c._catalog.all_keys(connection)
             kept = np.intersect1d(c._queries.allow_lists.of(where).keys, there)

@@ -3,8 +3,7 @@
 import numpy as np
 from toy import class_vectors
 
-from oasis.collection import Collection
-from oasis.collection.filters import fields
+from oasis.collection import Collection, fields
 from oasis.model import OASIS
 
 

@@ -25,8 +25,8 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.collection import Collection, milvus, replica
+from oasis.collection.question import Question
 from oasis.collection.records import Asked
-from oasis.collection.search.question import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oasis.codes import unpack
-from oasis.collection import Collection
-from oasis.collection.repeats import lookup
-from oasis.collection.repeats.fingerprints import Fingerprints, packed, unpacked
+from oasis.collection import Collection, duplicates
+from oasis.collection.duplicates import Fingerprints, packed, unpacked
 from oasis.errors import FormatError, TooLargeError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS
@@ -105,7 +104,7 @@ def test_what_is_found_equals_brute_force(n, m, seed):
     if rng.random() < 0.3:
         query[0] = 0
     next_key = int(rng.integers(0, n + 1))
-    found = lookup._Known(None, prints).like(query, 0, next_key)
+    found = duplicates._Known(None, prints).like(query, 0, next_key)
     expected = {}
     for key in range(next_key):
         pairs = [(a, b) for a, b in zip(prints[key].tolist(), query.tolist(), strict=True) if b]

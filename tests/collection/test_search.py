@@ -11,10 +11,9 @@ from collection_truth import Truth, assert_hits, assert_same_model
 from service_data import fill as fill_pictures
 from toy import NAMES, chunk
 
-from oasis.collection import Collection
+from oasis.collection import Collection, by_codes
 from oasis.collection import writing as writer
-from oasis.collection.filters.where import Filter
-from oasis.collection.search import by_codes
+from oasis.collection.filters import Filter
 from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
 from oasis.labels import LabelSpace
 from oasis.model import OASIS

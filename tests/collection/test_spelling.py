@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oasis.collection import Collection
-from oasis.collection.texts.kept import MAX_TEXT_BYTES
-from oasis.collection.texts.spelling import one_edit
+from oasis.collection.words import MAX_TEXT_BYTES, one_edit
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 from oasis.model import OASIS

@@ -12,7 +12,7 @@ from toy import NAMES, chunk
 from oasis.collection import Collection
 from oasis.collection.backup import backup, restore
 from oasis.collection.catalog import NAME
-from oasis.collection.texts.kept import MAX_TEXT_BYTES
+from oasis.collection.words import MAX_TEXT_BYTES
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor
 

@@ -9,9 +9,9 @@ import numpy as np
 from toy import class_vectors
 
 from oasis.codes import pack, unpack
-from oasis.collection.filters.where import Filter
+from oasis.collection.filters import Filter
 from oasis.collection.setup import label_space, with_labels
-from oasis.collection.texts.kept import Phrase
+from oasis.collection.words import Phrase
 from oasis.model import OASIS
 
 

@@ -20,7 +20,7 @@ from toy import chunk, class_vectors
 from oasis.client import Client
 from oasis.collection import Collection
 from oasis.collection.committed import Follower
-from oasis.collection.search.question import Question
+from oasis.collection.question import Question
 from oasis.errors import BusyError
 from oasis.model import OASIS
 from oasis.model.threads import one_thread

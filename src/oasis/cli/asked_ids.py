@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from oasis.collection.filters.conditions import stored_ids
+from oasis.collection.conditions import stored_ids
 from oasis.errors import UnknownIdError
 from oasis.items.folder import IMAGE_SUFFIXES
 

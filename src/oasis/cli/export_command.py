@@ -31,7 +31,7 @@ def export(
     Example: oasis export photos.oasis codes.parquet
     """
     from oasis.cli.opening import open_directory
-    from oasis.collection.transfer import exporting
+    from oasis.collection import exporting
 
     with open_directory(collection) as opened:
         ending = out.suffix.lower().removeprefix(".")

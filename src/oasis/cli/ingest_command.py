@@ -177,7 +177,7 @@ def ingest(
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
     from oasis.cli.progress import progress_of
-    from oasis.collection.transfer.feeding import FeedSummary, expected_items
+    from oasis.collection.feeding import FeedSummary, expected_items
     from oasis.items import Fields, RejectsFile, fields_in, read_items, vector_widths
 
     payload = tuple(keep) if keep else payload_field
@@ -319,7 +319,7 @@ def _ingest_here(
 ) -> str | None:
     """Ingest into a directory; return what to tell about its extractor, if anything."""
     from oasis.cli.opening import extractor_to_fill, model_to_fill
-    from oasis.collection.transfer.feeding import ingest_all
+    from oasis.collection.feeding import ingest_all
 
     extractor, note = extractor_to_fill(
         path,
@@ -355,7 +355,7 @@ def _ingest_there(
     how: dict[str, Any],
 ) -> None:
     from oasis.cli.opening import client_of
-    from oasis.collection.transfer.feeding import ingest_into
+    from oasis.collection.feeding import ingest_into
 
     for name, value in begun.items():
         if value is not None:

@@ -39,7 +39,7 @@ def open_to_read(
 def open_to_write(collection: str, token_file: Path | None = None) -> Collection | Client:
     """Open a collection that exists, here or in a service, to change it."""
     from oasis.collection import Collection
-    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.collection.feeding import collection_exists
 
     if is_address(collection):
         return client_of(collection, token_file)
@@ -56,7 +56,7 @@ def open_directory(
     An ``index`` other than the recorded one is refused.
     """
     from oasis.collection import Collection
-    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.collection.feeding import collection_exists
 
     if not collection_exists(path):
         raise _none_at(path)
@@ -101,8 +101,8 @@ def model_to_fill(path: Path, bits: int | None, owned: int | None) -> OASIS | No
 
     For a collection that exists, `Collection.open` compares this model with the recorded one.
     """
+    from oasis.collection.feeding import collection_exists
     from oasis.collection.opening import N_BITS
-    from oasis.collection.transfer.feeding import collection_exists
     from oasis.model import OASIS
 
     if owned is None:
@@ -129,7 +129,7 @@ def extractor_to_fill(
     number of values of vectors that come with the items. If none of the ``first`` items has a
     picture, a new collection is begun without pictures, unless an embedder for them is named.
     """
-    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.collection.feeding import collection_exists
     from oasis.features.extractor import NONE, Extractor, has_no_pictures
 
     is_new = True

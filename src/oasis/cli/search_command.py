@@ -105,7 +105,7 @@ def search(
     """
     from oasis.cli.asked_ids import asked_ids
     from oasis.cli.opening import open_to_read
-    from oasis.collection.filters.conditions import parse_where
+    from oasis.collection.conditions import parse_where
     from oasis.items import read_vector
 
     if words is not None and text is not None:
@@ -278,7 +278,7 @@ def _line(payload: dict[str, Any]) -> str:
 def _save_hits(
     opened: Any, queries: list[dict[str, Any]], lists: list[list[Any]], path: Path
 ) -> None:
-    from oasis.collection.transfer.contact_sheet import Picture, contact_sheet
+    from oasis.collection.contact_sheet import Picture, contact_sheet
 
     sections = [
         (

@@ -86,7 +86,7 @@ def serve(
 
     Example: oasis serve photos.oasis --port 8000
     """
-    from oasis.collection.transfer.feeding import collection_exists
+    from oasis.collection.feeding import collection_exists
     from oasis.errors import MissingExtraError
     from oasis.service.settings import Limits, Settings, Tokens
 

@@ -11,7 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from oasis.collection import class_members
+from oasis.collection import class_members, words
 from oasis.collection.reads import Reads
 from oasis.collection.rows import (
     APPLICATION_ID,
@@ -23,7 +23,6 @@ from oasis.collection.rows import (
     insert_rows,
     row_crc,
 )
-from oasis.collection.texts import words
 from oasis.errors import (
     CollectionError,
     FormatError,

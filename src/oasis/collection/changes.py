@@ -12,15 +12,15 @@ from typing import Any
 
 from oasis.collection.catalog import Catalog, fault_of_doubt
 from oasis.collection.committed import Follower, learned
-from oasis.collection.filters.mistakes import did_you_mean
+from oasis.collection.filters import did_you_mean
 from oasis.collection.intake import (
     check_classes,
     check_sequence,
     extract_items,
 )
+from oasis.collection.lookups import Lookups
 from oasis.collection.records import Id, Rejected, Updated, check_whole, listed_ids
 from oasis.collection.relabelling import item_changes
-from oasis.collection.search.lookups import Lookups
 from oasis.collection.setup import (
     RecordedExtractor,
     Setup,

@@ -29,7 +29,7 @@ from oasis.collection.rows import (
     label_numbers,
     row_crc,
 )
-from oasis.collection.texts.words import rebuild_words, word_findings
+from oasis.collection.words import rebuild_words, word_findings
 from oasis.errors import OasisError
 from oasis.index import HammingIndex
 from oasis.model import OASIS

@@ -14,10 +14,11 @@ from oasis.collection.changes import Changes
 from oasis.collection.checks import Finding, findings
 from oasis.collection.committed import ATTEMPTS, Committed, Follower, VanishedError, learned
 from oasis.collection.files import Files
-from oasis.collection.filters.allow_lists import AllowLists
-from oasis.collection.filters.where import index_field
+from oasis.collection.filters import AllowLists, index_field
 from oasis.collection.lock import LOCK_NAME, WriterLock
+from oasis.collection.lookups import Lookups
 from oasis.collection.opening import check_model, make_directory, prepare
+from oasis.collection.query import Queries
 from oasis.collection.records import (
     Asked,
     ClassInfo,
@@ -34,8 +35,6 @@ from oasis.collection.records import (
     check_id,
 )
 from oasis.collection.replica import check_address
-from oasis.collection.search.lookups import Lookups
-from oasis.collection.search.queries import Queries
 from oasis.collection.setup import RecordedExtractor, Setup, feature_widths
 from oasis.collection.writing import Writer
 from oasis.errors import CollectionError, InputError
@@ -493,14 +492,14 @@ class Collection:
             By the cosine of the query's real-valued projection with an item's signs, or by Hamming
             distance.
         where : mapping, optional
-            A filter; see `oasis.collection.filters.where`.
+            A filter; see `oasis.collection.filters`.
         content : float from 0 to 1, optional
             Weight of the content bits in asymmetric scores: 0 asks for the kind alone, the labels
             that are predicted of the query; 1 for the thing itself alone. None: as in
             `OASIS.project`. A collection whose codes have no content bits takes None alone.
         fuse : bool
             Whether an item with the very features of the query comes first, with a score of 1: see
-            `oasis.collection.repeats`. It holds for ``mode="asymmetric"``, but not for
+            `oasis.collection.duplicates`. It holds for ``mode="asymmetric"``, but not for
             ``content=0``, which asks for the kind alone.
         payload : bool
             Whether hits carry their payload; without, it is empty, and not read.
@@ -525,7 +524,7 @@ class Collection:
         items : sequence of mappings or objects with the fields of the extractor, and ``vectors``
         fuse : bool
             Whether the words of a text, its meaning and the fingerprints of its features decide
-            together with the codes, by the formula in `oasis.collection.search.scored`. It holds
+            together with the codes, by the formula in `oasis.collection.scored`. It holds
             for ``mode="asymmetric"``, but not for ``content=0``, which asks for the kind alone.
         k, mode, where, offset, content, payload, max_bytes : as in `search`
         """
@@ -626,7 +625,7 @@ class Collection:
         """Return what is searched instead of a text with typing errors, or None.
 
         Each word that stands in no text and in no name of a class is replaced by a similar one that
-        does, see `oasis.collection.texts.spelling`. Words of 4 to 32 letters are, the first eight
+        does, see `oasis.collection.words`. Words of 4 to 32 letters are, the first eight
         unknown ones; not those that the bundled word vectors know.
         """
         return self._queries.suggested(text)

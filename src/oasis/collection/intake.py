@@ -12,7 +12,7 @@ import numpy as np
 
 from oasis.arrays import has_row
 from oasis.collection.records import Id, Rejected, check_ids, query_name, utf8
-from oasis.collection.texts.kept import check_text
+from oasis.collection.words import check_text
 from oasis.errors import DuplicateIdError, InputError
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor

@@ -18,9 +18,9 @@ from oasis.collection.class_members import (
     note_round,
     remove_members,
 )
+from oasis.collection.duplicates import packed, unpacked
 from oasis.collection.intake import Intake
 from oasis.collection.records import Quality
-from oasis.collection.repeats.fingerprints import packed, unpacked
 from oasis.collection.rows import (
     ItemRow,
     Keys,
@@ -29,8 +29,7 @@ from oasis.collection.rows import (
     label_numbers,
     label_text,
 )
-from oasis.collection.texts.kept import text_of
-from oasis.collection.texts.words import delete_words, insert_words, payload_texts
+from oasis.collection.words import delete_words, insert_words, payload_texts, text_of
 
 
 @dataclass(frozen=True)

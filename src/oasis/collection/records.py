@@ -29,7 +29,7 @@ class Hit:
     id : str or int, as given
     score : float from 0 to 1, higher is better
         How likely it is that the item is what was asked for; noise is near 0. The formula is in
-        `oasis.collection.search.scored`.
+        `oasis.collection.scored`.
     distance : int
         Hamming distance in bits between the item's code and the signs of the query.
     payload : dict, as given

@@ -30,7 +30,7 @@ from oasis.collection.predictions import predicted_labels
 from oasis.collection.records import Id, Updated, check_id, listed_ids
 from oasis.collection.rows import ITEM_COLUMNS, ItemRow
 from oasis.collection.setup import feature_widths
-from oasis.collection.texts.kept import delete_texts, insert_texts, text_of
+from oasis.collection.words import delete_texts, insert_texts, text_of
 from oasis.errors import DuplicateIdError, InputError
 from oasis.hashers.chunk import check_chunk, check_label_set
 from oasis.model import OASIS, AnyModel

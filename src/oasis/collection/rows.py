@@ -8,11 +8,11 @@ a new key; ``born`` is its first key, under which its pictures and features are.
 numbers of classes, as text with commas, and ``predicted`` the same for classes that the model
 predicted of an item without labels.
 ``prints`` are the fingerprints of its features
-(`oasis.collection.repeats.fingerprints`), NULL without any.
+(`oasis.collection.duplicates`), NULL without any.
 ``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
 ``deleted`` lists keys that readers and the index file may still have.
 `oasis.collection.class_members` describes ``members``, and
-`oasis.collection.texts.words` the tables of words.
+`oasis.collection.words` the tables of words.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ import numpy as np
 from oasis.collection.catalog import Catalog, translated
 from oasis.collection.checks import rebuild_copies
 from oasis.collection.committed import Committed
+from oasis.collection.duplicates import Fingerprints, blocks_of
 from oasis.collection.files import Files
 from oasis.collection.intake import check_classes, check_intake
 from oasis.collection.item_rows import (
@@ -47,11 +48,10 @@ from oasis.collection.relabelling import (
     forget_items,
     renamed,
 )
-from oasis.collection.repeats.fingerprints import Fingerprints, blocks_of
 from oasis.collection.replica import Replica
 from oasis.collection.rows import ITEM_COLUMNS, Head, ItemRow, without_index_file
 from oasis.collection.setup import Setup, feature_widths, prepared, with_seen
-from oasis.collection.texts.kept import delete_texts, insert_texts
+from oasis.collection.words import delete_texts, insert_texts
 from oasis.errors import DuplicateIdError, OasisError, UnknownIdError
 from oasis.hashers.chunk import Chunk, check_chunk, unlabelled_chunk
 from oasis.hashers.protocol import Labels

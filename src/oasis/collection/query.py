@@ -11,31 +11,29 @@ import numpy as np
 from oasis.arrays import Single, unit_rows
 from oasis.codes import unpack
 from oasis.collection.catalog import Catalog
-from oasis.collection.committed import Committed, Follower, learned
-from oasis.collection.filters.allow_lists import AllowLists
-from oasis.collection.filters.mistakes import check_meant
-from oasis.collection.intake import check_sequence, extract_queries, item_text, with_text
-from oasis.collection.records import Asked, Hit, Id, utf8
-from oasis.collection.repeats.lookup import RepeatLookup
-from oasis.collection.search.classes import (
+from oasis.collection.class_names import (
     ClassNames,
     means_of_given,
     meant_classes,
     project_as_texts,
     project_names,
 )
-from oasis.collection.search.lookups import Lookups
-from oasis.collection.search.question import (
+from oasis.collection.committed import Committed, Follower, learned
+from oasis.collection.duplicates import RepeatLookup
+from oasis.collection.filters import AllowLists, check_meant
+from oasis.collection.intake import check_sequence, extract_queries, item_text, with_text
+from oasis.collection.lookups import Lookups
+from oasis.collection.question import (
     WEAK,
     QueryText,
     Question,
     check_weighable,
     has_content,
 )
-from oasis.collection.search.scored import answer
+from oasis.collection.records import Asked, Hit, Id, utf8
+from oasis.collection.scored import answer
 from oasis.collection.setup import RecordedExtractor
-from oasis.collection.texts.kept import check_text
-from oasis.collection.texts.spelling import corrected
+from oasis.collection.words import check_text, corrected
 from oasis.errors import InputError, OasisError
 from oasis.features.embedders import Features
 from oasis.model import OASIS

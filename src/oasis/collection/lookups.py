@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from oasis.collection import fields
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Follower
 from oasis.collection.files import Files
-from oasis.collection.filters import fields
 from oasis.collection.kept_features import kept_sizes
+from oasis.collection.question import MAX_HITS
 from oasis.collection.records import (
     ClassInfo,
     FieldInfo,
@@ -29,9 +30,8 @@ from oasis.collection.rows import (
     decoded_payload,
     row_crc,
 )
-from oasis.collection.search.question import MAX_HITS
 from oasis.collection.setup import RecordedExtractor, Setup, feature_widths
-from oasis.collection.texts.kept import text_of, texts_of
+from oasis.collection.words import text_of, texts_of
 from oasis.errors import FormatError, UnknownIdError
 from oasis.model import OASIS
 

@@ -35,22 +35,22 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Single
 from oasis.codes import unpack
+from oasis.collection.by_codes import answer_by_codes, nearest_keys
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
-from oasis.collection.filters.allow_lists import AllowLists
+from oasis.collection.duplicates import NO_REPEATS, Repeats, unlike
+from oasis.collection.filters import AllowLists
+from oasis.collection.hits import fetch_rows, made_hit, ties, too_much
+from oasis.collection.question import SURE, WEAK, QueryText, Question
 from oasis.collection.records import Hit
-from oasis.collection.repeats.lookup import NO_REPEATS, Repeats, unlike
 from oasis.collection.rows import ItemRow, Keys, label_numbers
-from oasis.collection.search.by_codes import answer_by_codes, nearest_keys
-from oasis.collection.search.hits import fetch_rows, made_hit, ties, too_much
-from oasis.collection.search.question import SURE, WEAK, QueryText, Question
-from oasis.collection.texts.kept import texts_of
-from oasis.collection.texts.words import (
+from oasis.collection.words import (
     NO_MATCHES,
     best_matches,
     equal_lines,
     n_with,
     payload_texts,
+    texts_of,
 )
 from oasis.wordllama import word_vectors
 

@@ -14,12 +14,11 @@ import numpy.typing as npt
 from oasis.codes import pack
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
-from oasis.collection.filters.allow_lists import AllowList, AllowLists
-from oasis.collection.filters.where import Filter
+from oasis.collection.filters import AllowList, AllowLists, Filter
+from oasis.collection.hits import FetchedRows, fetch_rows, made_hit, ties, too_much
+from oasis.collection.question import Question
 from oasis.collection.records import Hit
 from oasis.collection.rows import Keys
-from oasis.collection.search.hits import FetchedRows, fetch_rows, made_hit, ties, too_much
-from oasis.collection.search.question import Question
 from oasis.errors import CollectionError
 
 _OVERSAMPLE = 16

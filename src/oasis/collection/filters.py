@@ -31,19 +31,25 @@ A filter becomes one condition of SQL on the table of items, with SQLite's JSON 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import reprlib
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from oasis.collection.catalog import Catalog
+from oasis.collection.class_members import check_members
 from oasis.collection.records import utf8
-from oasis.collection.rows import Keys, decoded_payload
-from oasis.collection.texts.kept import Phrase
+from oasis.collection.rows import ItemRow, Keys, check_count, decoded_payload
+from oasis.collection.words import Phrase
 from oasis.errors import InputError
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -453,3 +459,151 @@ def _listed(what: str, operand: Any, of: str) -> Iterable[Any]:
 def _shown(value: Any) -> str:
     """Return a value for an error: cut to one short line, however large or deep it is."""
     return _SHOWN.repr(value)
+
+
+_OF_JSON = {
+    "text": "text",
+    "integer": "number",
+    "real": "number",
+    "true": "boolean",
+    "false": "boolean",
+    "null": "null",
+    "array": "list",
+    "object": "object",
+}
+"""The kind of a value by the name that SQLite's ``json_type`` has for it."""
+
+_TOLD = {
+    "text": "texts",
+    "number": "numbers",
+    "boolean": "true and false",
+    "null": "null",
+    "list": "lists",
+    "object": "objects",
+}
+_MOST_NAMES = 20
+_COMPARED, _LONGEST = 10_000, 50
+
+
+def check_meant(
+    connection: sqlite3.Connection,
+    where: Filter,
+    classes: Collection[str],
+    known: Callable[[], Iterable[str]],
+) -> None:
+    """Refuse a filter that names a field or class that no item has, or compares other kinds.
+
+    Called if a filter found nothing. A condition ``exists`` is never refused, nor equality with
+    null, nor anything of a field that is null in every item. ``known`` returns names of fields, for
+    the nearest ones. Cost: a pass over all payloads for each field.
+    """
+    held = {name: _kinds(connection, name) for name in where.fields}
+    for name in where.fields:
+        if not held[name]:
+            near = did_you_mean(name, [*known(), ALL, ANY, LABELS, NOT, TEXT])
+            raise InputError(f"no item has a field {name[:100]!r} in its payload; {near}")
+    for name in where.classes:
+        if name not in classes:
+            (n,) = connection.execute("SELECT count(*) FROM classes").fetchone()
+            check_count(connection, "classes", n)
+            near = did_you_mean(name, classes)
+            raise InputError(f"no class is called {name[:100]!r}; {near}")
+    for asked in where.compared:
+        kinds = held[asked.field]
+        if kinds.isdisjoint(asked.kinds) and kinds - {"null"}:
+            raise InputError(_refusal(asked, kinds))
+
+
+def _kinds(connection: sqlite3.Connection, name: str) -> set[str]:
+    """Return the kinds of values that a field has in any item."""
+    rows = connection.execute(f"SELECT DISTINCT {FieldSql.of(name).type} FROM items")  # noqa: S608
+    return {_OF_JSON[each] for (each,) in rows if each is not None}
+
+
+def _refusal(asked: Compared, held: set[str]) -> str:
+    told = " and ".join(_TOLD[each] for each in _TOLD if each in held)
+    field = f"the field {asked.field[:100]!r} holds {told} only"
+    kind, value = kind_of(asked.operand), reprlib.repr(asked.operand)
+    operand = f"the {kind} {value}" if kind in ("text", "number") else value
+    way = ""
+    if "text" in held and kind != "text":  # 'title=1984' on a command line
+        way = f'; in double quotes, "{json.dumps(asked.operand)[:30]}", it is a text'
+    if asked.is_contained:
+        return f"{field}, which cannot contain {operand}{way}"
+    if "list" in held:
+        way = f"; {{'contains': {value}}} asks for an element of a list"
+    return f"{field}, and where compares it with {operand}{way}"
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return a sentence with the known names that resemble a name, or with all names.
+
+    Only the first names, and only short ones, are compared, which bounds the time.
+
+    >>> did_you_mean("titel", ["title", "year"]), did_you_mean("x", ["title", "year", "$text"])
+    ("did you mean 'title'?", 'known are title, year')
+    """
+    compared = islice((each for each in known if len(each) <= _LONGEST), _COMPARED)
+    if near := difflib.get_close_matches(name[:_LONGEST], compared, n=3):
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    listed = sorted(each for each in known if not each.startswith("$"))
+    shown = ", ".join(each[:_LONGEST] for each in listed[:_MOST_NAMES]) + (
+        ", ..." if len(listed) > _MOST_NAMES else ""
+    )
+    return f"known are {shown}" if listed else "there are none"
+
+
+_KEPT = 16
+_KEPT_KEYS = 16_000_000
+"""Lists, and keys of all lists together at 8 bytes each, that are kept; the last list always."""
+
+
+class AllowList(NamedTuple):
+    """The keys, ascending, of the items that passed at commit ``commits``."""
+
+    where: Filter
+    keys: Keys
+    commits: int
+
+    def refused(self, connection: sqlite3.Connection, rows: Iterable[ItemRow]) -> set[int]:
+        """Return the keys of rows that were changed since, and pass no longer."""
+        changed = {row.key for row in rows if row.changed and row.changed > self.commits}
+        if not changed:
+            return changed
+        return changed.difference(self.where.keys(connection, changed).tolist())
+
+
+class AllowLists:
+    """Allow-lists of the filters used last, for one catalog; any thread may ask."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: OrderedDict[str, AllowList] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def is_kept(self, where: Filter) -> bool:
+        """Return whether the list of a filter is kept, of this commit or an older one."""
+        with self._guard:
+            return where.text in self._kept
+
+    def of(self, where: Filter) -> AllowList:
+        """Return the list of all committed items that pass.
+
+        Cost: one pass over the payloads, 0.5 microseconds an item, unless its field has an index.
+        """
+        with self._catalog.reading() as connection:
+            commits = self._catalog.head(connection).commits
+            with self._guard:
+                known = self._kept.get(where.text)
+            if known is not None and known.commits == commits:
+                return known
+            check_members(connection, where.classes)
+            made = AllowList(where, where.keys(connection), commits)
+        with self._guard:
+            self._kept[where.text] = made
+            self._kept.move_to_end(where.text)
+            n_keys = sum(len(each.keys) for each in self._kept.values())
+            while len(self._kept) > (_KEPT if n_keys <= _KEPT_KEYS else 1):
+                _, oldest = self._kept.popitem(last=False)
+                n_keys -= len(oldest.keys)
+        return made

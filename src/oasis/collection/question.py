@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from oasis.arrays import Array, Single
 from oasis.codes import Codes, pack
-from oasis.collection.filters.where import Filter
+from oasis.collection.duplicates import Repeats
+from oasis.collection.filters import Filter
 from oasis.collection.records import Asked, Id, Mode, check_whole
-from oasis.collection.repeats.lookup import Repeats
 from oasis.errors import InputError
 from oasis.features.words import tokens_of
 from oasis.model import OASIS, AnyModel

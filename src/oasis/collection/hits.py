@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
-from oasis.collection.filters.allow_lists import AllowList
+from oasis.collection.filters import AllowList
 from oasis.collection.records import Hit
 from oasis.collection.rows import ITEM_COLUMNS, ItemRow
 from oasis.errors import FormatError, TooLargeError

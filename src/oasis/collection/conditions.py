@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from oasis.collection.filters.where import ALL, LABELS
+from oasis.collection.filters import ALL, LABELS
 from oasis.collection.records import Id
 from oasis.errors import InputError
 
