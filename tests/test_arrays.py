@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oasis import OASIS
 from oasis.arrays import checked_csr, in_range, unit_rows
 from oasis.baselines import LEMON, OMHDQ
-from oasis.client.requests import pack as packed_request
+from oasis.client import Client
 from oasis.errors import InputError
 from oasis.features.embedders import Function
 from oasis.hashers.checks import MALFORMED, example_chunk, shuffled_csr
@@ -102,7 +102,7 @@ def test_every_border_refuses_malformed_csr():
     embedder = Function("mine", lambda raws: bad, 6)
     for subject, use in (
         ("modality 'text' has column", lambda: Modalities({"text": bad})),
-        ("modality 'text' has column", lambda: packed_request({"text": bad}, {})),
+        ("modality 'text' has column", lambda: Client("http://127.0.0.1:1").search({"text": bad})),
         (
             "matrix of labels has column",
             lambda: check_labels(bad_labels, 10, classes=list("abcdef")),

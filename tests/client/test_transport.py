@@ -10,7 +10,7 @@ import pytest
 
 import oasis
 from oasis.client import Client
-from oasis.client.requests import REQUEST_BYTES, n_fitting
+from oasis.client.client import REQUEST_BYTES
 from oasis.errors import BusyError, InputError, ServiceError, UnreachableError
 
 
@@ -136,20 +136,21 @@ def test_a_token_that_no_header_can_carry_is_refused_without_being_shown():
 
 
 def test_as_many_items_as_fit_into_a_request(tmp_path):
+    fitting = Client("http://127.0.0.1:8000").fitting
     limits = {"raw_batch": 256, "json_bytes": 1 << 20, "body_bytes": 64 << 20}
     small = [{"id": row, "text": "a boat"} for row in range(300)]
-    assert n_fitting(small, limits) == 256 and n_fitting(small[:7], limits) == 7
+    assert fitting(small, limits) == 256 and fitting(small[:7], limits) == 7
     long = [{"id": row, "text": "x" * 300_000} for row in range(5)]
-    assert n_fitting(long, limits) == 3 and n_fitting(long, {**limits, "json_bytes": 9999}) == 0
+    assert fitting(long, limits) == 3 and fitting(long, {**limits, "json_bytes": 9999}) == 0
     path = tmp_path / "a.png"
     path.write_bytes(bytes(REQUEST_BYTES // 2 - 5000))
     pictures = [{"id": row, "image": path if row % 2 else path.read_bytes()} for row in range(5)]
-    assert n_fitting(pictures, limits) == 2
-    assert n_fitting(pictures, {**limits, "body_bytes": REQUEST_BYTES // 2}) == 1
-    assert n_fitting(pictures, {**limits, "body_bytes": REQUEST_BYTES // 3}) == 0
+    assert fitting(pictures, limits) == 2
+    assert fitting(pictures, {**limits, "body_bytes": REQUEST_BYTES // 2}) == 1
+    assert fitting(pictures, {**limits, "body_bytes": REQUEST_BYTES // 3}) == 0
     path.write_bytes(bytes(REQUEST_BYTES + 1))
-    assert n_fitting(pictures[1:], limits) == 1  # alone, whatever its size, if the body allows it
-    assert n_fitting([{"id": 1, "image": tmp_path / "missing.png"}], limits) == 1
+    assert fitting(pictures[1:], limits) == 1  # alone, whatever its size, if the body allows it
+    assert fitting([{"id": 1, "image": tmp_path / "missing.png"}], limits) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ Methods, results and errors are those of `oasis.collection.Collection`; errors t
 can cause are `oasis.errors.ServiceError` and its subclasses. It uses the standard library and the
 dependencies of the package only.
 
-=========  ==========================================================================
-client     `Client`: a method of the collection is one question to the service
-requests   what is sent: JSON, matrices as safetensors, forms with pictures
-transport  connections, patience with a busy service, answers as records and errors
-=========  ==========================================================================
+=========  ===========================================================
+client     `Client`: a method of the collection is one question
+transport  bodies, connections, patience with a busy service, answers
+=========  ===========================================================
 """
 
 from __future__ import annotations

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
+from urllib.parse import urlencode
 
-from oasis.client.requests import (
+from oasis.client.transport import (
     Sent,
-    address_of,
-    as_list,
-    field,
+    Transport,
+    file_of,
+    files_of,
     form,
-    in_base64,
-    listed,
-    n_fitting,
-    names_of,
-    pack,
-    picture_files,
     plain,
-    queries,
-    question,
-    raw_items,
+    record,
+    tensors,
+    value_of,
 )
-from oasis.client.transport import Transport, parts, record, value_of
 from oasis.collection.records import (
     ClassInfo,
     FieldInfo,
@@ -38,7 +33,9 @@ from oasis.collection.records import (
     Stored,
     Updated,
     check_id,
+    check_whole,
     listed_ids,
+    query_name,
 )
 from oasis.errors import InputError
 
@@ -46,6 +43,14 @@ if TYPE_CHECKING:
     from oasis.hashers.protocol import Labels
 
 Where = Mapping[str, Any] | None
+Progress = Callable[[int], object] | None
+
+REQUEST_BYTES = 16 << 20
+"""Most bytes of the pictures of one request, so that it arrives in a minute at 2.2 Mbit/s."""
+
+_QUERY = ("text", "vectors")
+_ITEM = (*_QUERY, "id", "labels", "payload")
+_SPARE_BYTES = 1024  # for the syntax around an item and its picture
 
 
 class Client:
@@ -110,7 +115,7 @@ class Client:
         **options: Unpack[SearchOptions],
     ) -> list[list[Hit]]:
         """Return the k best hits of every query; arrays are sent as they are, in their own type."""
-        return self._hits(pack(X, question(k, mode, where, offset, options)))
+        return self._hits(tensors(X, **_question(k, mode, where, offset, options)))
 
     def search_items(
         self,
@@ -125,7 +130,7 @@ class Client:
 
         Pictures are sent as files; those given by a path are read here.
         """
-        return self._hits(queries(items, question(k, mode, where, offset, options)))
+        return self._hits(_raw_queries(items, _question(k, mode, where, offset, options)))
 
     def search_words(
         self,
@@ -137,8 +142,8 @@ class Client:
         **options: Unpack[SearchOptions],
     ) -> list[list[Hit]]:
         """Search with names of classes, or with any words if the label space knows words."""
-        asked = question(k, mode, where, offset, options)
-        return self._hits(plain({**asked, "words": listed(names, "names")}))
+        asked = _question(k, mode, where, offset, options)
+        return self._hits(plain(words=_listed(names, "names"), **asked))
 
     def more_like(
         self,
@@ -150,12 +155,12 @@ class Client:
         **options: Unpack[SearchOptions],
     ) -> list[Hit]:
         """Return the items nearest to one that is stored, itself left out, by its code."""
-        asked = question(k, mode, where, offset, options)
-        return self._hits(plain({**asked, "like": check_id(id)}))[0]
+        asked = _question(k, mode, where, offset, options)
+        return self._hits(plain(like=check_id(id), **asked))[0]
 
     def _hits(self, sent: Sent) -> list[list[Hit]]:
         return self._service.ask(
-            "search", sent, read=lambda found: [_hits_of(hits) for hits in parts(found, "results")]
+            "search", sent, read=lambda found: [_hits_of(each) for each in _list(found, "results")]
         )
 
     def find(
@@ -168,31 +173,26 @@ class Client:
         offset: int = 0,
     ) -> list[Hit]:
         """Return the hits for what a person asks, at most 100: words, a picture, or both."""
-        asked = {"text": text, "k": k, "where": where, "offset": offset}
-        files, unread = picture_files([{"image": image}])
-        if unread:
-            raise InputError(f"the query cannot be used: image: {unread[0]}")
-        return self._service.ask(
-            "find", form(asked, files), read=lambda found: _hits_of(parts(found, "hits"))
-        )
+        sent = form(_readable([image]), text=text, k=k, where=where, offset=offset)
+        return self._service.ask("find", sent, read=lambda found: _hits_of(_list(found, "hits")))
 
-    def duplicates(self, progress: Callable[[int], object] | None = None) -> list[list[Id]]:
+    def duplicates(self, progress: Progress = None) -> list[list[Id]]:
         """Return groups of items that repeat each other, the oldest of each group first."""
-        groups = self._service.ask("duplicates", read=lambda found: parts(found, "groups"))
+        groups = self._service.ask("duplicates", read=value_of("groups", list))
         if progress is not None:
             progress(len(self))
-        return groups
+        return list(groups)
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
         """Return the evidence of raw queries; below 0.5 a query resembles nothing learned."""
-        sent = queries(items, {"k": 1, "payload": False, "evidence": True})
-        return self._service.ask("search", sent, read=lambda found: parts(found, "evidence"))
+        sent = _raw_queries(items, {"k": 1, "payload": False, "evidence": True})
+        return list(self._service.ask("search", sent, read=value_of("evidence", list)))
 
     def suggest(self, text: str) -> str | None:
         """Return what a text query may have meant, or None."""
         if not isinstance(text, str):
             raise InputError(f"suggest takes a text, got {type(text).__name__}")
-        found = self._service.ask("suggest", plain({"text": text}), read=value_of("text"))
+        found = self._service.ask("suggest", plain(text=text), read=value_of("text"))
         return None if found is None else str(found)
 
     # -- looking -------------------------------------------------------------------------------
@@ -208,28 +208,24 @@ class Client:
 
     def known(self, ids: Iterable[Id]) -> set[Id]:
         """Return those of the given ids that exist."""
-        sent = plain({"ids": [check_id(each) for each in ids]})
-        return set(self._service.ask("known", sent, read=lambda found: parts(found, "ids")))
+        sent = plain(ids=[check_id(each) for each in ids])
+        return set(self._service.ask("known", sent, read=value_of("ids", list)))
 
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
-        return self._service.ask(f"item?{address_of(id)}", read=_stored)
+        return self._service.ask(_addressed("item", id), read=lambda found: record(Stored, found))
 
     def latest(self, k: int = 10) -> list[Stored]:
         """Return the newest items, at most 100, newest first; texts are cut to 1,000 characters."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-        return self._service.ask(
-            f"latest?k={k}", read=lambda found: [_stored(each) for each in parts(found, "items")]
-        )
+        return self._records(f"latest?k={check_whole('k', k, 1)}", Stored, "items")
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
-        return self._service.picture(f"thumbnail?{address_of(id)}")
+        return self._service.picture(_addressed("thumbnail", id))
 
     def preview(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the largest picture of an item, or None: the original if the service has it."""
-        return self._service.picture(f"preview?{address_of(id)}")
+        return self._service.picture(_addressed("preview", id))
 
     def classes(self) -> list[ClassInfo]:
         """Return the classes in order of arrival, with the number of items that have each."""
@@ -237,20 +233,15 @@ class Client:
 
     def fields(self) -> list[FieldInfo]:
         """Return the fields of payloads with examples of their values, from a sample."""
-        return self._records("fields", FieldInfo, "values")
+        return self._records("fields", FieldInfo)
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
-        return self._records("rounds", Round, "new_classes")
+        return self._records("rounds", Round)
 
-    def _records(self, name: str, kind: Callable[..., Any], tuples: str = "") -> list[Any]:
-        """Return the records of a list; the field ``tuples`` of each is made a tuple."""
+    def _records(self, path: str, kind: Callable[..., Any], name: str = "") -> list[Any]:
         return self._service.ask(
-            name,
-            read=lambda found: [
-                record(kind, each, **({tuples: tuple(parts(each, tuples))} if tuples else {}))
-                for each in parts(found, name)
-            ],
+            path, read=lambda found: [record(kind, each) for each in _list(found, name or path)]
         )
 
     def stats(self) -> Stats:
@@ -259,7 +250,7 @@ class Client:
 
     def norms(self) -> dict[str, float]:
         """Return the Frobenius norms of what the model has learned, by name."""
-        return dict(self._service.ask("norms", read=value_of("norms")))
+        return dict(self._service.ask("norms", read=value_of("norms", dict)))
 
     def limits(self) -> dict[str, int]:
         """Return what one request to the service may take, by name; docs/service.md lists it."""
@@ -277,7 +268,7 @@ class Client:
 
     def check(self) -> list[str]:
         """Read everything and return a list of what is wrong; it is empty if nothing is."""
-        return self._service.ask("check", plain({}), read=lambda found: parts(found, "findings"))
+        return list(self._service.ask("check", plain(), read=value_of("findings", list)))
 
     # -- changing ------------------------------------------------------------------------------
 
@@ -295,7 +286,8 @@ class Client:
         When it returns, the chunk is on the service's disk. After an `UnreachableError` it may or
         may not be; `known` shows it when the service answers again.
         """
-        self._send_chunk(X, y, ids, payload, thumbnails, texts, replace=False)
+        rest = _rest(labels=y, ids=ids, payload=payload, thumbnails=thumbnails, texts=texts)
+        self._service.ask("ingest", tensors(X, **rest), change=True, read=dict)
 
     def replace(
         self,
@@ -309,31 +301,8 @@ class Client:
         """Delete the items with these ids and ingest others under them, in one commit."""
         if ids is None:
             raise InputError("replace takes the ids of the items to replace, got None")
-        self._send_chunk(X, y, ids, payload, thumbnails, texts, replace=True)
-
-    def _send_chunk(
-        self,
-        X: Mapping[str, Any],
-        y: Labels | None,
-        ids: Iterable[Id] | None,
-        payload: Any,
-        thumbnails: Any,
-        texts: Any,
-        *,
-        replace: bool,
-    ) -> None:
-        rest: dict[str, Any] = {"replace": replace}
-        if y is not None:
-            rest["labels"] = [None if each is None else names_of(each) for each in listed(y, "y")]
-        if ids is not None:
-            rest["ids"] = [check_id(each) for each in ids]
-        if payload is not None:
-            rest["payload"] = listed(payload, "payload")
-        if thumbnails is not None:
-            rest["thumbnails"] = in_base64(thumbnails)
-        if texts is not None:
-            rest["texts"] = listed(texts, "texts")
-        self._service.ask("ingest", pack(X, rest), change=True, read=dict)
+        rest = _rest(labels=y, ids=ids, payload=payload, thumbnails=thumbnails, texts=texts)
+        self._service.ask("ingest", tensors(X, replace=True, **rest), change=True, read=dict)
 
     def ingest_items(
         self,
@@ -341,7 +310,7 @@ class Client:
         *,
         thumbnails: Iterable[bytes | None] | bool = False,
         strict: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> list[Rejected]:
         """Send raw items as one chunk; the service computes their features and ingests them.
 
@@ -361,7 +330,7 @@ class Client:
         list of Rejected
             The items left out, and why.
         """
-        return self._send_items(items, thumbnails, strict, progress, replace=False)
+        return self._send_items(items, thumbnails, progress, strict=strict, replace=False)
 
     def replace_items(
         self,
@@ -369,45 +338,37 @@ class Client:
         *,
         thumbnails: Iterable[bytes | None] | bool = False,
         strict: bool = False,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> list[Rejected]:
         """Replace stored items by raw ones with the same ids, in one commit; as `ingest_items`."""
-        return self._send_items(items, thumbnails, strict, progress, replace=True)
+        return self._send_items(items, thumbnails, progress, strict=strict, replace=True)
 
     def _send_items(
         self,
         items: Sequence[Any],
         thumbnails: Iterable[bytes | None] | bool,
-        strict: bool,
-        progress: Callable[[int], object] | None,
-        *,
-        replace: bool,
+        progress: Progress,
+        **how: Any,
     ) -> list[Rejected]:
-        wanted = listed(items, "items")
-        small = thumbnails if isinstance(thumbnails, bool) else in_base64(thumbnails)
-        if small is False:
-            small = [None] * len(wanted)
-        if small is not True and len(small) != len(wanted):
+        wanted = _listed(items, "items")
+        small = None if isinstance(thumbnails, bool) else _in_base64(thumbnails)
+        if small is not None and len(small) != len(wanted):
             raise InputError(f"got {len(small)} thumbnails for {len(wanted)} items")
-        files, unread = picture_files(wanted)
+        files, unread = files_of(_field(each, "image") for each in wanted)
         rows = [row for row in range(len(wanted)) if row not in unread]
         rejected = [
-            Rejected(row, check_id(field(wanted[row], "id")), f"image: {reason}")
+            Rejected(row, check_id(_field(wanted[row], "id")), f"image: {reason}")
             for row, reason in unread.items()
         ]
-        if strict and rejected:
+        if how["strict"] and rejected:
             raise InputError(f"item {rejected[0].row} cannot be used: {rejected[0].reason}")
         if rows:
-            asked: dict[str, Any] = {
-                "strict": strict,
-                "replace": replace,
-                "items": raw_items([wanted[row] for row in rows]),
-            }
-            if small is not True:
-                asked["thumbnails"] = [small[row] for row in rows]
+            how["items"] = [_raw(wanted[row]) for row in rows]
+            if thumbnails is not True:
+                how["thumbnails"] = [small and small[row] for row in rows]
             given = {at: files[row] for at, row in enumerate(rows) if row in files}
             found = self._service.ask(
-                "ingest", form(asked, given), change=True, read=lambda got: parts(got, "rejected")
+                "ingest", form(given, **how), change=True, read=value_of("rejected", list)
             )
             for each in found:
                 left = record(Rejected, each)
@@ -425,7 +386,20 @@ class Client:
         limits : mapping
             What `limits` returned.
         """
-        return n_fitting(items, limits)
+        n_json, n_bytes, n_values = _SPARE_BYTES, 0, 0
+        for row, item in enumerate(items[: limits["raw_batch"]]):
+            text = plain(**_raw(item))[0]
+            n_json += len(text) + 2
+            n_values += text.count(b",") + text.count(b"{") + text.count(b"[") + 1
+            n_bytes += _size(_field(item, "image"))
+            if (
+                n_json > limits["json_bytes"]
+                or n_values > limits.get("json_values", n_values)
+                or n_json + n_bytes > limits["body_bytes"]
+                or (row and n_bytes > REQUEST_BYTES)
+            ):
+                return row
+        return min(len(items), limits["raw_batch"])
 
     def update(
         self,
@@ -433,7 +407,7 @@ class Client:
         *,
         payload: Any = ...,
         labels: Any = ...,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> Updated:
         """Change payloads or labels of items, as many as one request takes, in one commit."""
         if payload is ... and labels is ...:
@@ -444,70 +418,159 @@ class Client:
         asked: dict[str, Any] = {"ids": checked}
         if payload is not ...:
             same = payload is None or isinstance(payload, Mapping)
-            asked["payload"] = [payload] * len(checked) if same else listed(payload, "payload")
+            asked["payload"] = [payload] * len(checked) if same else _listed(payload, "payload")
         if labels is not ...:
-            sets = [None] * len(checked) if labels is None else listed(labels, "labels")
+            sets = [None] * len(checked) if labels is None else _listed(labels, "labels")
             if sets and all(isinstance(each, str) for each in sets):
                 sets = [sets] * len(checked)
-            asked["labels"] = [None if each is None else names_of(each) for each in sets]
-        found = self._service.ask("update", plain(asked), change=True, read=_updated)
-        if progress is not None:
-            progress(len(checked))
-        return found
+            asked["labels"] = [_names(each) for each in sets]
+        return self._updated("update", asked, progress)
 
-    def rename_label(
-        self, old: str, new: str, progress: Callable[[int], object] | None = None
-    ) -> Updated:
+    def rename_label(self, old: str, new: str, progress: Progress = None) -> Updated:
         """Give all items of the class ``old`` the class ``new``, in one commit."""
-        sent = plain({"old": old, "new": new})
-        found = self._service.ask("relabel", sent, change=True, read=_updated)
+        return self._updated("relabel", {"old": old, "new": new}, progress)
+
+    def _updated(self, path: str, asked: dict[str, Any], progress: Progress) -> Updated:
+        found: Updated = self._service.ask(
+            path, plain(**asked), change=True, read=lambda got: record(Updated, got)
+        )
         if progress is not None:
-            progress(found.changed)
+            progress(len(asked.get("ids", ())) or found.changed)
         return found
 
     def delete(self, ids: Iterable[Id]) -> int:
         """Delete items permanently; return how many. Every id must exist."""
-        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-            raise InputError(f"delete takes a list of ids, got {ids!r}; write [id] for one")
-        sent = plain({"ids": [check_id(each) for each in ids]})
-        return int(self._service.ask("delete", sent, change=True, read=value_of("n")))
+        sent = plain(ids=listed_ids(ids, "delete"))
+        return int(self._service.ask("delete", sent, change=True, read=value_of("n", int)))
 
     def checkpoint(self) -> None:
         """Write the whole model and the index, and erase the journal with the features in it."""
-        self._service.ask("checkpoint", plain({}), change=True, read=dict)
+        self._service.ask("checkpoint", plain(), change=True, read=dict)
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors of class names to a collection whose label space was made from a mapping."""
-        sent = plain({"vectors": {name: as_list(vector) for name, vector in vectors.items()}})
+        sent = plain(vectors={name: _numbers(vector) for name, vector in vectors.items()})
         self._service.ask("words", sent, change=True, read=dict)
 
 
-def _hits_of(found: list[Any]) -> list[Hit]:
-    """Return hits as records; where payloads were not asked for, they are empty."""
-    return [
-        record(
-            Hit,
-            {"payload": {}, **each},
-            labels=tuple(parts(each, "labels")),
-            predicted=tuple(each.get("predicted", ())),
+# -- what is asked, and what is answered -------------------------------------------------------
+
+
+def _question(
+    k: int, mode: str, where: Where, offset: int, options: SearchOptions
+) -> dict[str, Any]:
+    """Return the part of a search that all kinds share; what is as by default is left out."""
+    asked = {"k": k, "mode": mode, "where": where, "offset": offset, **options}
+    if asked.pop("max_bytes", None) is not None:
+        raise InputError("max_bytes is for collections here; a service bounds its answers itself")
+    if asked.get("fuse") is not False:
+        asked.pop("fuse", None)
+    return asked
+
+
+def _raw_queries(items: Any, asked: dict[str, Any]) -> Sent:
+    """Return a search with raw queries; one whose picture cannot be read is refused."""
+    wanted = _listed(items, "queries")
+    files = _readable([_field(each, "image") for each in wanted])
+    return form(files, items=[_raw(each, _QUERY) for each in wanted], **asked)
+
+
+def _readable(pictures: Sequence[Any]) -> dict[int, bytes]:
+    files, unread = files_of(pictures)
+    for row, reason in unread.items():
+        raise InputError(f"{query_name(row, len(pictures))} cannot be used: image: {reason}")
+    return files
+
+
+def _rest(**given: Any) -> dict[str, Any]:
+    """Return what comes beside matrices as JSON has it, where it is given."""
+    as_json: dict[str, Callable[[Any], Any]] = {
+        "labels": lambda y: [_names(each) for each in _listed(y, "y")],
+        "ids": lambda ids: listed_ids(ids, "ids"),
+        "thumbnails": _in_base64,
+    }
+    return {
+        name: as_json.get(name, lambda value, name=name: _listed(value, name))(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _raw(item: Any, names: tuple[str, ...] = _ITEM) -> dict[str, Any]:
+    """Return the fields of a raw item as JSON has them; its picture is sent beside it."""
+    given = {name: _field(item, name) for name in names}
+    vectors = given["vectors"]
+    if vectors is not None and not isinstance(vectors, Mapping):
+        raise InputError(
+            f"the vectors of an item are {type(vectors).__name__}, expected a mapping of modality "
+            "to vector"
         )
-        for each in found
-    ]
+    given["vectors"] = {
+        name: _numbers(vector.toarray().ravel() if hasattr(vector, "toarray") else vector)
+        for name, vector in (vectors or {}).items()
+        if vector is not None
+    } or None
+    if given.get("labels") is not None:
+        given["labels"] = _names(given["labels"])
+    if given.get("id") is not None:
+        given["id"] = check_id(given["id"])
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _field(item: Any, name: str) -> Any:
+    """Return a field of a raw item, which is a mapping or has attributes; None if it has none."""
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _size(picture: Any) -> int:
+    """Return about how many bytes a picture takes in a request."""
+    if isinstance(picture, (str, Path)):
+        try:
+            return Path(picture).stat().st_size + _SPARE_BYTES
+        except (OSError, ValueError):  # it is listed when it is read
+            return _SPARE_BYTES
+    return 0 if picture is None else len(file_of(picture)) + _SPARE_BYTES
+
+
+def _in_base64(thumbnails: Iterable[bytes | None]) -> list[str | None]:
+    return [None if each is None else b64encode(file_of(each)).decode() for each in thumbnails]
+
+
+def _numbers(vector: Any) -> Any:
+    import numpy as np
+
+    return np.asarray(vector).tolist()
+
+
+def _names(names: Any) -> list[Any] | None:
+    """Return labels as a list; a plain text is refused."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable | None):
+        raise InputError(f"labels are lists of class names, got {names!r}; write [name] for one")
+    return None if names is None else list(names)
+
+
+def _listed(values: Any, what: str) -> list[Any]:
+    """Return any values as a list; a plain text or a mapping is refused."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{what} must be a list, got {type(values).__name__}")
+    return list(values)
 
 
 def _alone(value: Any) -> Any:
     return value if value is ... else [value]
 
 
-def _updated(found: Any) -> Updated:
-    return record(Updated, found)
+def _addressed(path: str, key: Any) -> str:
+    """Return a path with an id in its query."""
+    checked = check_id(key)
+    kind = "text" if isinstance(checked, str) else "number"
+    return f"{path}?{urlencode({'id': checked, 'kind': kind})}"
 
 
-def _stored(found: Any) -> Stored:
-    return record(
-        Stored,
-        found,
-        labels=tuple(parts(found, "labels")),
-        code=b64decode(value_of("code")(found)),
-        predicted=tuple(found.get("predicted", ())),
-    )
+def _list(found: Any, name: str) -> list[Any]:
+    return list(value_of(name, list)(found))
+
+
+def _hits_of(found: list[Any]) -> list[Hit]:
+    """Return hits as records; where payloads were not asked for, they are empty."""
+    return [record(Hit, {"payload": {}, **each}) for each in found]

@@ -1,4 +1,4 @@
-"""Connections to a service, patience while it is busy, and its answers as records and errors.
+"""One service over HTTP: what is sent, connections, patience while it is busy, and its answers.
 
 Another server at the address is recognised by its answers: an oasis service answers with JSON, and
 its errors are problem details of the type ``urn:oasis:problem:...``. A field that this version does
@@ -8,44 +8,36 @@ not know is left out, so that a newer service can be asked.
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import re
+import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import oasis
 from oasis import errors
-from oasis.client.requests import Sent
+from oasis.errors import DataError, InputError
 
 Answer = TypeVar("Answer")
+Sent = tuple[bytes, str]
+"""A body, and its type."""
 
 _KINDS: dict[str, type[errors.OasisError]] = {
-    "unknown-id": errors.UnknownIdError,
-    "duplicate-id": errors.DuplicateIdError,
-    "unknown-word": errors.UnknownWordError,
-    "input": errors.InputError,
-    "too-large": errors.InputError,
-    "answer-too-large": errors.TooLargeError,
-    "tensors": errors.InputError,
-    "not-fitted": errors.NotFittedError,
-    "data": errors.DataError,
-    "locked": errors.LockedError,
-    "engine": errors.EngineError,
-    "storage": errors.StorageError,
-    "collection": errors.CollectionError,
-    "readonly": errors.CollectionError,
-    "format": errors.FormatError,
-    "busy": errors.BusyError,
-    "stopping": errors.BusyError,
-    "token": errors.RefusedError,
-    "scope": errors.RefusedError,
-    "host": errors.RefusedError,
-    "origin": errors.RefusedError,
+    re.sub("(?<=[a-z])(?=[A-Z])", "-", name.removesuffix("Error")).lower(): kind
+    for name, kind in vars(errors).items()
+    if name.endswith("Error")
 }
+_KINDS |= dict.fromkeys(("too-large", "tensors"), errors.InputError)
+_KINDS |= dict.fromkeys(("token", "scope", "host", "origin"), errors.RefusedError)
+_KINDS |= {"stopping": errors.BusyError, "readonly": errors.CollectionError}
+_KINDS |= {"answer-too-large": errors.TooLargeError}
 """Kind of problem -> the error that the collection itself would raise, or one of the service's."""
 
 _PROBLEM = "urn:oasis:problem:"
@@ -53,7 +45,7 @@ _MOST_IDLE = 8
 _CONNECT_SECONDS = 10.0
 _SECONDS = re.compile("[0-9]{1,6}")  # of Retry-After, which may be a date too
 _HOST = re.compile(r"[^\x00-\x20\x7f]+")
-_FAILURES = (http.client.HTTPException, OSError)
+_PNG_MODES = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 
 
 class Transport:
@@ -91,26 +83,20 @@ class Transport:
         sent: Sent | None = None,
         *,
         change: bool = False,
-        method: str | None = None,
         read: Callable[[dict[str, Any]], Answer],
     ) -> Answer:
-        """Send a request and return what ``read`` makes of the JSON of its answer.
-
-        The method is GET without a body and POST with one, unless another is given.
-        """
-        method = method or ("GET" if sent is None else "POST")
-        status, content = self._answer(method, path, sent, change=change)
+        """Return what ``read`` makes of the JSON of an answer; with a body it is a POST."""
+        status, content = self._answer(path, sent, change=change)
         if status != 200:
             self._raise_for(status, _problem_of(content))
-        found = _object(content)
-        place = f"/v1/{path.partition('?')[0]}"
+        found, place = _object(content), f"/v1/{path.partition('?')[0]}"
         if found is None:
             raise errors.ServiceError(
                 f"{self.url} is no oasis service: it answered {place} with {_quoted(content)}"
             )
         try:
             return read(found)
-        except _Strange as error:
+        except StrangeAnswer as error:
             if self._version is None:
                 reason = f"{self.url} is no oasis service: {error} to {place}"
             else:
@@ -122,7 +108,7 @@ class Transport:
 
     def picture(self, path: str) -> bytes | None:
         """Return a picture, or None where an item has none."""
-        status, content = self._answer("GET", path, None)
+        status, content = self._answer(path, None)
         if status == 200:
             return content
         problem = _problem_of(content)
@@ -130,23 +116,16 @@ class Transport:
             self._raise_for(status, problem)
         return None
 
-    def _answer(
-        self, method: str, path: str, sent: Sent | None, *, change: bool = False
-    ) -> tuple[int, bytes]:
-        """Return status and content of an answer.
-
-        A busy service is asked again when it says so, if that is within ``patience`` seconds.
-        """
+    def _answer(self, path: str, sent: Sent | None, *, change: bool = False) -> tuple[int, bytes]:
+        """Return status and content of an answer; a busy service is asked again when it says so."""
         deadline = time.monotonic() + self.patience
         while True:
-            status, content, pause = self._exchange(method, path, sent, change)
+            status, content, pause = self._exchange(path, sent, change)
             if status == 200 or not pause or time.monotonic() + pause > deadline:
                 return status, content
             time.sleep(pause)
 
-    def _exchange(
-        self, method: str, path: str, sent: Sent | None, change: bool
-    ) -> tuple[int, bytes, int]:
+    def _exchange(self, path: str, sent: Sent | None, change: bool) -> tuple[int, bytes, int]:
         """Send one request; return status, content, and the seconds after which to ask again.
 
         A stale connection is replaced; a change always uses a new connection.
@@ -159,8 +138,8 @@ class Transport:
             if connection is None:
                 connection = self._connected()
             try:
-                return self._over(connection, method, path, sent)
-            except _FAILURES as error:
+                return self._over(connection, path, sent)
+            except (http.client.HTTPException, OSError) as error:
                 connection.close()
                 if connection is not used or not isinstance(error, ConnectionError):
                     raise self._unreachable(error, change) from error
@@ -179,11 +158,12 @@ class Transport:
         return connection
 
     def _over(
-        self, connection: http.client.HTTPConnection, method: str, path: str, sent: Sent | None
+        self, connection: http.client.HTTPConnection, path: str, sent: Sent | None
     ) -> tuple[int, bytes, int]:
         body, kind = sent or (None, None)
         headers = {**self._headers, **({"Content-Type": kind} if kind else {})}
         try:
+            method = "POST" if sent else "GET"
             connection.request(method, f"{self._path}/v1/{path}", body, headers)
         except (BrokenPipeError, ConnectionResetError):
             # a service refuses a body that is too large before it has arrived
@@ -229,14 +209,45 @@ class Transport:
         raise errors.ServiceError(f"the service answered with status {status}: {detail}")
 
 
+def _address(url: str) -> tuple[type[http.client.HTTPConnection], str, int | None, str]:
+    """Return the kind of connection, host, port and path of the address of a service.
+
+    What it holds before an "@" is not repeated in errors.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # otherwise connecting would raise it
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if "@" in parts.netloc:
+        raise InputError("the url holds a name or password; leave it out, and give a token")
+    is_web = parts.scheme in ("http", "https") and not parts.query and not parts.fragment
+    if not is_web or not host or not _HOST.fullmatch(host):
+        shown = url.rpartition("@")[2]
+        raise InputError(f"the url must be like http://127.0.0.1:8000, got {shown!r}")
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    return kind, host, port, parts.path.rstrip("/")
+
+
+def _checked_token(token: str) -> str:
+    """Return a token that a header can carry; the error does not repeat it."""
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+        raise InputError(
+            "the token must have plain printable characters, and at least one; this one has others"
+        )
+    return token
+
+
 # -- answers -----------------------------------------------------------------------------------
 
 
-class _Strange(Exception):
+class StrangeAnswer(Exception):
     """An answer without the expected shape; the message says what is missing."""
 
 
-def value_of(name: str) -> Callable[[Any], Any]:
+def value_of(name: str, kind: type = object) -> Callable[[Any], Any]:
     """Return a function that reads a field of an answer.
 
     >>> value_of("n")({"n": 3})
@@ -245,21 +256,15 @@ def value_of(name: str) -> Callable[[Any], Any]:
 
     def read(found: Any) -> Any:
         if not isinstance(found, Mapping) or name not in found:
-            raise _Strange(f"its answer lacks {name!r}")
+            raise StrangeAnswer(f"its answer lacks {name!r}")
+        if not isinstance(found[name], kind):
+            raise StrangeAnswer(f"its answer has no {kind.__name__} in {name!r}")
         return found[name]
 
     return read
 
 
-def parts(found: Any, name: str) -> list[Any]:
-    """Return a field of an answer that holds a list."""
-    value = value_of(name)(found)
-    if not isinstance(value, list):
-        raise _Strange(f"its answer has no list in {name!r}")
-    return value
-
-
-def record(kind: Callable[..., Answer], found: Any, **changed: Any) -> Answer:
+def record(kind: Callable[..., Answer], found: Any) -> Answer:
     """Return a record made of the fields of an answer that it has.
 
     >>> from oasis.collection import ClassInfo
@@ -268,12 +273,15 @@ def record(kind: Callable[..., Answer], found: Any, **changed: Any) -> Answer:
     """
     known: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]
-        if each.name in changed:
-            known[each.name] = changed[each.name]
-        elif isinstance(found, Mapping) and each.name in found:
-            known[each.name] = found[each.name]
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise _Strange(f"its answer lacks {each.name!r}")
+        has_default = each.default is not MISSING or each.default_factory is not MISSING
+        if has_default and (not isinstance(found, Mapping) or each.name not in found):
+            continue
+        if str(each.type).startswith("tuple"):
+            known[each.name] = tuple(value_of(each.name, list)(found))
+        elif each.type == "bytes":
+            known[each.name] = b64decode(value_of(each.name, str)(found))
+        else:
+            known[each.name] = value_of(each.name)(found)
     return kind(**known)
 
 
@@ -296,35 +304,124 @@ def _quoted(content: bytes) -> str:
     return repr(" ".join(content[:200].decode(errors="replace").split()))
 
 
-# -- what a client is made with ----------------------------------------------------------------
+# -- bodies ------------------------------------------------------------------------------------
 
 
-def _address(url: str) -> tuple[type[http.client.HTTPConnection], str, int | None, str]:
-    """Return the kind of connection, host, port and path of the address of a service.
-
-    What it holds before an "@" is not repeated in errors.
-    """
+def plain(**asked: Any) -> Sent:
+    """Return a request as JSON."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        (host or "").encode("idna")  # otherwise connecting would raise it
-    except ValueError:
-        parts, host, port = urlsplit(""), None, None
-    if "@" in parts.netloc:
-        raise errors.InputError("the url holds a name or password; leave it out, and give a token")
-    is_web = parts.scheme in ("http", "https") and not parts.query and not parts.fragment
-    if not is_web or not host or not _HOST.fullmatch(host):
-        shown = url.rpartition("@")[2]
-        raise errors.InputError(f"the url must be like http://127.0.0.1:8000, got {shown!r}")
-    secure = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    return kind, host, port, parts.path.rstrip("/")
+        return json.dumps(asked, allow_nan=False, default=_number).encode(), "application/json"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the request is no JSON: {error}") from error
 
 
-def _checked_token(token: str) -> str:
-    """Return a token that a header can carry; the error does not repeat it."""
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
-        raise errors.InputError(
-            "the token must have plain printable characters, and at least one; this one has others"
-        )
-    return token
+def _number(value: object) -> Any:
+    """Return a number of NumPy as one of Python."""
+    if hasattr(value, "dtype") and getattr(value, "ndim", None) == 0:
+        return value.item()  # type: ignore[attr-defined]
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def tensors(X: Mapping[str, Any], **asked: Any) -> Sent:
+    """Return matrices by modality, and the rest of a request, as safetensors."""
+    if not isinstance(X, Mapping) or not X:
+        raise InputError(f"X must map modality names to matrices, got {type(X).__name__}")
+    # whoever has matrices has NumPy; a client without them loads the standard library alone
+    import safetensors.numpy
+
+    found: dict[str, Any] = {}
+    widths: dict[str, int] = {}
+    for name, matrix in X.items():
+        if hasattr(matrix, "tocsr"):
+            rows = _csr(name, matrix)
+            widths[name] = rows.shape[1]
+            for part in ("data", "indices", "indptr"):
+                found[f"{name}:{part}"] = getattr(rows, part)
+        else:
+            found[name] = _dense(name, matrix)
+    metadata = {"request": plain(**asked)[0].decode(), "sparse": json.dumps(widths)}
+    return safetensors.numpy.save(found, metadata), "application/x-safetensors"
+
+
+def _dense(name: str, matrix: Any) -> Any:
+    import numpy as np
+
+    try:
+        values = np.asarray(matrix)
+    except ValueError as error:
+        raise InputError(f"modality {name!r} is no matrix: {error}") from error
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"modality {name!r} holds {values.dtype}, expected numbers")
+    return np.ascontiguousarray(values.astype(np.uint8) if values.dtype.kind == "b" else values)
+
+
+def _csr(name: str, matrix: Any) -> Any:
+    # SciPy is there where a sparse matrix is
+    from oasis.arrays import checked_csr
+
+    try:
+        return checked_csr(matrix)
+    except InputError as error:
+        raise InputError(f"modality {name!r} {error}") from error
+
+
+def form(files: Mapping[int, bytes], **asked: Any) -> Sent:
+    """Return a request with pictures by row; without pictures it is plain JSON.
+
+    A form takes the bytes of the pictures, base64 in JSON would take a third more.
+    """
+    if not files:
+        return plain(**asked)
+    boundary = secrets.token_hex(16)  # 128 random bits, so that no file holds it
+    start = f'--{boundary}\r\nContent-Disposition: form-data; name="'
+    sent = [f'{start}request"\r\n\r\n'.encode(), plain(**asked)[0], b"\r\n"]
+    for row, content in files.items():
+        sent.append(f'{start}image.{row}"; filename="{row}"\r\n\r\n'.encode())
+        sent += [content, b"\r\n"]
+    sent.append(f"--{boundary}--\r\n".encode())
+    return b"".join(sent), f"multipart/form-data; boundary={boundary}"
+
+
+def files_of(pictures: Iterable[Any]) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Return pictures as the bytes of files, and why some cannot be read, by row."""
+    files: dict[int, bytes] = {}
+    unread: dict[int, str] = {}
+    for row, picture in enumerate(pictures):
+        try:
+            if picture is not None:
+                files[row] = file_of(picture)
+        except DataError as error:
+            unread[row] = str(error)
+    return files, unread
+
+
+def file_of(picture: Any) -> bytes:
+    """Return a picture as the bytes of a file: read from a path, or encoded here."""
+    if isinstance(picture, (str, Path)):
+        path = Path(picture)
+        try:
+            if not path.is_file():  # a pipe or a device would never end
+                raise DataError(f"the picture {path} is missing, or no regular file")
+            return path.read_bytes()
+        except (OSError, ValueError) as error:  # a ValueError: the name holds a NUL
+            raise DataError(f"the picture cannot be read: {error}") from error
+    if isinstance(picture, (bytes, bytearray, memoryview)):
+        return bytes(picture)
+    if hasattr(picture, "__array_interface__") and hasattr(picture, "shape"):
+        from PIL import Image
+
+        try:
+            picture = Image.fromarray(picture)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the picture is an array of shape {picture.shape} and type {picture.dtype}, "
+                "expected (height, width, 3) uint8"
+            ) from error
+    if hasattr(picture, "getexif") and hasattr(picture, "save"):  # of Pillow, which is there then
+        file = io.BytesIO()
+        kind = "PNG" if picture.mode in _PNG_MODES else "TIFF"
+        picture.save(file, kind, exif=picture.getexif())
+        return file.getvalue()
+    raise InputError(
+        f"a picture is a path, bytes, a PIL image or an array, got {type(picture).__name__}"
+    )
