@@ -43,9 +43,9 @@ from oasis.datasets import load
 from oasis.datasets.texts import Texts, texts_of
 from oasis.errors import OasisError
 from oasis.metrics import (
+    average_precision_from_scores,
     found_at_k,
     item_ranks_from_scores,
-    mean_average_precision_from_scores,
 )
 from oasis.model import OASIS
 
@@ -172,7 +172,7 @@ def _measures(work: Work, scores: Callable[[Features], Floats]) -> dict[str, flo
     asked = {"both": work.asked, "picture": {"image": work.asked["image"]}}
     for name, X in asked.items():
         scored = scores(X)
-        truth = mean_average_precision_from_scores(scored, work.asked_L, work.stored_L)
+        truth = float(average_precision_from_scores(scored, work.asked_L, work.stored_L).mean())
         first = np.argsort(-scored, axis=1, kind="stable")[:, :K]
         right = np.stack(
             [work.stored_L[rows] @ of > 0 for rows, of in zip(first, work.asked_L, strict=True)]

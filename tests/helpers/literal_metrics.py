@@ -42,9 +42,8 @@ def slow_precision(shared: list[int], k: int) -> float:
     return sum(m > 0 for m in shared[:k]) / k
 
 
-def slow_recall(shared: list[int], k: int) -> float:
-    n_similar = sum(m > 0 for m in shared)
-    return sum(m > 0 for m in shared[:k]) / n_similar if n_similar else 0.0
+def slow_success(shared: list[int], k: int) -> float:
+    return float(any(m > 0 for m in shared[:k]))
 
 
 def slow_dcg(shared: list[int], k: int) -> float:

@@ -15,15 +15,14 @@ from oasis.errors import InputError
 from oasis.metrics import (
     asymmetric_average_precision,
     average_precision,
+    average_precision_from_scores,
     chance_map,
-    forgetting,
     mean_average_precision,
-    mean_average_precision_from_scores,
     ndcg_at_k,
     per_class_average_precision,
     precision_at_k,
     precision_recall_curve,
-    recall_at_k,
+    success_at_k,
 )
 
 
@@ -35,8 +34,8 @@ def test_a_query_without_a_similar_item_counts_zero(ties: str) -> None:
     arrays = np.zeros((3, 1), dtype=np.uint8), codes, queries, labels
     assert average_precision(*arrays, ties=ties).tolist() == [1, 0, 0]
     assert mean_average_precision(*arrays, ties=ties) == pytest.approx(1 / 3)
-    assert recall_at_k(*arrays, 1, ties=ties).tolist() == [1, 0, 0]
-    assert ndcg_at_k(*arrays, 1, ties=ties).tolist() == [1, 0, 0]
+    assert success_at_k(*arrays, 1).tolist() == [1, 0, 0]
+    assert ndcg_at_k(*arrays, 1).tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize("ties", ["expected", "stable"])
@@ -45,14 +44,15 @@ def test_an_empty_base_gives_zero(ties: str) -> None:
     labels = problem.query_labels, problem.base_labels
     assert mean_average_precision(*problem.arrays, ties=ties) == 0
     assert mean_average_precision(*problem.arrays, ties=ties, topk=5) == 0
-    assert precision_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
-    assert recall_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
-    assert ndcg_at_k(*problem.arrays, 3, ties=ties).tolist() == [0, 0, 0]
+    assert precision_at_k(*problem.arrays, 3).tolist() == [0, 0, 0]
+    assert success_at_k(*problem.arrays, 3).tolist() == [0, 0, 0]
+    assert ndcg_at_k(*problem.arrays, 3).tolist() == [0, 0, 0]
     assert chance_map(*labels) == 0
     projections = np.ones((3, 16), dtype=np.float32)
     asymmetric = asymmetric_average_precision(projections, *problem.arrays[1:], ties=ties)
     assert asymmetric.tolist() == [0, 0, 0]
-    assert mean_average_precision_from_scores(np.zeros((3, 0)), *labels, ties=ties) == 0
+    by_scores = average_precision_from_scores(np.zeros((3, 0)), *labels, ties=ties)
+    assert by_scores.tolist() == [0, 0, 0]
     curve = precision_recall_curve(*problem.arrays)
     assert not curve.precision.any()
     assert not curve.recall.any()
@@ -63,7 +63,7 @@ def test_no_queries_have_no_mean() -> None:
     assert average_precision(*problem.arrays).shape == (0,)
     assert average_precision(*problem.arrays, ties="stable").shape == (0,)
     assert ndcg_at_k(*problem.arrays, 2).shape == (0,)
-    assert precision_at_k(*problem.arrays, [2, 3]).shape == (0, 2)
+    assert precision_at_k(*problem.arrays, 2).shape == (0,)
     assert np.isnan(per_class_average_precision(*problem.arrays)).all()
     for measure in (mean_average_precision, precision_recall_curve):
         with pytest.raises(InputError, match="no queries"):
@@ -121,7 +121,7 @@ def test_inputs_are_left_as_they_were() -> None:
         array.setflags(write=False)
     for ties in ("expected", "stable"):
         mean_average_precision(*problem.arrays, ties=ties)
-        ndcg_at_k(*problem.arrays, 3, ties=ties)
+        ndcg_at_k(*problem.arrays, 3)
         asymmetric_average_precision(np.ones((70, 64)), *problem.arrays[1:], ties=ties)
     for before, after in zip(copies, problem.arrays, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -165,13 +165,12 @@ def test_bad_input_is_refused(change: dict[str, object], message: str) -> None:
         "query_labels": LABELS,
         "base_labels": LABELS,
     }
-    for measure in (mean_average_precision, per_class_average_precision):
-        with pytest.raises(InputError, match=message):
-            measure(**(arguments | change))
+    with pytest.raises(InputError, match=message):
+        mean_average_precision(**(arguments | change))
 
 
-@pytest.mark.parametrize("measure", [precision_at_k, recall_at_k, ndcg_at_k])
-@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True, [2, 0], [[1]]])
+@pytest.mark.parametrize("measure", [precision_at_k, success_at_k, ndcg_at_k])
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3", None, True, [2]])
 def test_bad_k_is_refused(measure: Callable[..., object], k: object) -> None:
     with pytest.raises(InputError, match="k must be a whole number of at least 1"):
         measure(CODES, CODES, LABELS, LABELS, k)
@@ -186,23 +185,27 @@ def test_bad_average_is_refused() -> None:
     ("scores", "options", "message"),
     [
         (np.zeros((2, 3)), {}, "3 columns from row 0 on, expected 2"),
-        (np.zeros((3, 2)), {}, "go on after row 2"),
+        (np.zeros((3, 2)), {}, "more than 2 rows; expected 2"),
         (np.zeros((1, 2)), {}, "scores have 1 rows; expected 2"),
         (np.zeros(2), {}, r"got \(2,\)"),
         ([np.zeros((1, 2)), np.zeros((1, 1))], {}, "1 columns from row 1 on, expected 2"),
         ([np.zeros((1, 2)), np.full((1, 2), np.nan)], {}, "NaN at row 1, column 0"),
         (np.array([["a", "b"]] * 2), {}, "scores must be real numbers"),
         (np.zeros((2, 2)), {"base_groups": [0, 2]}, "base_groups holds 2, but scores have 2"),
-        (np.zeros((2, 2)), {"base_groups": [0, -1]}, "base_groups holds -1"),
-        (np.zeros((2, 2)), {"base_groups": [0]}, "base_groups must be 2 integers"),
-        (np.zeros((2, 2)), {"base_groups": [0.0, 1.0]}, "base_groups must be 2 integers"),
+        (np.zeros((2, 2)), {"base_groups": [0, -1]}, "base_groups must be columns"),
+        (np.zeros((2, 2)), {"base_groups": [0]}, "base_labels has 2 rows, expected one for each"),
+        (
+            np.zeros((2, 2)),
+            {"base_groups": [0.0, 1.0]},
+            "base_groups must be columns of scores, integers",
+        ),
         (np.zeros((2, 2)), {"ties": "none"}, "ties must be"),
         (np.zeros((2, 2)), {"topk": 0}, "topk must be"),
     ],
 )
 def test_bad_scores_are_refused(scores: object, options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        mean_average_precision_from_scores(scores, LABELS, LABELS, **options)
+        average_precision_from_scores(scores, LABELS, LABELS, **options)
 
 
 @pytest.mark.parametrize(
@@ -212,24 +215,10 @@ def test_bad_scores_are_refused(scores: object, options: dict[str, object], mess
         (np.zeros(8), r"got \(8,\)"),
         (np.full((2, 8), np.nan), "hold nan at row 0, column 0"),
         (np.full((2, 8), np.inf), "hold inf"),
-        (np.zeros((3, 8)), "query_labels has 2 rows, expected 3"),
+        (np.zeros((3, 8)), "scores have more than 2 rows; expected 2"),
         (np.zeros((2, 8), dtype=complex), "real numbers"),
     ],
 )
 def test_bad_projections_are_refused(projections: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
         asymmetric_average_precision(projections, CODES, LABELS, LABELS)
-
-
-@pytest.mark.parametrize(
-    ("history", "message"),
-    [
-        (np.zeros((2, 3)), r"got \(2, 3\)"),
-        (np.zeros(2), r"got \(2,\)"),
-        ([[0.5, 0.1], [np.nan, 0.5]], "nan for the queries of round 0 after round 1"),
-        ([["a"]], "square array of numbers"),
-    ],
-)
-def test_bad_history_is_refused(history: object, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        forgetting(history)

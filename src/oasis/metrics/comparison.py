@@ -1,7 +1,7 @@
 """Queries against a base by Hamming distance: the basis of every measure over packed codes.
 
-For ``ties="expected"`` the joint histogram of (distance, similar or not) suffices: one pass over
-the base without a sort. For ``ties="stable"`` distances are small integers, so a counting sort
+With ties in all orders, the joint histogram of (distance, number of shared labels) suffices: one
+pass over the base without a sort. For one order, distances are small integers, so a counting sort
 orders them. In both cases memory is a few arrays over the base, not queries x base.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,7 @@ from oasis.errors import InputError
 from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
 from oasis.metrics.relevance import LabelSets, check_label_pair
 
-_Value = TypeVar("_Value", np.bool_, np.float64)
-
-_QUERY_BLOCK = 1024
+_HISTOGRAM_CELLS = 1 << 18  # of a block of queries
 # the words of one block, their XOR and the popcounts stay in the second-level cache
 _BASE_BLOCK = 1 << 16
 # below this, adding up the table of pairs takes longer than counting in pairs saves
@@ -33,33 +31,32 @@ _PAIRED_MIN_KEYS = 1 << 16
 _MERGE_MIN_QUERIES = 64
 
 
-class TieGroups(NamedTuple):
-    """Histograms over the distances 0 to n_bits of a block of queries, each (b, n_bits + 1)."""
-
-    rows: slice
-    counts: Array
-    hits: Array
-
-
-class GainGroups(NamedTuple):
-    """Like `TieGroups` with the sum of gains at each distance, and in ``ideal_counts`` the number
-    of items that share m labels, (b, most labels of any query + 1), largest m first."""
-
-    rows: slice
-    counts: Array
-    gains: Array
-    ideal_counts: Array
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """Codes and labels of queries and base, checked."""
+    """Codes of queries and base, and their labels if these matter, checked."""
 
     n_bits: int
     queries: Columns
-    query_labels: LabelSets
     base: Columns
-    base_labels: LabelSets
+    query_labels: LabelSets | None = None
+    base_labels: LabelSets | None = None
+
+    @classmethod
+    def of(
+        cls, query_codes: Any, base_codes: Any, query_labels: Any = None, base_labels: Any = None
+    ) -> Comparison:
+        """Check the codes, and the labels of queries and base if there are any."""
+        queries = _checked(query_codes, "query_codes")
+        base = _checked(base_codes, "base_codes")
+        if queries.shape[1] != base.shape[1]:
+            raise InputError(
+                f"query_codes have {queries.shape[1] * 8} bits, base_codes have "
+                f"{base.shape[1] * 8}; expected the same width"
+            )
+        found = queries.shape[1] * 8, to_columns(queries), to_columns(base)
+        if query_labels is None:
+            return cls(*found)
+        return cls(*found, *check_label_pair(query_labels, base_labels, len(queries), len(base)))
 
     @property
     def n_queries(self) -> int:
@@ -73,59 +70,38 @@ class Comparison:
         """Return the comparison with the queries at ``rows``, which get new labels."""
         return replace(self, queries=take_rows(self.queries, rows), query_labels=labels)
 
-    def tie_groups(self) -> Iterator[TieGroups]:
-        """Yield, in order of the queries, the number of items and of similar items per distance.
+    def histograms(self, n_levels: int = 1) -> Iterator[tuple[slice, Array]]:
+        """Yield for blocks of queries how many base items have each level and distance.
 
-        Cost: one pass over the distinct (code, label set) pairs of the base per query.
+        The level of an item is the number of labels that it shares with the query, at most
+        ``n_levels`` - 1. A block is (b, n_levels, n_bits + 1). Cost: one pass over the distinct
+        (code, label set) pairs of the base per query.
         """
-        base = _MergedBase.of(self)
+        base, counts = self._merged(n_levels > 1)
         width = self.n_bits + 1
-        key_type = np.min_scalar_type(2 * width - 1)
-        keys = np.empty(len(base.labels), dtype=key_type)
-        for rows, labels in self._query_blocks():
-            joint = np.zeros((len(labels), 2 * width))
-            for group in labels.groups():
-                similar = base.labels.similar_to(labels, int(group[0]))
-                offset = similar.astype(key_type) * key_type.type(width)
+        n_keys = n_levels * width
+        key_type = np.min_scalar_type(n_keys - 1)
+        keys = np.empty(len(base.base[0]), dtype=key_type)
+        for rows in _blocks(self.n_queries, max(1, _HISTOGRAM_CELLS // n_keys)):
+            joint = np.zeros((rows.stop - rows.start, n_keys))
+            for group, levels in base._levels(rows, n_levels):
+                offset = None if levels is None else levels.astype(key_type) * key_type.type(width)
                 for i in group:
                     query = _row(self.queries, rows.start + int(i))
                     for block in _blocks(len(keys)):
-                        distances = _distances(base.columns, query, block, key_type)
-                        np.add(distances, offset[block], out=keys[block])
-                    joint[i] = _histogram(keys, base.counts, 2 * width)
-            yield TieGroups(rows, joint[:, :width] + joint[:, width:], joint[:, width:])
+                        _distances_into(keys[block], base.base, query, block)
+                        if offset is not None:
+                            keys[block] += offset[block]
+                    joint[i] = _histogram(keys, counts, n_keys)
+            yield rows, joint.reshape(-1, n_levels, width)
 
-    def gain_groups(self, gain_of_shared: Array) -> Iterator[GainGroups]:
-        """Yield, in order of the queries, the number of items and the sum of gains per distance.
+    def similar(self) -> Iterator[tuple[Rows, npt.NDArray[np.bool_]]]:
+        """Yield queries of equal labels, and which base items, (n_base,), are similar to them."""
+        if self.query_labels is not None and self.base_labels is not None:
+            for rows in self.query_labels.groups():
+                yield rows, self.base_labels.similar_to(self.query_labels, int(rows[0]))
 
-        Parameters
-        ----------
-        gain_of_shared : (most labels of any query + 1,)
-            Entry m is the gain of an item that shares m labels with the query.
-        """
-        base = _MergedBase.of(self)
-        width, levels = self.n_bits + 1, len(gain_of_shared)
-        key_type = np.min_scalar_type(width)
-        for rows, labels in self._query_blocks():
-            counts = np.zeros((len(labels), width))
-            gains = np.zeros((len(labels), width))
-            ideal = np.zeros((len(labels), levels))
-            for group in labels.groups():
-                shared = base.labels.n_shared_with(labels, int(group[0]))
-                ideal[group] = np.bincount(shared, base.counts, minlength=levels)[::-1]
-                gain = gain_of_shared[shared]
-                if base.counts is not None:
-                    gain *= base.counts
-                for i in group:
-                    query = _row(self.queries, rows.start + int(i))
-                    for block in _blocks(len(base.labels)):
-                        keys = _distances(base.columns, query, block, key_type)
-                        weights = None if base.counts is None else base.counts[block]
-                        counts[i] += np.bincount(keys, weights, minlength=width)
-                        gains[i] += np.bincount(keys, gain[block], minlength=width)
-            yield GainGroups(rows, counts, gains, ideal)
-
-    def ranked(self, row: int, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+    def ranked(self, row: int, similar: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return the base items' values, (n_base,), in order of their distance to one query;
         at equal distance, older items come first.
         """
@@ -137,8 +113,9 @@ class Comparison:
         # argsort and take. One CSR matrix is reused for all queries: its constructor checks every
         # index, which takes half as long as the sort
         by_arrival = self._by_arrival
-        by_arrival.indices, by_arrival.data = distances, values
-        return by_arrival.tocsc().data
+        by_arrival.indices, by_arrival.data = distances, similar
+        ordered: npt.NDArray[np.bool_] = by_arrival.tocsc().data
+        return ordered
 
     @cached_property
     def _by_arrival(self) -> sp.csr_array:
@@ -147,84 +124,44 @@ class Comparison:
         ends = np.array([0, self.n_base], dtype=np.int32)
         return sp.csr_array((none, none, ends), shape=(1, self.n_bits + 1))
 
-    def _query_blocks(self) -> Iterator[tuple[slice, LabelSets]]:
-        for rows in _blocks(self.n_queries, _QUERY_BLOCK):
-            yield rows, self.query_labels.take(rows)
+    def _levels(self, rows: slice, n_levels: int) -> Iterator[tuple[Rows, Any]]:
+        """Yield the queries of a block by label set, and the level of every base item."""
+        if n_levels == 1 or self.query_labels is None or self.base_labels is None:
+            yield np.arange(rows.stop - rows.start), None
+            return
+        labels = self.query_labels.take(rows)
+        for group in labels.groups():
+            if n_levels == 2:
+                yield group, self.base_labels.similar_to(labels, int(group[0]))
+            else:
+                yield group, self.base_labels.n_shared_with(labels, int(group[0]))
 
+    def _merged(self, with_labels: bool) -> tuple[Comparison, Array | None]:
+        """Return the base with items of equal code and label set merged, and their numbers.
 
-def check_comparison(
-    query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any
-) -> Comparison:
-    """Check the arguments of a measure over packed codes, and return them in columns."""
-    queries, base = check_code_pair(query_codes, base_codes)
-    labels = check_label_pair(query_labels, base_labels, len(queries), len(base))
-    return Comparison(
-        n_bits=queries.shape[1] * 8,
-        queries=to_columns(queries),
-        query_labels=labels[0],
-        base=to_columns(base),
-        base_labels=labels[1],
-    )
-
-
-def check_code_pair(query_codes: Any, base_codes: Any) -> tuple[Codes, Codes]:
-    """Check the codes of queries and base, which must have the same width."""
-    queries = _check_codes(query_codes, "query_codes")
-    base = _check_codes(base_codes, "base_codes")
-    if queries.shape[1] != base.shape[1]:
-        raise InputError(
-            f"query_codes have {queries.shape[1] * 8} bits, base_codes have {base.shape[1] * 8}; "
-            "expected the same width"
-        )
-    return queries, base
-
-
-def distance_histograms(
-    queries: Columns, base: Columns, n_bits: int
-) -> Iterator[tuple[slice, Array]]:
-    """Yield for blocks of queries the number of base items per distance, (b, n_bits + 1)."""
-    key_type = np.min_scalar_type(n_bits)
-    keys = np.empty(len(base[0]), dtype=key_type)
-    for rows in _blocks(len(queries[0]), _QUERY_BLOCK):
-        counts = np.zeros((rows.stop - rows.start, n_bits + 1))
-        for i in range(len(counts)):
-            query = _row(queries, rows.start + i)
-            for block in _blocks(len(keys)):
-                keys[block] = _distances(base, query, block, key_type)
-            counts[i] = _histogram(keys, None, n_bits + 1)
-        yield rows, counts
-
-
-@dataclass(frozen=True)
-class _MergedBase:
-    """The base with items of equal code and equal label set merged, if this saves time.
-
-    Codes often depend only on label sets, so a base may hold the same pair many times.
-    """
-
-    columns: Columns
-    labels: LabelSets
-    counts: Array | None
-
-    @staticmethod
-    def of(comparison: Comparison) -> _MergedBase:
-        base, labels = comparison.base, comparison.base_labels
-        plain = _MergedBase(base, labels, None)
-        if comparison.n_queries < _MERGE_MIN_QUERIES or comparison.n_base == 0:
-            return plain
+        Codes often depend only on label sets, so a base may hold the same pair many times. It stays
+        as it is, without numbers, if merging saves no time.
+        """
+        if self.n_queries < _MERGE_MIN_QUERIES or self.n_base == 0:
+            return self, None
         # distinct first words are a lower bound of distinct pairs, and cheap to count
-        first_words = np.sort(base[0])
-        if np.count_nonzero(first_words[1:] != first_words[:-1]) > comparison.n_base // 2:
-            return plain
-        order, starts = group_equal_rows((*base, *labels.columns))
-        if len(starts) > comparison.n_base // 2:
-            return plain
+        first_words = np.sort(self.base[0])
+        if np.count_nonzero(first_words[1:] != first_words[:-1]) > self.n_base // 2:
+            return self, None
+        labels = self.base_labels if with_labels else None
+        order, starts = group_equal_rows((*self.base, *(labels.columns if labels else ())))
+        if len(starts) > self.n_base // 2:
+            return self, None
         rows = order[starts]
-        counts = np.diff(starts, append=len(order)).astype(np.float64)
-        return _MergedBase(take_rows(base, rows), labels.take(rows), counts)
+        merged = replace(
+            self,
+            base=take_rows(self.base, rows),
+            base_labels=None if labels is None else labels.take(rows),
+        )
+        return merged, np.diff(starts, append=len(order)).astype(np.float64)
 
 
-def _check_codes(codes: Any, name: str) -> npt.NDArray[np.uint8]:
+def _checked(codes: Any, name: str) -> Codes:
     try:
         return check_codes(codes)
     except InputError as error:
@@ -255,18 +192,6 @@ def _histogram(
     counts: npt.NDArray[Any] = table.sum(axis=0) + table.sum(axis=1)
     counts[keys[2 * n_pairs :]] += 1
     return counts
-
-
-def _distances(
-    base: Columns,
-    query: tuple[np.unsignedinteger[Any], ...],
-    block: slice,
-    dtype: np.dtype[Any],
-) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return the Hamming distances of one query to a block of the base, in the given type."""
-    total = np.empty(block.stop - block.start, dtype=dtype)
-    _distances_into(total, base, query, block)
-    return total
 
 
 def _distances_into(

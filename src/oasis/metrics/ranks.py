@@ -1,4 +1,4 @@
-"""The rank of one relevant item: known-item search, by codes or by scores.
+"""The rank of one relevant item, by codes or by scores, and recall of float neighbours.
 
 The rank of an item is ``1 + a + t / 2``, where a items are nearer to the query and t other items
 are at the same distance: the mean over all orders of the tied items. So a rank is an integer, or an
@@ -16,15 +16,15 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
-from oasis.metrics.columns import Rows, to_columns
-from oasis.metrics.comparison import check_code_pair, distance_histograms
+from oasis.metrics.columns import Rows
+from oasis.metrics.comparison import Comparison
 from oasis.metrics.scores import (
-    DistinctCodes,
     asymmetric_scores,
     check_projections,
     check_score_block,
+    first_of_scores,
 )
-from oasis.metrics.ties import check_places, mean_over_queries
+from oasis.metrics.ties import check_places, mean_over_queries, ratio
 
 
 def item_ranks(query_codes: Any, base_codes: Any, items: Any) -> Array:
@@ -40,11 +40,7 @@ def item_ranks(query_codes: Any, base_codes: Any, items: Any) -> Array:
     Returns
     -------
     (n_queries,) float64
-        From 1 to n_base; half of a tie counts as nearer.
-
-    Notes
-    -----
-    Cost: one pass over the base per query. Memory: a few arrays over the base.
+        From 1 to n_base; half of a tie counts as nearer. Cost: one pass over the base per query.
 
     Examples
     --------
@@ -55,16 +51,15 @@ def item_ranks(query_codes: Any, base_codes: Any, items: Any) -> Array:
     >>> item_ranks(np.array([[0]], dtype=np.uint8), base, [1])
     array([1.5])
     """
-    queries, base = check_code_pair(query_codes, base_codes)
-    rows = _check_items(items, len(queries), len(base))
-    distances = np.bitwise_count(queries ^ base[rows]).sum(axis=1, dtype=np.intp)
-    ranks = np.empty(len(queries))
-    columns = to_columns(base)
-    for block, counts in distance_histograms(to_columns(queries), columns, base.shape[1] * 8):
-        at = np.arange(len(counts))
-        own = counts[at, distances[block]]
-        up_to = np.cumsum(counts, axis=1)[at, distances[block]]
-        ranks[block] = 1 + (up_to - own) + (own - 1) / 2
+    comparison = Comparison.of(query_codes, base_codes)
+    rows = _checked_items(items, comparison.n_queries, comparison.n_base)
+    differing = np.asarray(query_codes) ^ np.asarray(base_codes)[rows]
+    distances = np.bitwise_count(differing).sum(axis=1, dtype=np.intp)
+    ranks = np.empty(len(rows))
+    for block, joint in comparison.histograms():
+        counts, at = joint[:, 0], (np.arange(len(joint)), distances[block])
+        own = counts[at]
+        ranks[block] = 1 + (np.cumsum(counts, axis=1)[at] - own) + (own - 1) / 2
     return ranks
 
 
@@ -72,38 +67,21 @@ def asymmetric_item_ranks(projections: npt.NDArray[Any], base_codes: Any, items:
     """Rank of each query's item when projections are compared with the base's signs.
 
     The score is the inner product of a query's projection with the +1 and -1 of an item's code.
-    Items with the same code are always tied.
+    Items with the same code are always tied. Parameters as in `item_ranks`.
 
-    Parameters
-    ----------
-    projections : (n_queries, n_bits) float32 or float64
-        Finite numbers; the product is computed in their type.
-    base_codes, items
-        As in `item_ranks`.
-
-    Returns
-    -------
-    (n_queries,) float64
-
-    Examples
-    --------
     >>> import numpy as np
     >>> query = np.array([[0.9, 0.1, -1, -1, -1, -1, -1, -1]])
     >>> asymmetric_item_ranks(query, np.array([[1], [2], [1]], dtype=np.uint8), [1])
     array([3.])
     """
-    codes = check_codes(base_codes)
-    values = check_projections(projections, codes.shape[1] * 8)
-    rows = _check_items(items, len(values), len(codes))
-    distinct = DistinctCodes.of(codes)
-    columns, counts = distinct.columns[rows], distinct.counts
-    ranks = np.empty(len(values))
-    done = 0
+    values, distinct = check_projections(projections, base_codes)
+    rows = _checked_items(items, len(values), len(distinct.columns))
+    columns = distinct.columns[rows]
+    parts, done = [np.empty(0)], 0
     for scores in asymmetric_scores(values, distinct.codes):
-        part = slice(done, done + len(scores))
-        ranks[part] = _ranks(scores, columns[part], counts)
-        done = part.stop
-    return ranks
+        parts.append(_ranks(scores, columns[done : done + len(scores)], distinct.counts))
+        done += len(scores)
+    return np.concatenate(parts)
 
 
 def item_ranks_from_scores(
@@ -126,19 +104,16 @@ def item_ranks_from_scores(
     array([2.5])
     """
     given = np.asarray(items)
-    ranks = np.empty(given.shape[:1])
+    parts, done = [np.empty(0)], 0
     n_columns: int | None = None
-    done = 0
     for block in [scores] if isinstance(scores, np.ndarray) else scores:
         checked = check_score_block(block, done, n_columns)
         n_columns = checked.shape[1]
-        if n_columns and done + len(checked) <= len(given):
-            part = slice(done, done + len(checked))
-            rows = _check_items(given[part], len(checked), n_columns)
-            ranks[part] = _ranks(checked, rows, np.ones(n_columns))
+        rows = _checked_items(given[done : done + len(checked)], len(checked), n_columns)
+        parts.append(_ranks(checked, rows, np.ones(n_columns)))
         done += len(checked)
-    _check_items(given, done, n_columns or 0)
-    return ranks
+    _checked_items(given, done, n_columns or 0)
+    return np.concatenate(parts)
 
 
 def mean_reciprocal_rank(ranks: Any) -> float:
@@ -147,7 +122,7 @@ def mean_reciprocal_rank(ranks: Any) -> float:
     >>> mean_reciprocal_rank([1.0, 2.0])
     0.75
     """
-    return mean_over_queries(1 / _check_ranks(ranks))
+    return mean_over_queries(1 / _checked_ranks(ranks))
 
 
 def found_at_k(ranks: Any, k: int) -> float:
@@ -156,8 +131,49 @@ def found_at_k(ranks: Any, k: int) -> float:
     >>> found_at_k([1.0, 10.5, 3.0], 10)
     0.6666666666666666
     """
-    places = check_places(k, "k")
-    return mean_over_queries((_check_ranks(ranks) <= places).astype(np.float64))
+    places = check_places(k)
+    return mean_over_queries((_checked_ranks(ranks) <= places).astype(np.float64))
+
+
+def neighbour_recall(
+    nearest: npt.NDArray[np.integer[Any]],
+    base_codes: Any,
+    *,
+    codes: Any = None,
+    projections: npt.NDArray[Any] | None = None,
+) -> float:
+    """Share of the nearest k items of each query that are among its first k hits.
+
+    By Hamming distance (``codes`` of the queries), the mean over all orders of tied items; or by
+    ``projections``, the older of two tied items first.
+
+    Parameters
+    ----------
+    nearest : (n_queries, k) positions of the items that are nearest by another measure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> base = np.array([[1], [2], [255]], dtype=np.uint8)
+    >>> neighbour_recall(np.array([[1]]), base, codes=np.array([[0]], dtype=np.uint8))
+    0.5
+    """
+    k = nearest.shape[1]
+    if projections is not None:
+        values, distinct = check_projections(projections, base_codes)
+        blocks = asymmetric_scores(values, distinct.codes)
+        first = np.concatenate([first_of_scores(each[:, distinct.columns], k) for each in blocks])
+        return float((first[:, :, None] == nearest[:, None, :]).any(axis=1).mean())
+    comparison, base = Comparison.of(codes, base_codes), check_codes(base_codes)
+    shares = np.empty(len(nearest))
+    for rows, joint in comparison.histograms():
+        counts = joint[:, 0]
+        before = np.cumsum(counts, axis=1) - counts
+        share = ratio(np.clip(k - before, 0, counts), counts)  # found at each distance
+        differing = codes[rows][:, None, :] ^ base[nearest[rows]]
+        distances = np.bitwise_count(differing).sum(axis=2, dtype=np.intp)
+        shares[rows] = np.take_along_axis(share, distances, axis=1).mean(axis=1)
+    return float(shares.mean())
 
 
 def _ranks(scores: npt.NDArray[Any], columns: Rows, counts: Array) -> Array:
@@ -168,7 +184,7 @@ def _ranks(scores: npt.NDArray[Any], columns: Rows, counts: Array) -> Array:
     return np.asarray(1 + above + tied / 2, dtype=np.float64)
 
 
-def _check_items(items: Any, n_queries: int, n_base: int) -> Rows:
+def _checked_items(items: Any, n_queries: int, n_base: int) -> Rows:
     rows = np.asarray(items)
     if rows.size == 0:
         rows = rows.astype(np.intp)
@@ -183,7 +199,7 @@ def _check_items(items: Any, n_queries: int, n_base: int) -> Rows:
     return rows.astype(np.intp)
 
 
-def _check_ranks(ranks: Any) -> Array:
+def _checked_ranks(ranks: Any) -> Array:
     values = np.asarray(ranks)
     if values.ndim != 1 or values.dtype.kind not in "iuf":
         raise InputError(f"ranks must be a list of numbers, got {values.dtype} {values.shape}")

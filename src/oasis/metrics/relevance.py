@@ -71,21 +71,18 @@ class LabelSets:
 
 
 def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> LabelSets:
-    """Return (n, n_classes) indicators as label sets, or raise an `InputError`.
-
-    Parameters
-    ----------
-    labels : array or sparse matrix
-        Zeros and ones of any boolean, integer or floating type.
-    name : str
-        Name of the argument, for the error.
-    n_samples : int, optional
-        Expected number of rows.
+    """Return (n, n_classes) zeros and ones, dense or sparse, as label sets; errors say ``name``.
 
     >>> len(check_label_sets([[1, 0, 0], [0, 1, 1]], "labels"))
     2
     """
-    matrix = _as_matrix(labels, name)
+    is_sparse: bool = sp.issparse(labels)
+    try:
+        matrix: Any = checked_csr(labels) if is_sparse else np.asarray(labels)
+    except InputError as error:
+        raise InputError(f"{name} {error}") from error
+    except ValueError as error:
+        raise InputError(f"{name} is not a rectangular array: {error}") from error
     if matrix.ndim != 2:
         raise InputError(f"{name} must have shape (n_samples, n_classes), got {matrix.shape}")
     if matrix.dtype.kind not in "biuf":
@@ -95,7 +92,6 @@ def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> La
     n_rows, n_classes = matrix.shape
     if n_samples is not None and n_rows != n_samples:
         raise InputError(f"{name} has {n_rows} rows, expected {n_samples}, one for each sample")
-    is_sparse: bool = sp.issparse(matrix)
     packed = np.zeros((n_rows, -(-n_classes // 8)), dtype=np.uint8)
     block = max(1, _BLOCK_CELLS // max(1, n_classes))
     for start in range(0, n_rows, block):
@@ -110,18 +106,6 @@ def check_label_sets(labels: Any, name: str, n_samples: int | None = None) -> La
             )
         packed[start : start + block] = np.packbits(bits, axis=1, bitorder="little")
     return LabelSets(to_columns(packed), n_classes)
-
-
-def _as_matrix(labels: Any, name: str) -> Any:
-    is_sparse: bool = sp.issparse(labels)
-    try:
-        if is_sparse:
-            return checked_csr(labels)
-        return np.asarray(labels)
-    except InputError as error:
-        raise InputError(f"{name} {error}") from error
-    except ValueError as error:
-        raise InputError(f"{name} is not a rectangular array: {error}") from error
 
 
 def check_label_pair(

@@ -1,4 +1,4 @@
-"""Average precision of a ranking by real-valued scores: rankers, and asymmetric search.
+"""Measures of a ranking by real-valued scores: rankers, and asymmetric search.
 
 Higher is better. Scores are processed block by block. Items with the same code have the same score,
 so each distinct code is scored once.
@@ -7,8 +7,7 @@ so each distinct code is scored once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +16,12 @@ from oasis.arrays import Array
 from oasis.codes import Codes, check_codes, unpack
 from oasis.errors import InputError
 from oasis.metrics.columns import Rows, group_equal_rows, to_columns
-from oasis.metrics.order import Places, order_average_precision
 from oasis.metrics.relevance import LabelSets, check_label_pair
 from oasis.metrics.ties import (
+    AveragePrecision,
     Ties,
     check_places,
     check_ties,
-    expected_average_precision,
-    harmonic_numbers,
     mean_over_queries,
 )
 
@@ -71,34 +68,79 @@ def average_precision_from_scores(
     >>> average_precision_from_scores(np.array([[0.1, 0.9]]), [[1, 0]], [[1, 0], [0, 1]])
     array([0.5])
     """
-    ties = check_ties(ties)
-    places = None if topk is None else check_places(topk, "topk")
+    is_stable = check_ties(ties) == "stable"
     queries, base = check_label_pair(query_labels, base_labels)
-    columns = None if base_groups is None else _check_groups(base_groups, len(base))
-    blocks = [scores] if isinstance(scores, np.ndarray) else scores
-    return _average_precision(blocks, queries, base, columns, ties, places)
+    measure = AveragePrecision(len(base), topk)
+    columns = None if base_groups is None else _checked_groups(base_groups, len(base))
+    result = np.zeros(len(queries))
+    for start, block in _checked_blocks(scores, len(queries), len(base), columns):
+        n = block.shape[1]
+        counts = np.ones(n) if columns is None else _sums(columns, None, n)
+        for rows, similar in _similar(queries, base, start, len(block)):
+            hits = similar if columns is None else _sums(columns, similar, n)
+            for row in rows:
+                ranks = _dense_ranks(block[row])
+                if is_stable:
+                    of_items = ranks if columns is None else ranks[columns]
+                    # a stable sort of the narrowest type: of at most 16 bits it is a radix sort
+                    narrow = of_items.astype(np.min_scalar_type(int(of_items.max(initial=0))))
+                    value = measure.of_order(similar[np.argsort(narrow, kind="stable")])
+                else:
+                    groups = _sums(ranks, counts)[None], _sums(ranks, hits)[None]
+                    value = measure.expected(*groups)[0]
+                result[start + row] = value
+    return result
 
 
-def mean_average_precision_from_scores(
+def hits_from_scores(
     scores: npt.NDArray[Any] | Iterable[npt.NDArray[Any]],
     query_labels: Any,
     base_labels: Any,
-    ties: Ties = "expected",
-    topk: int | None = None,
+    k: int,
     base_groups: npt.NDArray[np.integer[Any]] | None = None,
-) -> float:
-    """MAP by scores: the mean of `average_precision_from_scores`, over at least one query.
+) -> npt.NDArray[np.bool_]:
+    """Return which of the first k items by scores are similar, (n_queries, min(k, n_base)).
+
+    Highest first; the older of two items with the same score goes first. The mean over columns is
+    precision at k, ``any`` is success at k. Parameters are those of
+    `average_precision_from_scores`.
+
+    >>> import numpy as np
+    >>> hits_from_scores(np.array([[0.1, 0.9]]), [[1, 0]], [[1, 0], [0, 1]], 2)
+    array([[False,  True]])
+    """
+    places = check_places(k)
+    queries, base = check_label_pair(query_labels, base_labels)
+    columns = None if base_groups is None else _checked_groups(base_groups, len(base))
+    n = min(places, len(base))
+    found = np.zeros((len(queries), n), dtype=np.bool_)
+    for start, block in _checked_blocks(scores, len(queries), len(base), columns):
+        order = first_of_scores(block if columns is None else block[:, columns], n)
+        for rows, similar in _similar(queries, base, start, len(block)):
+            found[start + rows] = similar[order[rows]]
+    return found
+
+
+def chance_map(query_labels: Any, base_labels: Any, topk: int | None = None) -> float:
+    """Return the mean of MAP over all orders of the base, which does not depend on codes.
+
+    For a query with R similar items among N it is ``(H_N + (R-1)/(N-1) (N - H_N)) / N``, H_N the
+    harmonic number: the whole base as one tied group. With ``topk``: chance of MAP@k.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> blocks = (np.array([[0.1, score]]) for score in (0.9, 0.0))
-    >>> mean_average_precision_from_scores(blocks, [[1, 0], [1, 0]], [[1, 0], [0, 1]])
+    One similar item among two comes first or second.
+
+    >>> chance_map([[1, 0]], [[1, 0], [0, 1]])
     0.75
     """
-    return mean_over_queries(
-        average_precision_from_scores(scores, query_labels, base_labels, ties, topk, base_groups)
-    )
+    queries, base = check_label_pair(query_labels, base_labels)
+    measure = AveragePrecision(len(base), topk)
+    n_similar = np.zeros((len(queries), 1))
+    for rows, similar in _similar(queries, base, 0, len(queries)):
+        n_similar[rows] = np.count_nonzero(similar)
+    every = np.full_like(n_similar, len(base))
+    return mean_over_queries(measure.expected(every, n_similar))
 
 
 def asymmetric_average_precision(
@@ -122,10 +164,6 @@ def asymmetric_average_precision(
     query_labels, base_labels, ties, topk
         As in `average_precision_from_scores`.
 
-    Returns
-    -------
-    (n_queries,) float64
-
     Notes
     -----
     Cost: a matrix product of the queries with the distinct codes, in blocks, and for each query a
@@ -142,18 +180,29 @@ def asymmetric_average_precision(
     >>> asymmetric_average_precision(query, base, [[1, 0]], [[1, 0], [0, 1]])
     array([1.])
     """
-    ties = check_ties(ties)
-    places = None if topk is None else check_places(topk, "topk")
-    codes = check_codes(base_codes)
-    values = check_projections(projections, codes.shape[1] * 8)
-    queries, base = check_label_pair(query_labels, base_labels, len(values), len(codes))
-    distinct = DistinctCodes.of(codes)
+    values, distinct = check_projections(projections, base_codes)
     blocks = asymmetric_scores(values, distinct.codes)
-    return _average_precision(blocks, queries, base, distinct.columns, ties, places)
+    return average_precision_from_scores(
+        blocks, query_labels, base_labels, ties, topk, distinct.columns
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class DistinctCodes:
+def asymmetric_hits(
+    projections: npt.NDArray[Any], base_codes: Any, query_labels: Any, base_labels: Any, k: int
+) -> npt.NDArray[np.bool_]:
+    """Return `hits_from_scores` of queries' projections with the signs of the base's codes.
+
+    >>> import numpy as np
+    >>> query = np.array([[0.9, 0.1, -1, -1, -1, -1, -1, -1]])
+    >>> asymmetric_hits(query, np.array([[1], [2]], dtype=np.uint8), [[1, 0]], np.eye(2), 2)
+    array([[ True, False]])
+    """
+    values, distinct = check_projections(projections, base_codes)
+    blocks = asymmetric_scores(values, distinct.codes)
+    return hits_from_scores(blocks, query_labels, base_labels, k, distinct.columns)
+
+
+class DistinctCodes(NamedTuple):
     """The distinct codes of some items, so that equal codes get the same score.
 
     Attributes
@@ -169,14 +218,32 @@ class DistinctCodes:
     columns: Rows
     counts: Array
 
-    @classmethod
-    def of(cls, codes: Codes) -> Self:
-        """Find the distinct ones among checked codes. Cost: one sort."""
-        order, starts = group_equal_rows(to_columns(codes))
-        sizes = np.diff(starts, append=len(order))
-        columns = np.empty(len(codes), dtype=np.intp)
-        columns[order] = np.repeat(np.arange(len(starts)), sizes)
-        return cls(codes[order[starts]], columns, sizes.astype(np.float64))
+
+def check_projections(projections: Any, base_codes: Any) -> tuple[npt.NDArray[Any], DistinctCodes]:
+    """Check the projections of queries and the codes of a base, and find the distinct codes."""
+    codes = check_codes(base_codes)
+    values = np.asarray(projections)
+    n_bits = codes.shape[1] * 8
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"projections must be real numbers, got dtype {values.dtype}")
+    if values.ndim != 2 or values.shape[1] != n_bits:
+        raise InputError(
+            f"projections must have shape (n_queries, {n_bits}) for base_codes of {n_bits} bits, "
+            f"got {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        raise InputError(
+            f"projections hold {values[row, column]} at row {row}, column {column}; "
+            "expected finite numbers"
+        )
+    order, starts = group_equal_rows(to_columns(codes))
+    sizes = np.diff(starts, append=len(order))
+    columns = np.empty(len(codes), dtype=np.intp)
+    columns[order] = np.repeat(np.arange(len(starts)), sizes)
+    distinct = DistinctCodes(codes[order[starts]], columns, sizes.astype(np.float64))
+    is_float = values.dtype in (np.float32, np.float64)
+    return values if is_float else values.astype(np.float64), distinct
 
 
 def asymmetric_scores(values: npt.NDArray[Any], codes: Codes) -> Iterator[npt.NDArray[Any]]:
@@ -192,53 +259,68 @@ def asymmetric_scores(values: npt.NDArray[Any], codes: Codes) -> Iterator[npt.ND
         yield scores
 
 
-def _average_precision(
-    blocks: Iterable[npt.NDArray[Any]],
-    queries: LabelSets,
-    base: LabelSets,
-    columns: Rows | None,
-    ties: Ties,
-    topk: int | None,
-) -> Array:
-    result = np.zeros(len(queries))
-    harmonic = harmonic_numbers(len(base))
-    places = Places.of(len(base))
-    n_columns = len(base) if columns is None else None
-    done = 0
-    for block in blocks:
-        scores = check_score_block(block, done, n_columns)
-        n_columns = scores.shape[1]
-        _check_columns_exist(columns, n_columns)
-        labels = queries.take(slice(done, done + len(scores)))
-        if len(labels) < len(scores):
-            raise InputError(
-                f"scores go on after row {len(queries)}; expected {len(queries)}, "
-                "one for each row of query_labels"
-            )
-        counts = np.ones(n_columns) if columns is None else _sums(columns, None, n_columns)
-        for rows in labels.groups():
-            similar = base.similar_to(labels, int(rows[0]))
-            hits = similar if columns is None else _sums(columns, similar, n_columns)
-            for row in rows:
-                ranks = _dense_ranks(scores[row])
-                if ties == "expected":
-                    value = expected_average_precision(
-                        _sums(ranks, counts)[None, :],
-                        _sums(ranks, hits)[None, :],
-                        harmonic,
-                        topk,
-                    )[0]
-                else:
-                    item_ranks = ranks if columns is None else ranks[columns]
-                    order = np.argsort(_narrow(item_ranks), kind="stable")
-                    value = order_average_precision(similar[order], places, topk)
-                result[done + row] = value
-        done += len(scores)
-    if done != len(queries):
+def first_of_scores(scores: npt.NDArray[Any], n: int) -> Rows:
+    """Return the columns of the n highest scores of each row, the first of equal ones first."""
+    if n < scores.shape[1]:
+        # the n-th highest score bounds what can be among the first; ties with it are few
+        bound = np.partition(scores, scores.shape[1] - n, axis=1)[:, -n]
+        found = np.empty((len(scores), n), dtype=np.intp)
+        for row, least in enumerate(bound):
+            some = np.flatnonzero(scores[row] >= least)
+            found[row] = some[np.argsort(-scores[row, some], kind="stable")[:n]]
+        return found
+    return np.argsort(-scores, axis=1, kind="stable")[:, :n]
+
+
+def check_score_block(block: Any, start: int, n_columns: int | None) -> npt.NDArray[Any]:
+    """Return scores of queries from ``start`` on; raise unless they are numbers of that width."""
+    scores = np.asarray(block)
+    if scores.dtype.kind not in "iuf":
+        raise InputError(f"scores must be real numbers, got dtype {scores.dtype}")
+    if scores.ndim != 2:
+        raise InputError(f"scores must have shape (n_queries, n_columns), got {scores.shape}")
+    if n_columns is not None and scores.shape[1] != n_columns:
         raise InputError(
-            f"scores have {done} rows; expected {len(queries)}, one for each row of query_labels"
+            f"scores have {scores.shape[1]} columns from row {start} on, expected {n_columns}; "
+            "without base_groups there is one column for each base item"
         )
-    return result
+    if np.isnan(scores).any():
+        row, column = (int(i) for i in np.argwhere(np.isnan(scores))[0])
+        raise InputError(f"scores hold NaN at row {start + row}, column {column}")
+    return scores
+
+
+def _checked_blocks(
+    scores: Any, n_queries: int, n_base: int, columns: Rows | None
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield the first query and the scores of each block; raise unless there is a row for each."""
+    n_columns = n_base if columns is None else None
+    done = 0
+    for block in [scores] if isinstance(scores, np.ndarray) else scores:
+        checked = check_score_block(block, done, n_columns)
+        n_columns = checked.shape[1]
+        if columns is not None and columns.size and columns.max() >= n_columns:
+            raise InputError(
+                f"base_groups holds {columns.max()}, but scores have {n_columns} columns, from 0"
+            )
+        done += len(checked)
+        if done > n_queries:
+            break
+        yield done - len(checked), checked
+    if done != n_queries:
+        raise InputError(
+            f"scores have {'more than ' * (done > n_queries)}{min(done, n_queries)} rows; expected "
+            f"{n_queries}, one for each row of query_labels"
+        )
+
+
+def _similar(
+    queries: LabelSets, base: LabelSets, start: int, n: int
+) -> Iterator[tuple[Rows, npt.NDArray[np.bool_]]]:
+    """Yield queries of equal labels, counted from ``start``, and which base items are similar."""
+    labels = queries.take(slice(start, start + n))
+    for rows in labels.groups():
+        yield rows, base.similar_to(labels, int(rows[0]))
 
 
 def _sums(groups: Rows, values: npt.NDArray[Any] | None, n_groups: int = 0) -> Array:
@@ -256,60 +338,12 @@ def _dense_ranks(scores: npt.NDArray[Any]) -> Rows:
     return ranks
 
 
-def _narrow(ranks: Rows) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return ranks in the narrowest type: a stable sort of at most 16 bits is a radix sort."""
-    return ranks.astype(np.min_scalar_type(int(ranks.max(initial=0))))
-
-
-def check_score_block(block: Any, start: int, n_columns: int | None) -> npt.NDArray[Any]:
-    scores = np.asarray(block)
-    if scores.dtype.kind not in "iuf":
-        raise InputError(f"scores must be real numbers, got dtype {scores.dtype}")
-    if scores.ndim != 2:
-        raise InputError(f"scores must have shape (n_queries, n_columns), got {scores.shape}")
-    if n_columns is not None and scores.shape[1] != n_columns:
-        raise InputError(
-            f"scores have {scores.shape[1]} columns from row {start} on, expected {n_columns}; "
-            "without base_groups there is one column for each base item"
-        )
-    if np.isnan(scores).any():
-        row, column = (int(i) for i in np.argwhere(np.isnan(scores))[0])
-        raise InputError(f"scores hold NaN at row {start + row}, column {column}")
-    return scores
-
-
-def _check_groups(base_groups: Any, n_base: int) -> Rows:
+def _checked_groups(base_groups: Any, n_base: int) -> Rows:
     columns = np.asarray(base_groups)
-    if columns.dtype.kind not in "iu" or columns.shape != (n_base,):
+    if columns.shape != (n_base,):
         raise InputError(
-            f"base_groups must be {n_base} integers, one for each base item, got "
-            f"{columns.dtype} of shape {columns.shape}"
+            f"base_labels has {n_base} rows, expected one for each base item of {columns.shape}"
         )
-    if columns.size and columns.min() < 0:
-        raise InputError(f"base_groups holds {columns.min()}; expected columns of scores, from 0")
+    if columns.dtype.kind not in "iu" or (columns.size and columns.min() < 0):
+        raise InputError("base_groups must be columns of scores, integers from 0")
     return columns.astype(np.intp)
-
-
-def _check_columns_exist(columns: Rows | None, n_columns: int) -> None:
-    if columns is not None and columns.size and columns.max() >= n_columns:
-        raise InputError(
-            f"base_groups holds {columns.max()}, but scores have {n_columns} columns, from 0"
-        )
-
-
-def check_projections(projections: Any, n_bits: int) -> npt.NDArray[Any]:
-    values = np.asarray(projections)
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"projections must be real numbers, got dtype {values.dtype}")
-    if values.ndim != 2 or values.shape[1] != n_bits:
-        raise InputError(
-            f"projections must have shape (n_queries, {n_bits}) for base_codes of {n_bits} bits, "
-            f"got {values.shape}"
-        )
-    if not np.isfinite(values).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        raise InputError(
-            f"projections hold {values[row, column]} at row {row}, column {column}; "
-            "expected finite numbers"
-        )
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)

@@ -16,8 +16,8 @@ from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
 from oasis.metrics.columns import group_equal_rows, to_columns
-from oasis.metrics.comparison import check_code_pair, distance_histograms
-from oasis.metrics.scores import DistinctCodes, asymmetric_scores, check_projections
+from oasis.metrics.comparison import Comparison
+from oasis.metrics.scores import asymmetric_scores, check_projections
 from oasis.metrics.ties import check_has_queries, check_places
 
 _ROWS = 1 << 16
@@ -42,37 +42,28 @@ class CodeStatistics:
     bit_entropy: Array
 
     @property
-    def mean_entropy(self) -> float:
-        """Mean entropy of a bit."""
-        return float(self.bit_entropy.mean())
-
-    @property
     def n_constant(self) -> int:
         """Number of bits that have the same value in all items."""
         return int((self.bit_entropy == 0).sum())
 
     def as_dict(self) -> dict[str, float | int]:
-        """Return plain values."""
+        """Return plain values; ``entropy`` is the mean of a bit."""
         return {
             "codes": self.n_codes,
             "distinct": self.n_distinct,
             "largest_group": self.largest_group,
-            "entropy": self.mean_entropy,
+            "entropy": float(self.bit_entropy.mean()),
             "constant_bits": self.n_constant,
         }
 
 
 def code_statistics(codes: Any) -> CodeStatistics:
-    """Return the number of distinct codes, and the entropy of each bit.
+    """Return the number of distinct codes, and the entropy of each bit. Cost: one sort.
 
     Parameters
     ----------
     codes : (n, n_bits / 8) uint8
         Packed codes, at least one.
-
-    Notes
-    -----
-    Cost: one sort of the codes.
 
     Examples
     --------
@@ -89,20 +80,18 @@ def code_statistics(codes: Any) -> CodeStatistics:
     for start in range(0, len(rows), _ROWS):
         bits = np.unpackbits(rows[start : start + _ROWS], axis=1, bitorder="little")
         set_bits += bits.sum(axis=0, dtype=np.int64)
+    share = set_bits / len(rows)
+    inside = (share > 0) & (share < 1)
+    p = np.where(inside, share, 0.5)
+    entropy = np.where(inside, -(p * np.log2(p) + (1 - p) * np.log2(1 - p)), 0.0)
     sizes = np.diff(starts, append=len(order))
-    return CodeStatistics(len(rows), len(starts), int(sizes.max()), _entropy(set_bits / len(rows)))
+    return CodeStatistics(len(rows), len(starts), int(sizes.max()), entropy)
 
 
 def tied_at_k(query_codes: Any, base_codes: Any, k: int) -> float:
     """Return the share of queries whose k-th hit by Hamming distance is in a tie.
 
-    A hit is in a tie when another item of the base has the same distance.
-
-    Parameters
-    ----------
-    query_codes, base_codes : (n_queries, n_bits / 8) and (n_base, n_bits / 8) uint8
-    k : int
-        From 1 to n_base.
+    A hit is in a tie when another item of the base has the same distance; k is from 1 to n_base.
 
     Examples
     --------
@@ -112,15 +101,15 @@ def tied_at_k(query_codes: Any, base_codes: Any, k: int) -> float:
     >>> tied_at_k(query, base, 1), tied_at_k(query, base, 2)
     (0.0, 1.0)
     """
-    queries, base = check_code_pair(query_codes, base_codes)
-    place = _check_place(k, len(base))
-    check_has_queries(len(queries))
+    comparison = Comparison.of(query_codes, base_codes)
+    place = _checked_place(k, comparison.n_base)
+    check_has_queries(comparison.n_queries)
     n_tied = 0
-    n_bits = base.shape[1] * 8
-    for _, counts in distance_histograms(to_columns(queries), to_columns(base), n_bits):
+    for _, joint in comparison.histograms():
+        counts = joint[:, 0]
         kth = (np.cumsum(counts, axis=1) < place).sum(axis=1)
         n_tied += int((counts[np.arange(len(counts)), kth] > 1).sum())
-    return n_tied / len(queries)
+    return n_tied / comparison.n_queries
 
 
 def asymmetric_tied_at_k(projections: npt.NDArray[Any], base_codes: Any, k: int) -> float:
@@ -134,11 +123,9 @@ def asymmetric_tied_at_k(projections: npt.NDArray[Any], base_codes: Any, k: int)
     >>> asymmetric_tied_at_k(query, base, 2), asymmetric_tied_at_k(query, base, 3)
     (1.0, 0.0)
     """
-    codes = check_codes(base_codes)
-    values = check_projections(projections, codes.shape[1] * 8)
-    place = _check_place(k, len(codes))
+    values, distinct = check_projections(projections, base_codes)
+    place = _checked_place(k, len(distinct.columns))
     check_has_queries(len(values))
-    distinct = DistinctCodes.of(codes)
     n_tied = 0
     for scores in asymmetric_scores(values, distinct.codes):
         for row in scores:
@@ -156,14 +143,8 @@ def _is_tied(scores: npt.NDArray[Any], counts: Array, place: int) -> bool:
     return bool(counts[scores == kth].sum() > 1)
 
 
-def _entropy(share: Array) -> Array:
-    inside = (share > 0) & (share < 1)
-    p = np.where(inside, share, 0.5)
-    return np.where(inside, -(p * np.log2(p) + (1 - p) * np.log2(1 - p)), 0.0)
-
-
-def _check_place(k: Any, n_base: int) -> int:
-    place = check_places(k, "k")
+def _checked_place(k: Any, n_base: int) -> int:
+    place = check_places(k)
     if place > n_base:
         raise InputError(f"k is {place}, but the base has {n_base} items")
     return place
