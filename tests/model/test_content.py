@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from oasis.arrays import unit_rows
 from oasis.codes import hamming, pack, unpack
 from oasis.errors import InputError
 from oasis.model import OASIS
@@ -128,6 +129,54 @@ def test_an_item_that_lacks_a_modality_is_found_by_it(make, least):
         assert (found <= 10).mean() > least, (missing, given)  # chance is 0.05
 
 
+def prior_map(n=2000):
+    """What predicts meanings from unit pictures and a constant, learned elsewhere."""
+    X, _ = two_views(n, 50)
+    image = np.hstack([unit_rows(X["image"]), np.ones((n, 1))])
+    return np.linalg.lstsq(image, unit_rows(X["meaning"]), rcond=None)[0].T
+
+
+def test_with_a_prior_bare_pictures_are_found_before_any_text_has_come():
+    X, _ = two_views(600, 0)
+    bare = {"image": X["image"], "meaning": 0 * X["meaning"]}
+    learned = model(prior={("image", "meaning"): prior_map()})
+    for rows in (slice(0, 100), slice(100, 600)):  # content is provisional, then made for good
+        part = {name: x[rows] for name, x in bare.items()}
+        codes = learned.partial_fit(part, [()] * len(part["image"])).codes_
+    asked = ranks(
+        learned.project({"meaning": X["meaning"][100:]}, content=1), codes, np.arange(500)
+    )
+    assert (asked <= 25).mean() > 0.5  # chance is 0.05
+    assert learned.state_.content.rows["meaning"] == 600
+
+
+def test_the_regression_shrinks_towards_the_prior(tmp_path):
+    W0, X = prior_map(), two_views(400, 1)[0]
+    X["meaning"][:100] = 0
+    learned = model(prior={("image", "meaning"): W0}).partial_fit(X, [()] * 400)
+    image = np.hstack([unit_rows(X["image"]), np.ones((400, 1))])
+    own = learned.state_.content.own["meaning"]
+    P, o = own.weights["meaning"], own.offsets["meaning"]
+    C0 = P @ W0 - np.pad(o[:, None], ((0, 0), (W0.shape[1] - 1, 0)))  # content that it predicts
+    Y = unit_rows(X["meaning"]) @ P.T - o
+    Y[:100] = image[:100] @ C0.T
+    W = np.linalg.solve(image.T @ image + np.eye(41), image.T @ Y + C0.T).T
+    assert np.allclose(learned.state_.of_all["image"].W[: len(W)], W, atol=1e-4)
+    learned.save(tmp_path / "model")
+    loaded, more = OASIS.load(tmp_path / "model"), two_views(50, 2)
+    assert np.array_equal(loaded.partial_fit(*more).codes_, learned.partial_fit(*more).codes_)
+    learned.prior = None
+    with pytest.raises(InputError, match="prior is fixed"):
+        learned.partial_fit(*more)
+
+
+def test_a_prior_that_does_not_fit_is_refused():
+    with pytest.raises(InputError, match=r"is \(40, 40\), expected \(40, 41\)"):
+        model(prior={("image", "meaning"): np.ones((40, 40))}).partial_fit(*two_views(9, 0))
+    with pytest.raises(InputError, match="present, missing"):
+        model(prior={"image": np.ones((40, 41))}).partial_fit(*two_views(9, 0))
+
+
 def test_the_name_of_the_only_class_is_near_all_items():
     X, y = items(60)
     learned = model(labels="wordllama").partial_fit(X, y)
@@ -218,7 +267,7 @@ def test_shares_add_up_to_all_bits():
 def test_random_directions_for_words_keep_which_words_an_item_has():
     X, _ = items(400)
     rng = np.random.default_rng(0)
-    content = with_functions(Content({"text": 64}, {}, {}), "text", X["text"], None, rng)
+    content = with_functions(Content({"text": 64}, {}, {}, {}), "text", X["text"], None, rng)
     values = content.values({"text": X["text"]})
     codes = pack(values)
     distance = hamming(codes, codes)

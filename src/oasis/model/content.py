@@ -26,13 +26,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
+from oasis.arrays import Array, Matrix, Single, has_row, is_sparse, unit_rows
+from oasis.errors import InputError
 from oasis.model.hash_functions import LinearMap, Mask, added_evidence
 from oasis.model.threads import one_thread
+
+Prior: TypeAlias = Mapping[tuple[str, str], Array]
 
 ENOUGH_ROWS = 256
 """Rows of a modality from which its content bits are made for good."""
@@ -66,18 +69,24 @@ class Content:
     own : modality name -> map of its unit-length features to its content values, which have mean 0
         and mean square 1 over the sample; a modality that no row had yet is not in it
     rows : modality name -> rows that its functions were made from
+    prior : present and missing modality -> W0 (d_missing, d_present + 1), which predicts features
+        of the second from the first at unit length, with a constant; see `OASIS`
     """
 
     sizes: Mapping[str, int]
     own: Mapping[str, LinearMap]
     rows: Mapping[str, int]
+    prior: Prior
 
     @property
     def n_values(self) -> int:
         return sum(self.sizes.values())
 
     def values(self, X: Mapping[str, Matrix]) -> Single:
-        """Return the content values (n, r_c) of rows; 0 on the bits of a missing modality."""
+        """Return the content values (n, r_c) of rows: of a missing modality, what its prior says.
+
+        They are 0 where there is none.
+        """
         n = next(iter(X.values())).shape[0]
         parts = [
             self.own[name].project({name: X[name]})
@@ -85,7 +94,12 @@ class Content:
             else np.zeros((n, size), np.float32)
             for name, size in self.sizes.items()
         ]
-        return np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
+        total = np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
+        for (present, name), map_ in self.prior_maps.items():
+            if present in X:
+                rows = np.arange(n) if name not in X else np.flatnonzero(~has_row(X[name]))
+                total[rows, self.place(name)] = map_.project({present: X[present][rows]})
+        return total
 
     # the name that a regression asks of its targets
     project = values
@@ -101,11 +115,44 @@ class Content:
 
     def without(self, name: str) -> Content:
         """Return the content of all other modalities: the targets of this one's regression."""
-        return Content(*({k: v for k, v in each.items() if k != name} for each in self._parts))
+        sizes, own, rows = dict(self.sizes), dict(self.own), dict(self.rows)
+        for each in (sizes, own, rows):
+            each.pop(name, None)
+        return Content(sizes, own, rows, self.prior)
 
-    @property
-    def _parts(self) -> tuple[Mapping[str, Any], ...]:
-        return self.sizes, self.own, self.rows
+    @cached_property
+    def prior_maps(self) -> dict[tuple[str, str], LinearMap]:
+        """Present and missing modality -> map of the first to content values of the second."""
+        maps = {}
+        for (present, name), W0 in self.prior.items():
+            if name in self.own:
+                P, o = self.own[name].weights[name], self.own[name].offsets[name]
+                weights, offset = P @ W0[:, :-1], o - P @ W0[:, -1]
+                maps[present, name] = LinearMap({present: weights}, {present: offset}, True)
+        return maps
+
+    def source(self, name: str) -> tuple[str, Array | None]:
+        """Return the modality that stands for earlier rows of another, and the map (d + 1, d' + 1).
+
+        That is the one that its prior predicts it from, or itself: the map is None.
+        """
+        for (present, missing), W0 in self.prior.items():
+            if missing == name:
+                constant = np.zeros((1, W0.shape[1]))
+                constant[0, -1] = 1
+                return present, np.vstack([W0, constant])
+        return name, None
+
+    def completed(self, X: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Return rows X of unit length, with features that a prior predicts where they lack."""
+        known = dict(X)
+        for (present, name), W0 in self.prior.items():
+            if present in X and name in X and not has_row(X[name]).all():
+                rows = np.flatnonzero(~has_row(X[name]) & has_row(X[present]))
+                filled = _dense(X[name])
+                filled[rows] = np.asarray(unit_rows(X[present][rows] @ W0[:, :-1].T + W0[:, -1]))
+                known[name] = filled
+        return known
 
 
 @dataclass(frozen=True)
@@ -196,6 +243,29 @@ class ContentMap:
         return added_evidence(parts, nothing)
 
 
+def check_prior(prior: Any, widths: Mapping[str, int]) -> dict[tuple[str, str], Array]:
+    """Return a given prior as float64; an `InputError` unless it fits modalities of these widths.
+
+    >>> check_prior({("image", "text"): [[1.0, 0.0]]}, {"image": 1})
+    {('image', 'text'): array([[1., 0.]])}
+    """
+    checked = {}
+    for pair, given in (prior or {}).items():
+        W0 = np.array(given, dtype=np.float64)
+        known = isinstance(pair, tuple) and len(pair) == 2 and pair[0] != pair[1]
+        if not known or W0.ndim != 2 or not np.isfinite(W0).all():
+            raise InputError(f"prior maps (present, missing) to a finite matrix, got {pair!r}")
+        present, missing = pair
+        shape = widths.get(missing, len(W0)), widths.get(present, W0.shape[1] - 1) + 1
+        if W0.shape != shape:
+            raise InputError(
+                f"prior {present!r} -> {missing!r} is {W0.shape}, expected {shape}: a row for each "
+                f"feature of {missing!r}, a column for each of {present!r} and one for a constant"
+            )
+        checked[present, missing] = W0
+    return checked
+
+
 def shared_bits(n_bits: int, X: Mapping[str, Matrix]) -> dict[str, int]:
     """Return how many content bits each modality of a chunk has.
 
@@ -234,7 +304,7 @@ def with_functions(
     --------
     >>> rng = np.random.default_rng(0)
     >>> image = rng.standard_normal((200, 30))
-    >>> made = with_functions(Content({"image": 24}, {}, {}), "image", image, None, rng)
+    >>> made = with_functions(Content({"image": 24}, {}, {}, {}), "image", image, None, rng)
     >>> made.values({"image": image[:3]}).shape, dict(made.rows)
     ((3, 24), {'image': 200})
     """

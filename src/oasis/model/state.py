@@ -112,7 +112,7 @@ class CodewordState(ModelState):
         """Return the state whose modalities have so many content bits, of no function yet."""
         made = replace(
             self,
-            content=Content(sizes, {}, {}),
+            content=replace(self.content, sizes=sizes, own={}, rows={}),
             content_bits=BitSums.zero(self.n_content_bits),
         )
         labels = {name: ridge.last(len(self.codewords)) for name, ridge in self.ridges.items()}
@@ -133,14 +133,17 @@ class CodewordState(ModelState):
         X : rows of unit length of the chunk that comes
         """
         content, made = self.content, []
-        for name, x in X.items():
+        for name, x in content.completed(X).items():
             if not content.sizes.get(name) or content.rows.get(name, 0) >= ENOUGH_ROWS:
                 continue
-            ridge = self.of_all[name]
+            source, W0 = content.source(name)
+            ridge = self.of_all[source]
             n_new, n_before = int(np.count_nonzero(has_row(x))), ridge.n_constant
             first = name not in content.own
             if n_new and (first or n_new + n_before >= ENOUGH_ROWS):
                 past = ridge.gram() if n_before else None
+                if past is not None and W0 is not None:
+                    past = W0 @ past @ W0.T
                 content = with_functions(content, name, x, past, rng)
                 made.append(name)
         if not made:
@@ -149,19 +152,30 @@ class CodewordState(ModelState):
         bits = BitSums.zero(self.n_content_bits) if again else self.content_bits
         state = replace(self, content=content, content_bits=bits, content_since=self.n_seen)
         for name in made:
-            state = state._without_target(name)
+            state = state._with_new_target(name)
         return state
 
-    def _without_target(self, name: str) -> CodewordState:
-        """Return the state whose regressions know no content values of a modality."""
+    def _with_new_target(self, name: str) -> CodewordState:
+        """Return the state whose regressions know nothing of a modality's content but its prior.
 
-        def cleared(ridges: Mapping[str, Ridge]) -> dict[str, Ridge]:
-            return {
-                k: ridge if k == name else ridge.cleared(self.content.without(k).place(name))
-                for k, ridge in ridges.items()
-            }
+        With a prior W0, ``sum X'Y + delta W0'`` begins as ``(sum X'X + delta I) W0'``: earlier rows
+        count as if they had what it predicts.
+        """
 
-        return replace(self, ridges=cleared(self.ridges), everything=cleared(self.everything))
+        def begun(k: str, ridge: Ridge) -> Ridge:
+            if k == name:
+                return ridge
+            columns = self.content.without(k).place(name)
+            map_ = self.content.prior_maps.get((k, name))
+            return (
+                ridge.cleared(columns) if map_ is None else ridge.towards(columns, affine(k, map_))
+            )
+
+        ridges, everything = (
+            {k: begun(k, ridge) for k, ridge in each.items()}
+            for each in (self.ridges, self.everything)
+        )
+        return replace(self, ridges=ridges, everything=everything)
 
     def with_everything(self) -> CodewordState:
         """Return the state that also has regressions over all samples, before others come."""
@@ -401,6 +415,11 @@ def n_owned_for(n_label: int, n_classes: int) -> int:
     if n_classes > 2 * n_label:
         return 0
     return n_label - 9 if n_label >= 88 else 7 * n_label // 10
+
+
+def affine(name: str, map_: LinearMap) -> Array:
+    """Return W (k, d + 1) of a map of one modality: the inverse of `_with_intercept`."""
+    return np.hstack([map_.weights[name], -map_.offsets[name][:, None]])
 
 
 def _with_intercept(name: str, W: Array) -> LinearMap:

@@ -8,7 +8,7 @@ import numpy as np
 
 from oasis.model.base import ModelState, check_shape
 from oasis.model.calibration import Calibration
-from oasis.model.content import Content
+from oasis.model.content import Content, check_prior
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import LinearMap
 from oasis.model.readout import BitSums, ClassPairs, Codebook, CodeSums
@@ -39,6 +39,8 @@ def to_file(state: CodewordState) -> tuple[dict[str, Any], Stored]:
     for name, map_ in state.content.own.items():
         arrays[f"content/{name}/P"] = map_.weights[name]
         arrays[f"content/{name}/o"] = map_.offsets[name]
+    for number, W0 in enumerate(state.content.prior.values()):
+        arrays[f"prior/{number}"] = W0
     for name, ridge in state.everything.items():
         arrays |= {f"everything/{name}/{key}": array for key, array in ridge.state().items()}
     meta = {
@@ -48,6 +50,7 @@ def to_file(state: CodewordState) -> tuple[dict[str, Any], Stored]:
         "n_owned": state.n_owned,
         "sizes": dict(state.content.sizes),
         "made": dict(state.content.rows),
+        "prior": [list(pair) for pair in state.content.prior],
         "content_since": state.content_since,
         "everything": list(state.everything),
         "chosen": state.chosen,
@@ -141,4 +144,9 @@ def _content_from_file(common: ModelState, file: ModelFile) -> Content:
         or not sizes.keys() <= common.ridges.keys()
     ):
         raise ValueError(f"{sizes} content bits, expected {len(file.arrays['content/B1'])}")
-    return Content(sizes, own, rows)
+    prior = {
+        (str(present), str(missing)): file.arrays[f"prior/{number}"]
+        for number, (present, missing) in enumerate(file.header["prior"])
+    }
+    check_prior(prior, {name: ridge.n_features - 1 for name, ridge in common.ridges.items()})
+    return Content(sizes, own, rows, prior)
