@@ -6,20 +6,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse
+from starlette.staticfiles import StaticFiles
 
 from oasis.collection import Collection
 from oasis.errors import OasisError
-from oasis.service import changing, reading, searching
+from oasis.service import changing, reading, searching  # noqa: F401 - they add their routes
 from oasis.service.guard import Guard
-from oasis.service.problems import Problem, response_to, response_to_error
+from oasis.service.operations import router
+from oasis.service.problems import Problem
 from oasis.service.settings import Settings
-from oasis.service.shapes import REQUESTS
+from oasis.service.shapes import RECORDS, REQUESTS, described
+from oasis.service.telemetry import LOG
 from oasis.service.work import Service
 
 _SUMMARY = """\
@@ -30,13 +35,7 @@ the rest of the request as JSON under `request` in the metadata. Errors are prob
 (RFC 9457).
 """
 
-STATIC = resources.files("oasis.service") / "static"
-_KINDS = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
+STATIC = Path(str(resources.files("oasis.service") / "static"))
 _PLACES = {"/": "index.html", "/docs": "docs.html", "/favicon.ico": "icon.svg"}
 
 POLICY = (
@@ -45,6 +44,8 @@ POLICY = (
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """Of the page: only our own files, no inline script or style, and no text that becomes HTML."""
+
+_HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
 
 
 def assemble(collection: Collection, settings: Settings) -> FastAPI:
@@ -65,84 +66,62 @@ def assemble(collection: Collection, settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    for router in (searching.router, changing.router, reading.router, _pages()):
-        app.include_router(router)
+    app.include_router(router)
+    for path, name in _PLACES.items():
+        app.add_api_route(path, _file(name), methods=["GET", "HEAD"], include_in_schema=False)
+    app.mount("/static", _Files(directory=STATIC))
     app.add_middleware(Guard, service=service)
-    app.add_exception_handler(Problem, _of_problem)
-    app.add_exception_handler(OasisError, _of_error)
-    app.add_exception_handler(RequestValidationError, _of_parameters)
-    app.add_exception_handler(HTTPException, _of_http)
+    for kind in (Problem, OasisError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _refused)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
-# -- the page, as its files lie in static/: no build step, nothing from elsewhere ---------------
+class _Files(StaticFiles):
+    """The page, as its files lie in static/: no build step, nothing from elsewhere."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers.update(_HEADERS)
+        return response
 
 
-def files() -> dict[str, str]:
-    """Return address -> file; nothing else is served, whatever a path says.
-
-    >>> files()["/"], files()["/static/main.js"]
-    ('index.html', 'main.js')
-    """
-    names = sorted(each.name for each in STATIC.iterdir() if each.name.rsplit(".")[-1] in _KINDS)
-    return {**_PLACES, **{f"/static/{name}": name for name in names}}
-
-
-def _pages() -> APIRouter:
-    made = APIRouter(include_in_schema=False)
-    for path, name in files().items():
-        made.add_api_route(path, _server_of(name), methods=["GET", "HEAD"])
-    return made
-
-
-def _server_of(name: str) -> Callable[[], Awaitable[Response]]:
-    content = (STATIC / name).read_bytes()
-    kind = _KINDS[name.rsplit(".", 1)[1]]
-
+def _file(name: str) -> Callable[[], Awaitable[Response]]:
     async def serve() -> Response:
-        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
-        return Response(content, media_type=kind, headers=headers)
+        return FileResponse(STATIC / name, headers=_HEADERS)
 
     return serve
 
 
-# -- errors, and the description ----------------------------------------------------------------
+async def _refused(request: Request, error: Exception) -> Response:
+    """Return any error as an answer; one of the collection that is not the caller's is logged."""
+    problem = _problem_of(error)
+    request_id = request.state.request_id
+    if problem.status >= 500 and isinstance(error, OasisError):
+        facts = {"request_id": request_id}
+        LOG.error("refused by the collection", exc_info=error, extra={"facts": facts})
+    return problem.response(request_id)
 
 
-def _of_problem(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Problem):
-        raise error
-    return response_to(request, error)
-
-
-def _of_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, OasisError):
-        raise error
-    return response_to_error(request, error)
-
-
-def _of_parameters(request: Request, error: Exception) -> Response:
-    """Tell what is wrong with the query of an address, without repeating what was sent."""
-    if not isinstance(error, RequestValidationError):
-        raise error
-    found = [
-        (f"/{'/'.join(map(str, each['loc'][1:]))}"[:200], str(each["msg"]))
-        for each in error.errors()
-    ]
-    detail = "; ".join(f"{pointer[1:]}: {reason}" for pointer, reason in found)
-    return response_to(request, Problem(422, "input", detail, found))
-
-
-def _of_http(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    kinds = {404: "no-route", 405: "method"}
-    detail = {404: "there is nothing at this address; /docs lists what there is"}.get(
-        error.status_code, str(error.detail)
-    )
-    kind = kinds.get(error.status_code, "request")
-    return response_to(request, Problem(error.status_code, kind, detail, headers=error.headers))
+def _problem_of(error: Exception) -> Problem:
+    if isinstance(error, OasisError):
+        return Problem.of(error)
+    if isinstance(error, RequestValidationError):  # of the query, without repeating what was sent
+        found = [
+            (f"/{'/'.join(map(str, each['loc'][1:]))}"[:200], str(each["msg"]))
+            for each in error.errors()
+        ]
+        detail = "; ".join(f"{pointer[1:]}: {reason}" for pointer, reason in found)
+        return Problem(422, "input", detail, found)
+    if isinstance(error, HTTPException):
+        kind = {404: "no-route", 405: "method"}.get(error.status_code, "request")
+        detail = {404: "there is nothing at this address; /docs lists what there is"}.get(
+            error.status_code, str(error.detail)
+        )
+        return Problem(error.status_code, kind, detail, headers=error.headers)
+    if isinstance(error, Problem):
+        return error
+    raise error
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -156,5 +135,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             own = model.model_json_schema(ref_template="#/components/schemas/{model}")
             components.update(own.pop("$defs", {}))
             components[model.__name__] = own
+        for record in RECORDS:
+            own = components.get(record.__name__, {}).get("properties", {})
+            for name, what in described(record).items():
+                own.get(name, {})["description"] = what
         app.openapi_schema = schema
     return app.openapi_schema

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
+from oasis.collection.records import Rejected, Stored, Updated
 from oasis.errors import InputError
 from oasis.service import shapes
 from oasis.service.bodies import (
@@ -21,28 +22,28 @@ from oasis.service.bodies import (
     word_vectors,
 )
 from oasis.service.operations import (
-    WRITE,
     IdKind,
     ItemId,
     check_batch,
     check_raw,
-    gives,
     item_id,
     n_rows,
+    post,
     read_ids,
-    takes,
 )
 from oasis.service.problems import at_pointer, busy
 from oasis.service.work import PICTURE_COST, ROW_COST, Asked, Call
 
-router = APIRouter()
 
-
-@router.post(
+@post(
     "/v1/ingest",
-    dependencies=WRITE,
-    responses=gives(shapes.IngestAnswer),
-    openapi_extra=takes(shapes.IngestRequest, FORM, TENSORS),
+    shapes.IngestRequest,
+    FORM,
+    TENSORS,
+    writes=True,
+    ingested=int,
+    rejected=list[Rejected],
+    n_items=int,
 )
 async def ingest(request: Request, call: Asked) -> Response:
     """Learn from a chunk and store its items: all of it, or nothing with an error.
@@ -118,17 +119,12 @@ def _ingested(call: Call, n: int, rejected: list[Any], start: float) -> dict[str
     )
     return {
         "ingested": n,
-        "rejected": [shapes.rejected(each) for each in rejected],
+        "rejected": [asdict(each) for each in rejected],
         "n_items": len(call.collection),
     }
 
 
-@router.patch(
-    "/v1/item",
-    dependencies=WRITE,
-    responses=gives(shapes.StoredAnswer),
-    openapi_extra=takes(shapes.UpdateRequest),
-)
+@post("/v1/item", shapes.UpdateRequest, writes=True, method="PATCH", of=Stored)
 async def update(
     request: Request,
     call: Asked,
@@ -147,17 +143,12 @@ async def update(
 
     def changed() -> dict[str, Any]:
         call.collection.update(key, **facts)
-        return shapes.stored(call.collection.get(key))
+        return shapes.as_json(call.collection.get(key))
 
     return shapes.answer(await call.change(changed))
 
 
-@router.post(
-    "/v1/update",
-    dependencies=WRITE,
-    responses=gives(shapes.UpdatedAnswer),
-    openapi_extra=takes(shapes.UpdateManyRequest),
-)
+@post("/v1/update", shapes.UpdateManyRequest, writes=True, of=Updated)
 async def update_many(request: Request, call: Asked) -> Response:
     """Change the labels or the payloads of many items in one commit; every id must exist."""
     body = await read_body(request, call, shapes.UpdateManyRequest, call.limits.json_bytes)
@@ -169,12 +160,7 @@ async def update_many(request: Request, call: Asked) -> Response:
     return shapes.answer(asdict(await call.change(lambda: call.collection.update(ids, **facts))))
 
 
-@router.post(
-    "/v1/relabel",
-    dependencies=WRITE,
-    responses=gives(shapes.UpdatedAnswer),
-    openapi_extra=takes(shapes.RelabelRequest),
-)
+@post("/v1/relabel", shapes.RelabelRequest, writes=True, of=Updated)
 async def relabel(request: Request, call: Asked) -> Response:
     """Rename a class, or join it with another one, in one commit."""
     body = await read_body(request, call, shapes.RelabelRequest, call.limits.json_bytes)
@@ -183,31 +169,21 @@ async def relabel(request: Request, call: Asked) -> Response:
     return shapes.answer(asdict(done))
 
 
-@router.post(
-    "/v1/delete",
-    dependencies=WRITE,
-    responses=gives(shapes.CountAnswer),
-    openapi_extra=takes(shapes.IdsRequest),
-)
+@post("/v1/delete", shapes.IdsRequest, writes=True, n=int)
 async def delete(request: Request, call: Asked) -> Response:
     """Delete items permanently; every id must exist."""
     ids = await read_ids(request, call)
     return shapes.answer({"n": await call.change(lambda: call.collection.delete(ids))})
 
 
-@router.post("/v1/checkpoint", dependencies=WRITE, responses=gives(shapes.CountAnswer))
+@post("/v1/checkpoint", writes=True, n=int)
 async def checkpoint(call: Asked) -> Response:
     """Write the whole model and the index, and erase the journal with the features in it."""
     await call.change(call.collection.checkpoint)
     return shapes.answer({"n": len(call.collection)})
 
 
-@router.post(
-    "/v1/words",
-    dependencies=WRITE,
-    responses=gives(shapes.CountAnswer),
-    openapi_extra=takes(shapes.WordsRequest),
-)
+@post("/v1/words", shapes.WordsRequest, writes=True, n=int)
 async def add_words(request: Request, call: Asked) -> Response:
     """Add vectors of class names to a collection whose label space was made from a mapping."""
     body = await read_body(request, call, shapes.WordsRequest, call.limits.json_bytes)
@@ -216,7 +192,7 @@ async def add_words(request: Request, call: Asked) -> Response:
     return shapes.answer({"n": len(vectors)})
 
 
-@router.post("/v1/check", dependencies=WRITE, responses=gives(shapes.FindingsAnswer))
+@post("/v1/check", writes=True, findings=list[str])
 async def check(call: Asked) -> Response:
     """Read everything and return a list of what is wrong; one check at a time.
 

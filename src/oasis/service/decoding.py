@@ -5,6 +5,7 @@ thread that decodes cannot be stopped. So the service hands the bytes of a pictu
 processes: ``python -m oasis.service.decoding``. Its memory and its processor time are limited, and
 it is killed if it does not answer in time; the picture is refused, and the next one gets a new
 process. The process returns the pixels, so that features are the same as with `open_picture` here.
+Its answers are bytes and JSON, never a pickle: it may have been taken over by a picture.
 """
 
 from __future__ import annotations
@@ -12,20 +13,18 @@ from __future__ import annotations
 import json
 import os
 import queue
-import select
-import struct
 import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
 
 from oasis.errors import DataError, MissingExtraError
 
-_SIZES = struct.Struct("<QQ")
-_HEAD = struct.Struct("<I")
-_BLOCK = 1 << 20
 _SPARE_SECONDS = 1.0
+_START_SECONDS = 60.0
 MEMORY_BYTES = 2 << 30
 """Address space of a decoding process: 12 bytes a pixel, and the libraries."""
 
@@ -53,6 +52,23 @@ class DecodingProcesses:
         self._running: set[_Process] = set()
         self._closed = False
 
+    def within(self, seconds: float) -> Callable[[bytes, int], Any]:
+        """Return what decodes the pictures of one request, which share some seconds."""
+        end: float | None = None
+
+        def decode(content: bytes, max_pixels: int) -> Any:
+            nonlocal end
+            now = time.monotonic()
+            end = now + seconds if end is None else end
+            if now >= end:
+                raise DataError(
+                    f"the picture is refused: those before it took all of the {seconds:g} seconds "
+                    "that a request has for its pictures"
+                )
+            return self.decode(content, max_pixels, end - now)
+
+        return decode
+
     def decode(self, content: bytes, max_pixels: int, seconds: float) -> Any:
         """Return the decoded `oasis.features.pictures.Picture`, or raise `DataError`."""
         deadline = time.monotonic() + seconds
@@ -65,13 +81,13 @@ class DecodingProcesses:
             # a process that was just started has to import first, which the limit allows for
             left = min(self.seconds, deadline - time.monotonic())
             return process.decode(content, min(max_pixels, self.max_pixels), max(left, 0.1))
-        except _ProcessDied:
+        except (OSError, EOFError):
             raise DataError(
                 f"the picture is refused: decoding it took more than {self.seconds:g} seconds or "
                 f"{MEMORY_BYTES >> 20} MB"
             ) from None
         finally:
-            alive = process is not None and process.alive
+            alive = process is not None and process.is_alive
             if process is not None and not alive:
                 with self._guard:
                     self._running.discard(process)
@@ -95,75 +111,36 @@ class DecodingProcesses:
             self._running.clear()
 
 
-class DecodingBudget:
-    """The time that the pictures of one request may take together.
-
-    Parameters
-    ----------
-    processes : DecodingProcesses
-    seconds : float
-        From the first picture on.
-    """
-
-    def __init__(self, processes: DecodingProcesses, seconds: float) -> None:
-        self._processes = processes
-        self._seconds = seconds
-        self._deadline: float | None = None
-
-    def decode(self, content: bytes, max_pixels: int) -> Any:
-        """Return the decoded picture, or raise `DataError`."""
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = now + self._seconds
-        if now >= self._deadline:
-            raise DataError(
-                f"the picture is refused: those before it took all of the {self._seconds:g} "
-                "seconds that a request has for its pictures"
-            )
-        return self._processes.decode(content, max_pixels, self._deadline - now)
-
-
-class _ProcessDied(Exception):
-    """A decoding process was killed, or ended."""
-
-
 class _Process:
     """One decoding process; one caller at a time."""
 
     def __init__(self, seconds: float) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "oasis.service.decoding", str(seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
+        self.is_alive = True
         self._guard = threading.Lock()
-        self._ended = False
+        self._connection, there = Pipe()
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "oasis.service.decoding", str(there.fileno()), str(seconds)],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
         # the time to start does not count for the first picture
-        try:
-            self._read(1, time.monotonic() + 60)
-        except BaseException:  # any exception: nothing else would end the process
-            self.kill()
-            raise
-
-    @property
-    def alive(self) -> bool:
-        return not self._ended
+        self._asked(_START_SECONDS, self._connection.recv_bytes)
 
     def decode(self, content: bytes, max_pixels: int, seconds: float) -> Any:
         from PIL import Image
 
         from oasis.features.pictures import Picture
 
-        try:
-            head, pixels = self._answer(content, max_pixels, time.monotonic() + seconds)
-        except (_ProcessDied, OSError, ValueError):
-            self.kill()
-            raise _ProcessDied from None
-        except BaseException:  # the rest of its answer would be taken for the next one
-            self.kill()
-            raise
+        def ask() -> tuple[Any, bytes]:
+            self._connection.send_bytes(str(max_pixels).encode())
+            self._connection.send_bytes(content)
+            return json.loads(self._connection.recv_bytes()), self._connection.recv_bytes()
+
+        head, pixels = self._asked(seconds, ask)
         if "error" in head:
             raise DataError(head["error"])
         if "missing" in head:
@@ -171,49 +148,30 @@ class _Process:
         image = Image.frombytes(head["mode"], tuple(head["size"]), pixels)
         return Picture(image, None if head["levels"] is None else tuple(head["levels"]))
 
-    def _answer(self, content: bytes, max_pixels: int, deadline: float) -> tuple[Any, bytes]:
-        """Return what the process says of a picture, and its pixels."""
-        stdin: Any = self._process.stdin
-        stdin.write(_SIZES.pack(len(content), max_pixels))
-        stdin.write(content)
-        stdin.flush()
-        (size,) = _HEAD.unpack(self._read(_HEAD.size, deadline))
-        head = json.loads(self._read(size, deadline))
-        return head, self._read(head["bytes"], deadline)
-
-    def _read(self, n: int, deadline: float) -> bytes:
-        stdout: Any = self._process.stdout
-        polled = select.poll()  # select takes descriptors below 1024 only
-        polled.register(stdout, select.POLLIN)
-        found = bytearray()
-        while len(found) < n:
-            left = deadline - time.monotonic()
-            ready = polled.poll(1000 * left) if left > 0 else []
-            part = os.read(stdout.fileno(), min(_BLOCK, n - len(found))) if ready else b""
-            if not part:  # too late, or it has ended
-                raise _ProcessDied
-            found += part
-        return bytes(found)
+    def _asked(self, seconds: float, ask: Callable[[], Any]) -> Any:
+        """Return an answer; if it is late, or was not read to its end, the process is killed."""
+        late = threading.Timer(seconds, self._process.kill)
+        late.start()
+        try:
+            return ask()
+        except BaseException:  # any exception: its next answer would be taken for another's
+            self.kill()
+            raise
+        finally:
+            late.cancel()
 
     def kill(self) -> None:
         with self._guard:
-            if self._ended:
-                return
-            self._ended = True
+            self.is_alive = False
             self._process.kill()
             self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream is not None:
-                    try:
-                        stream.close()
-                    except OSError:  # what was not sent cannot be flushed to a process that is gone
-                        continue
+            self._connection.close()
 
 
 # -- in the process ----------------------------------------------------------------------------
 
 
-def _serve(stdin: IO[bytes], stdout: IO[bytes], seconds: float) -> None:
+def _serve(connection: Connection, seconds: float) -> None:
     """Decode the pictures that come in until there are no more."""
     import resource
 
@@ -222,11 +180,12 @@ def _serve(stdin: IO[bytes], stdout: IO[bytes], seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    stdout.write(b"+")
-    stdout.flush()
-    while head := stdin.read(_SIZES.size):
-        length, max_pixels = _SIZES.unpack(head)
-        content = stdin.read(length)
+    connection.send_bytes(b"ready")
+    while True:
+        try:
+            max_pixels, content = int(connection.recv_bytes()), connection.recv_bytes()
+        except EOFError:
+            return
         # ends this process by itself, also where nobody is left to kill it
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime + seconds + _SPARE_SECONDS) + 1
@@ -243,11 +202,9 @@ def _serve(stdin: IO[bytes], stdout: IO[bytes], seconds: float) -> None:
             answer = {"error": str(error)}
         except MemoryError:
             answer = {"error": "the picture is refused: decoding it takes too much memory"}
-        said = json.dumps({**answer, "bytes": len(pixels)}).encode()
-        stdout.write(_HEAD.pack(len(said)) + said)
-        stdout.write(pixels)
-        stdout.flush()
+        connection.send_bytes(json.dumps(answer).encode())
+        connection.send_bytes(pixels)
 
 
 if __name__ == "__main__":
-    _serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]))
+    _serve(Connection(int(sys.argv[1])), float(sys.argv[2]))

@@ -1,25 +1,29 @@
-"""Common to all operations: permissions, descriptions, limits, and ids."""
+"""Common to all operations: their routes and descriptions, permissions, limits, and ids."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
-from oasis.service import shapes
 from oasis.service.bodies import FORM, JSON, TENSORS, read_body
 from oasis.service.problems import MEDIA_TYPE, Problem, at_pointer
 from oasis.service.settings import Scope
+from oasis.service.shapes import IdsRequest, ProblemAnswer
 from oasis.service.work import Asked, Call
 
 bearer = HTTPBearer(auto_error=False, description="A read token, or the write token.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 _STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 503)
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
+    status: {"model": ProblemAnswer, "content": {MEDIA_TYPE: {}}} for status in _STATUSES
 }
+
+router = APIRouter()
+"""All operations; the modules that import it add theirs."""
 
 
 async def reading(call: Asked, credentials: Credentials) -> None:
@@ -52,12 +56,41 @@ def _check(call: Call, credentials: Credentials, wanted: Scope) -> None:
     )
 
 
-READ = [Depends(reading)]
-WRITE = [Depends(writing)]
+def get(path: str, **gives: Any) -> Callable[[Any], Any]:
+    """Return what makes a function the route of a read; ``gives`` are the fields of its answer."""
+    return router.get(path, dependencies=[Depends(reading)], responses=described(path, gives))
 
 
-def takes(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
-    """Describe the body of an operation, which is decoded by `read_body`."""
+def post(
+    path: str,
+    takes: type[BaseModel] | None = None,
+    *kinds: str,
+    writes: bool = False,
+    method: str = "POST",
+    **gives: Any,
+) -> Callable[[Any], Any]:
+    """Return what makes a function the route of an operation with a body.
+
+    The body is decoded by `read_body`: as JSON, or as one of the ``kinds``.
+    """
+    return router.api_route(
+        path,
+        methods=[method],
+        dependencies=[Depends(writing if writes else reading)],
+        responses=described(path, gives),
+        openapi_extra=None if takes is None else _body(takes, kinds),
+    )
+
+
+def described(path: str, fields: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the answers of an operation: a record (``of``), or an object with some fields."""
+    if "of" in fields:
+        return {200: {"model": fields["of"]}, **PROBLEMS}
+    name = f"{path.rsplit('/', 1)[-1].title()}Answer"
+    return {200: {"model": create_model(name, **fields)}, **PROBLEMS}
+
+
+def _body(form: type[BaseModel], kinds: tuple[str, ...]) -> dict[str, Any]:
     own = {"$ref": f"#/components/schemas/{form.__name__}"}
     content: dict[str, Any] = {JSON: {"schema": own}}
     if FORM in kinds:
@@ -69,9 +102,7 @@ def takes(form: type[BaseModel], *kinds: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def gives(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Describe the answers of an operation."""
-    return {200: {"model": model}, **PROBLEMS}
+# -- limits and ids ----------------------------------------------------------------------------
 
 
 def n_rows(X: dict[str, Any]) -> int:
@@ -122,6 +153,6 @@ def item_id(text: str, kind: str) -> str | int:
 
 async def read_ids(request: Request, call: Call) -> list[str | int]:
     """Return the ids that the body of a request lists."""
-    body = await read_body(request, call, shapes.IdsRequest, call.limits.ids_bytes)
+    body = await read_body(request, call, IdsRequest, call.limits.ids_bytes)
     check_batch(call, len(body.request.ids))
     return body.request.ids

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Response
 
 from oasis.errors import (
     CollectionError,
@@ -24,7 +24,6 @@ from oasis.errors import (
     UnknownIdError,
     UnknownWordError,
 )
-from oasis.service.telemetry import LOG
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -151,17 +150,3 @@ def busy(detail: str, seconds: float = 1.0, status: int = 503) -> Problem:
 def at_pointer(pointer: str, detail: str) -> Problem:
     """Return the problem of one place in the body."""
     return Problem(422, "input", detail, [(pointer, detail)])
-
-
-def response_to(request: Request, problem: Problem) -> Response:
-    """Return a problem as the answer to a request."""
-    return problem.response(request.state.request_id)
-
-
-def response_to_error(request: Request, error: OasisError) -> Response:
-    """Return an error of the collection as an answer; one that is not the caller's is logged."""
-    problem = Problem.of(error)
-    if problem.status >= 500:
-        facts = {"request_id": request.state.request_id}
-        LOG.error("refused by the collection", exc_info=error, extra={"facts": facts})
-    return response_to(request, problem)

@@ -9,24 +9,26 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from zlib import crc32
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
+from oasis.collection.records import ClassInfo, FieldInfo, Id, Round, Stored
 from oasis.service import shapes
 from oasis.service.operations import (
     PROBLEMS,
-    READ,
     IdKind,
     ItemId,
-    gives,
+    described,
+    get,
     item_id,
+    post,
     read_ids,
-    takes,
+    reading,
+    router,
 )
 from oasis.service.problems import Problem
+from oasis.service.settings import Limits
 from oasis.service.telemetry import PROMETHEUS
 from oasis.service.work import Asked, Call
-
-router = APIRouter()
 
 # -- looking -----------------------------------------------------------------------------------
 
@@ -36,23 +38,23 @@ _None = Annotated[
 ]
 
 
-@router.get("/v1/item", dependencies=READ, responses=gives(shapes.StoredAnswer))
-async def get(call: Asked, id: ItemId, kind: IdKind = "text") -> Response:  # noqa: A002
+@get("/v1/item", of=Stored)
+async def item(call: Asked, id: ItemId, kind: IdKind = "text") -> Response:  # noqa: A002
     """Return an item. Its id is in the query string, because it may contain any character."""
     key = item_id(id, kind)
-    return shapes.answer(shapes.stored(await call.quick(lambda: call.collection.get(key))))
+    return shapes.answer(shapes.as_json(await call.quick(lambda: call.collection.get(key))))
 
 
-@router.get("/v1/latest", dependencies=READ, responses=gives(shapes.LatestAnswer))
+@get("/v1/latest", items=list[Stored])
 async def latest(
     call: Asked,
     k: Annotated[int, Query(ge=1, le=100, description="How many items.")] = 24,
 ) -> Response:
-    """Return the latest items, newest first."""
+    """Return the latest items, newest first; texts cut to 1,000 characters."""
     limit = call.limits.answer_bytes
 
     def found() -> bytes:
-        items = [shapes.stored(each) for each in call.collection.latest(k, limit)]
+        items = [shapes.as_json(each) for each in call.collection.latest(k, limit)]
         for each in items:
             each["text"] = each["text"] and each["text"][: shapes.MAX_SNIPPET]
         return shapes.encoded({"items": items})
@@ -71,7 +73,7 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/v1/thumbnail", dependencies=READ, responses=_PICTURE)
+@router.get("/v1/thumbnail", dependencies=[Depends(reading)], responses=_PICTURE)
 async def thumbnail_of(
     request: Request,
     call: Asked,
@@ -85,7 +87,7 @@ async def thumbnail_of(
     return _sent(request, id, picture, none)
 
 
-@router.get("/v1/preview", dependencies=READ, responses=_PICTURE)
+@router.get("/v1/preview", dependencies=[Depends(reading)], responses=_PICTURE)
 async def preview_of(
     request: Request,
     call: Asked,
@@ -123,12 +125,7 @@ def _sent(request: Request, id: str, picture: bytes | None, none: str) -> Respon
     return Response(picture, media_type=media_type(picture), headers=headers)
 
 
-@router.post(
-    "/v1/known",
-    dependencies=READ,
-    responses=gives(shapes.IdsAnswer),
-    openapi_extra=takes(shapes.IdsRequest),
-)
+@post("/v1/known", shapes.IdsRequest, ids=list[Id])
 async def known_ids(request: Request, call: Asked) -> Response:
     """Return those of the given ids that exist."""
     ids = await read_ids(request, call)
@@ -147,54 +144,55 @@ async def _listed(call: Call, name: str, records: Callable[[], list[Any]]) -> Re
     )
 
 
-@router.get("/v1/classes", dependencies=READ, responses=gives(shapes.ClassesAnswer))
+@get("/v1/classes", classes=list[ClassInfo])
 async def classes(call: Asked) -> Response:
     """Return the classes in order of arrival."""
     return await _listed(call, "classes", call.collection.classes)
 
 
-@router.get("/v1/fields", dependencies=READ, responses=gives(shapes.FieldsAnswer))
+@get("/v1/fields", fields=list[FieldInfo])
 async def fields(call: Asked) -> Response:
     """Return the fields of payloads with examples of their values, from a sample of the items."""
     return await _listed(call, "fields", call.collection.fields)
 
 
-@router.get("/v1/rounds", dependencies=READ, responses=gives(shapes.RoundsAnswer))
+@get("/v1/rounds", rounds=list[Round])
 async def rounds(call: Asked) -> Response:
     """Return every chunk ingested, in order, with its quality before it was learned."""
     return await _listed(call, "rounds", call.collection.rounds)
 
 
-@router.get("/v1/stats", dependencies=READ, responses=gives(shapes.StatsAnswer))
+@get("/v1/stats", of=shapes.StatsAnswer)
 async def stats(call: Asked) -> Response:
     """Return the collection in numbers."""
-    found = await call.quick(call.collection.stats)
-    return shapes.answer(shapes.stats(found, readonly=call.collection.readonly))
+    found = asdict(await call.quick(call.collection.stats))
+    # callers need not know hosts and paths behind the service
+    found["index"] = found["index"] if found["index"] == "local" else "milvus"
+    return shapes.answer({**found, "readonly": call.collection.readonly})
 
 
-@router.get("/v1/norms", dependencies=READ, responses=gives(shapes.NormsAnswer))
+@get("/v1/norms", norms=dict[str, float])
 async def norms(call: Asked) -> Response:
     """Return the Frobenius norms of what the model has learned, by name."""
     return shapes.answer({"norms": await call.long(call.collection.norms)})
 
 
-@router.get("/v1/limits", dependencies=READ, responses=gives(shapes.LimitsAnswer))
+@get("/v1/limits", of=Limits)
 async def limits(call: Asked) -> Response:
-    """Return what one request may take."""
-    found = asdict(call.limits)
-    return shapes.answer({name: found[name] for name in shapes.LimitsAnswer.model_fields})
+    """Return what one request, one client, and all requests together may take."""
+    return shapes.answer(asdict(call.limits))
 
 
 # -- watching ----------------------------------------------------------------------------------
 
 
-@router.get("/health/live", responses={200: {"model": shapes.HealthAnswer}, 421: PROBLEMS[421]})
+@router.get("/health/live", responses=described("/health", {"status": str}))
 async def live() -> Response:
     """Say that the process answers."""
     return shapes.answer({"status": "live"})
 
 
-@router.get("/health/ready", responses=gives(shapes.HealthAnswer))
+@router.get("/health/ready", responses=described("/health", {"status": str}))
 async def ready(call: Asked) -> Response:
     """Say whether searches and changes are accepted, and Milvus answers if the codes are there."""
     if call.service.writer.stopping:
@@ -206,7 +204,7 @@ async def ready(call: Asked) -> Response:
 
 @router.get(
     "/metrics",
-    dependencies=READ,
+    dependencies=[Depends(reading)],
     responses={200: {"content": {"text/plain": {}}}, **PROBLEMS},
 )
 async def metrics(call: Asked) -> Response:

@@ -12,26 +12,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from oasis.collection import Hit
+from oasis.collection.records import Id
 from oasis.errors import InputError, TooLargeError
 from oasis.index import HammingIndex
 from oasis.service import shapes
 from oasis.service.bodies import FORM, TENSORS, Body, matrices, raw_fields, read_body
 from oasis.service.operations import (
-    READ,
     check_batch,
     check_hits,
     check_raw,
-    gives,
+    get,
     n_rows,
-    takes,
+    post,
 )
 from oasis.service.problems import at_pointer, busy
 from oasis.service.work import PICTURE_COST, Asked, Call
-
-router = APIRouter()
 
 QUERY_COST, HIT_COST, TEXT_COST = 1.0, 0.01, 1e-3  # a query, a hit of one, a byte of its text
 _SLICE_COST = 20.0
@@ -43,11 +41,13 @@ _FEW_NUMBERS = 1 << 15
 _FEW_BYTES = 1 << 18
 
 
-@router.post(
+@post(
     "/v1/search",
-    dependencies=READ,
-    responses=gives(shapes.SearchAnswer),
-    openapi_extra=takes(shapes.SearchRequest, FORM, TENSORS),
+    shapes.SearchRequest,
+    FORM,
+    TENSORS,
+    results=list[list[Hit]],
+    evidence=(list[float] | None, None),
 )
 async def search(request: Request, call: Asked) -> Response:
     """Search with vectors, with texts and pictures, with words, or for more like an item."""
@@ -74,12 +74,7 @@ async def search(request: Request, call: Asked) -> Response:
     return shapes.answer(_answer(parts))
 
 
-@router.post(
-    "/v1/find",
-    dependencies=READ,
-    responses=gives(shapes.FindAnswer),
-    openapi_extra=takes(shapes.FindRequest, FORM),
-)
+@post("/v1/find", shapes.FindRequest, FORM, hits=list[Hit])
 async def find(request: Request, call: Asked) -> Response:
     """Answer what a person asks: words, a picture, or both; a picture orders what words find."""
     limits = call.limits
@@ -103,7 +98,7 @@ async def find(request: Request, call: Asked) -> Response:
     return shapes.answer(await call.long(found))
 
 
-@router.get("/v1/duplicates", dependencies=READ, responses=gives(shapes.DuplicatesAnswer))
+@get("/v1/duplicates", groups=list[list[Id]])
 async def duplicates(call: Asked) -> Response:
     """Return groups of items that repeat each other; one such request at a time."""
     service = call.service
@@ -120,12 +115,7 @@ async def duplicates(call: Asked) -> Response:
     return shapes.answer(await call.long(groups))
 
 
-@router.post(
-    "/v1/suggest",
-    dependencies=READ,
-    responses=gives(shapes.SuggestAnswer),
-    openapi_extra=takes(shapes.SuggestRequest),
-)
+@post("/v1/suggest", shapes.SuggestRequest, text=str | None)
 async def suggest(request: Request, call: Asked) -> Response:
     """Return what a text query may have meant: known words, one edit away from unknown ones."""
     limits = call.limits

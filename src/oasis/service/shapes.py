@@ -6,10 +6,12 @@ limits of the service is checked later. Answers are written from the collection'
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from fastapi import Response
@@ -27,7 +29,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from oasis.collection import Hit, Rejected, Stats, Stored
+from oasis.collection import Hit
+from oasis.collection.records import ClassInfo, FieldInfo, Rejected, Round, Stats, Stored, Updated
+from oasis.service.settings import Limits
 
 MAX_KEYS = 64
 """Most keys of an object that maps names to vectors by modality."""
@@ -329,197 +333,38 @@ def encoded_hits(
     return ",".join(f"[{hits}]" for hits in results).encode()
 
 
-def rejected(each: Rejected) -> dict[str, Any]:
-    """Return an item that was left out as JSON has it."""
-    return asdict(each)
-
-
-def stats(found: Stats, *, readonly: bool) -> dict[str, Any]:
-    """Return the collection in numbers as JSON has them, without the address of an engine."""
-    # callers need not know hosts and paths behind the service
-    place = found.index if found.index == "local" else "milvus"
-    return {**asdict(found), "index": place, "readonly": readonly}
-
-
-def stored(item: Stored) -> dict[str, Any]:
-    """Return a stored item as JSON has it."""
+def as_json(record: Any) -> dict[str, Any]:
+    """Return a record of the collection as JSON has it."""
+    # not deeply: a payload is JSON already, and a code is a text of its bytes
+    found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {
-        "id": item.id,
-        "payload": item.payload,
-        "labels": item.labels,
-        "round": item.round,
-        "code": b64encode(item.code).decode(),
-        "text": item.text,
-        "predicted": item.predicted,
+        name: b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in found.items()
     }
 
 
 # -- answers, as they are described ------------------------------------------------------------
 
-
-class HitAnswer(BaseModel):
-    """A hit, or those of its fields that were asked for."""
-
-    id: str | int
-    score: float = Field(ge=0, le=1)
-    distance: int = Field(description="Hamming distance in bits.")
-    payload: dict[str, Any]
-    labels: list[str]
-    tied: bool = Field(description="Whether a neighbour in the ranking has the same score.")
-    weak: bool = Field(description="Whether the query is near to nothing here.")
-    predicted: list[str] = Field(description="Classes predicted of an item without labels.")
-    text: str | None = Field(
-        None, description="How its text begins; where snippets are asked for, and it has one."
-    )
+_ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*) : (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
-class SearchAnswer(BaseModel):
-    results: list[list[HitAnswer]] = Field(description="Hits of each query, best first.")
-    evidence: list[float] | None = Field(
-        None,
-        description="Of each item, where it was asked for: from 0 to 1, below 0.5 no known class "
-        "fits it.",
-    )
+def described(record: type) -> dict[str, str]:
+    """Return what the docstring of a record says of each of its fields.
+
+    >>> described(ClassInfo)["n"]
+    'items that have it now'
+    """
+    found = _ATTRIBUTE.findall(inspect.getdoc(record) or "")
+    found = found or _ATTRIBUTE.findall(record.__doc__ or "")
+    return {name: " ".join(what.split()) for names, what in found for name in names.split(", ")}
 
 
-class FindAnswer(BaseModel):
-    hits: list[HitAnswer] = Field(description="Best first, with their texts.")
+RECORDS = (ClassInfo, FieldInfo, Hit, Limits, Rejected, Round, Stats, Stored, Updated)
 
 
-class DuplicatesAnswer(BaseModel):
-    groups: list[list[str | int]] = Field(description="Ids, the oldest item of a group first.")
-
-
-class SuggestAnswer(BaseModel):
-    text: str | None = Field(
-        description="The query with known words for unknown ones; null if none is near."
-    )
-
-
-class RejectedAnswer(BaseModel):
-    row: int
-    id: str | int
-    reason: str
-
-
-class IngestAnswer(BaseModel):
-    ingested: int
-    rejected: list[RejectedAnswer]
-    n_items: int
-
-
-class StoredAnswer(BaseModel):
-    id: str | int
-    payload: dict[str, Any]
-    labels: list[str]
-    round: int
-    code: str = Field(description="The packed bits in base64, least significant bit first.")
-    text: str | None = Field(description="The text that was kept of it.")
-    predicted: list[str] = Field(description="Classes predicted of an item without labels.")
-
-
-class LatestAnswer(BaseModel):
-    items: list[StoredAnswer] = Field(description="The newest first; texts cut to 1,000.")
-
-
-class CountAnswer(BaseModel):
-    n: int
-
-
-class UpdatedAnswer(BaseModel):
-    changed: int = Field(description="Items that are different now.")
-    learned: int = Field(description="Items from whose new labels the model learned.")
-    unlearned: int = Field(description="Items whose features were not kept, so that it did not.")
-
-
-class IdsAnswer(BaseModel):
-    ids: list[str | int]
-
-
-class ClassAnswer(BaseModel):
-    name: str
-    n: int = Field(description="Items that have it now.")
-    round: int = Field(description="In which it came first; 0 if no round brought it.")
-    n_predicted: int = Field(description="Items without labels of which it is predicted.")
-
-
-class ClassesAnswer(BaseModel):
-    classes: list[ClassAnswer]
-
-
-class FieldAnswer(BaseModel):
-    name: str
-    kind: Literal["number", "text", "boolean", "list", "object", "mixed"]
-    n: int = Field(description="Items of the sample that have it.")
-    values: list[Any] = Field(description="Texts or booleans, the most frequent first.")
-    complete: bool = Field(description="Whether the sample has no other values.")
-    min: float | None
-    max: float | None
-
-
-class FieldsAnswer(BaseModel):
-    fields: list[FieldAnswer] = Field(description="Those of most items first.")
-
-
-class NormsAnswer(BaseModel):
-    norms: dict[str, float]
-
-
-class LimitsAnswer(BaseModel):
-    body_bytes: int = Field(description="Of a request.")
-    json_bytes: int = Field(description="Of its JSON, in an ingest or an update.")
-    search_json_bytes: int = Field(description="Of its JSON, in a search.")
-    ids_bytes: int = Field(description="Of a list of ids.")
-    batch: int = Field(description="Samples of an ingest, or queries of a search.")
-    raw_batch: int = Field(description="Of them, when features have to be made first.")
-    json_values: int = Field(description="Values in the JSON of a request, numbers included.")
-    labels: int = Field(description="Labels of an item.")
-    query_bytes: int = Field(description="Of the text of a query.")
-    k: int = Field(description="Hits of a query.")
-    hits: int = Field(description="Hits of all queries of a request, those skipped included.")
-    pixels: int = Field(description="Width x height of a picture.")
-
-
-class RoundAnswer(BaseModel):
-    number: int
-    time: float = Field(description="Seconds since 1970.")
-    n: int
-    n_labelled: int
-    new_classes: list[str]
-    precision: float | None = Field(description="Precision among the ten best hits.")
-    chance: float | None
-    seconds: float
-    bytes: int
-
-
-class RoundsAnswer(BaseModel):
-    rounds: list[RoundAnswer]
-
-
-class StatsAnswer(BaseModel):
-    n_items: int
-    n_seen: int
-    n_rounds: int
-    n_classes: int
-    n_bits: int
-    modalities: dict[str, int]
-    commits: int
-    journal_entries: int
-    extractor: dict[str, Any] | None
-    bytes: dict[str, int]
-    index: Literal["local", "milvus"] = Field(description="Where the codes are searched.")
-    n_content_bits: int = Field(description="Bits that say what the item is beside its labels.")
-    keep_text: bool = Field(description="Whether texts of items are kept.")
-    n_features_kept: int = Field(description="Items whose features are kept.")
-    readonly: bool
-
-
-class FindingsAnswer(BaseModel):
-    findings: list[str] = Field(description="What is wrong, in words; empty if nothing is.")
-
-
-class HealthAnswer(BaseModel):
-    status: Literal["live", "ready"]
+@dataclass(frozen=True)
+class StatsAnswer(Stats):
+    readonly: bool = False
 
 
 class ProblemAnswer(BaseModel):

@@ -36,7 +36,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from oasis.collection import Collection
 from oasis.features.pictures import DeferredPicture
 from oasis.model.threads import at_most
-from oasis.service.decoding import DecodingBudget, DecodingProcesses
+from oasis.service.decoding import DecodingProcesses
 from oasis.service.problems import Problem, busy
 from oasis.service.settings import Limits, Settings
 from oasis.service.telemetry import Counters
@@ -249,11 +249,11 @@ class Service:
 
     def untrusted(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the raw items of a request, their pictures to be decoded in other processes."""
-        budget = DecodingBudget(self.decoding, self.settings.limits.answer_seconds)
+        decode = self.decoding.within(self.settings.limits.answer_seconds)
         return [
             item
             if item["image"] is None
-            else {**item, "image": DeferredPicture.of(item["image"], budget.decode)}
+            else {**item, "image": DeferredPicture.of(item["image"], decode)}
             for item in items
         ]
 
