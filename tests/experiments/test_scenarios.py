@@ -45,12 +45,8 @@ def make_toy(sparse=False):
 
 
 def deal(*given):
-    names = ("seen", "truth", "train", "queries", "held_out")
+    names = ("seen", "truth", "train", "queries")
     return SimpleNamespace(**dict(zip(names, deal_rows(*given), strict=True)))
-
-
-def scenario_named(name):
-    return SCENARIOS[name]
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +70,8 @@ def test_deal_is_seeded_and_never_learns_from_a_query(toy, name):
     assert len(first.train) == len(first.queries) and all(map(len, first.train))
     everything = np.concatenate([*first.train, *first.queries])
     assert len(np.unique(everything)) == len(everything) <= first.seen.n_samples <= 400
-    # queries keep their labels, as far as the scenario has the class at all
-    kept = [name not in first.held_out for name in first.seen.classes]
     asked = np.concatenate(first.queries)
-    assert np.array_equal(first.seen.L[asked][:, kept], first.truth[asked][:, kept])
+    assert np.array_equal(first.seen.L[asked], first.truth[asked])  # queries keep their labels
 
 
 def test_a_data_set_is_left_as_it_was(toy):
@@ -89,7 +83,7 @@ def test_a_data_set_is_left_as_it_was(toy):
 
 
 def test_single_class_rounds_have_one_label_each(toy):
-    stream = deal(toy, scenario_named("single-class-rounds"), 0)
+    stream = deal(toy, SCENARIOS["single-class-rounds"], 0)
     met = []
     for rows in stream.train:
         assert (stream.truth[rows].sum(axis=1) == 1).all()
@@ -99,7 +93,7 @@ def test_single_class_rounds_have_one_label_each(toy):
 
 
 def test_returning_classes_come_first_and_last_only(toy):
-    scenario = replace(scenario_named("returning-classes"), returning=0.25)
+    scenario = replace(SCENARIOS["returning-classes"], returning=0.25)
     stream = deal(toy, scenario, 0)
     within = np.array([stream.truth[rows].any(axis=0) for rows in stream.train])
     returning = np.flatnonzero(within[0] & within[-1] & ~within[1:-1].any(axis=0))
@@ -111,14 +105,14 @@ def test_returning_classes_come_first_and_last_only(toy):
 
 def test_tiny_rounds_are_a_hundred_of_fifty():
     data = load("synthetic-coco79", n_samples=6000, lazy=True)
-    stream = deal(data, scenario_named("tiny-rounds"), 0)
+    stream = deal(data, SCENARIOS["tiny-rounds"], 0)
     assert [len(rows) for rows in stream.train] == [50] * 100
     assert [len(rows) for rows in stream.queries] == [0] * 99 + [555]
 
 
 def test_skew_thins_rare_classes_of_the_base_alone(toy):
-    plain = deal(toy, replace(scenario_named("skewed-classes"), skew=1.0), 0)
-    stream = deal(toy, scenario_named("skewed-classes"), 0)
+    plain = deal(toy, replace(SCENARIOS["skewed-classes"], skew=1.0), 0)
+    stream = deal(toy, SCENARIOS["skewed-classes"], 0)
     order = np.argsort(-toy.L.sum(axis=0, dtype=int), kind="stable")
     whole, rest = learned(plain), set(learned(stream).tolist())
     most_frequent_alone = whole[toy.L[whole].sum(axis=1) == toy.L[whole, order[0]]]
@@ -129,7 +123,7 @@ def test_skew_thins_rare_classes_of_the_base_alone(toy):
 
 
 def test_wrong_labels_are_wrong_on_a_tenth(toy):
-    stream = deal(toy, scenario_named("wrong-labels"), 0)
+    stream = deal(toy, SCENARIOS["wrong-labels"], 0)
     rows = learned(stream)
     changed = (stream.seen.L[rows] != stream.truth[rows]).any(axis=1)
     assert changed.sum() == round(0.1 * len(rows))
@@ -140,7 +134,7 @@ def test_wrong_labels_are_wrong_on_a_tenth(toy):
 
 
 def test_half_unlabelled_hides_labels_of_half(toy):
-    stream = deal(toy, scenario_named("half-unlabelled"), 0)
+    stream = deal(toy, SCENARIOS["half-unlabelled"], 0)
     rows = learned(stream)
     bare = ~stream.seen.L[rows].any(axis=1)
     assert bare.sum() == round(0.5 * len(rows))
@@ -150,7 +144,7 @@ def test_half_unlabelled_hides_labels_of_half(toy):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_half_missing_drops_one_modality_of_half(sparse):
     toy = make_toy(sparse)
-    stream = deal(toy, scenario_named("half-missing"), 0)
+    stream = deal(toy, SCENARIOS["half-missing"], 0)
     dense = [
         {name: m.toarray() if sp.issparse(m) else m for name, m in X.items()}
         for X in (toy.X, stream.seen.X)
@@ -164,21 +158,12 @@ def test_half_missing_drops_one_modality_of_half(sparse):
 
 def test_one_modality_is_never_dropped(toy):
     alone = Dataset("alone", {"image": toy.X["image"]}, toy.L, CLASSES)
-    stream = deal(alone, scenario_named("half-missing"), 0)
+    stream = deal(alone, SCENARIOS["half-missing"], 0)
     assert np.array_equal(stream.seen.X["image"], toy.X["image"])
 
 
-def test_unseen_words_are_in_no_label_set(toy):
-    stream = deal(toy, scenario_named("unseen-words"), 0)
-    columns = [CLASSES.index(name) for name in stream.held_out]
-    assert len(columns) == 2
-    assert not stream.seen.L[:, columns].any()
-    others = [column for column in range(8) if column not in columns]
-    assert np.array_equal(stream.seen.L[:, others], stream.truth[:, others])
-
-
 def test_settings_are_the_data_sets_own(toy):
-    stream = deal(toy, scenario_named("joining-classes"), 5)
+    stream = deal(toy, SCENARIOS["joining-classes"], 5)
     book = Runbook("any", rule="growing", order="frequency", n_rounds=5, query_share=0.1)
     expected = rounds(toy, book, 5)
     assert all(np.array_equal(a, b.train) for a, b in zip(stream.train, expected, strict=True))
@@ -251,28 +236,6 @@ def test_rows_equal_a_literal_loop_with_the_true_labels(toy, stored, tmp_path):
     assert [float(cell) for cell in line[2:]] == pytest.approx(expected, abs=6e-4)
 
 
-def test_words_are_judged_by_the_truth_and_learned_without_it(toy, stored, tmp_path):
-    task, refused = Grid([stored], ["unseen-words"], ["oasis", "lemon"], [16]).tasks()
-    done, failed = run([task, refused], tmp_path)
-    words = done.row["words"]
-    assert words["n"] == 2 and words["probe"] > words["chance"]
-    assert failed.row["error"] == "method 'lemon' does not answer names"
-    stream = deal(toy, SCENARIOS["unseen-words"], 0)
-    model, base = OASIS(16, random_state=0), []
-    for rows in stream.train:
-        y = stream.seen.labels(rows)
-        assert not {name for names in y for name in names} & set(stream.held_out)
-        base.append(model.partial_fit(stream.seen.take(rows), y).codes_.copy())
-    columns = [CLASSES.index(name) for name in stream.held_out]
-    hamming, _ = literal_score(
-        model.project_words(list(stream.held_out)),
-        np.concatenate(base),
-        np.eye(2, dtype=int),
-        toy.L[learned(stream)][:, columns].astype(int),
-    )
-    assert words["hamming"] == pytest.approx(hamming, abs=2e-5)
-
-
 def test_learner_gets_the_corrupted_labels_alone(toy):
     task = Task("stream", "toy", "wrong-labels", "lemon", 16, 0)
     stream = streams.deal(task, toy)
@@ -290,8 +253,5 @@ def test_a_scenario_that_does_not_fit_says_so(toy):
     one = Dataset("one", toy.X, toy.L[:, :1] | 1, ("sky",))
     with pytest.raises(InputError, match="labels cannot be made wrong"):
         deal(one, SCENARIOS["wrong-labels"], 0)
-    rare = Dataset("rare", toy.X, np.eye(2, dtype=np.uint8)[[0] * 595 + [1] * 5], ("sky", "sea"))
-    with pytest.raises(InputError, match="no class to hold out"):
-        deal(rare, SCENARIOS["unseen-words"], 0)
     with pytest.raises(InputError, match="n_samples must be a positive"):
         deal(toy, SCENARIOS["tiny-rounds"], 0, 0)

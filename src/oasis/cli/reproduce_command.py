@@ -169,9 +169,6 @@ def report(
         Path | None, typer.Argument(metavar="[NEW]", help="With --compare: the newer results.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report"),
-    benchmarks: Annotated[
-        Path | None, typer.Option(help="benchmarks/results.json, to be added to the report.")
-    ] = None,
     headline: Annotated[
         bool,
         typer.Option("--headline", help="Print the first table as Markdown; write nothing."),
@@ -200,7 +197,7 @@ def report(
     if headline:
         typer.echo(page.headline(results))
         return
-    written = page.write_report(results, out, benchmarks)
+    written = page.write_report(results, out)
     if as_json:
         paths = {
             "page": str(written.page),

@@ -45,7 +45,7 @@ def scenarios(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate methods on hard streams: single-class rounds, wrong labels, unseen words and more.
+    """Evaluate methods on hard streams: single-class rounds, wrong labels and more.
 
     Several names are separated by commas. Prints Markdown tables, means over seeds.
 
@@ -54,19 +54,14 @@ def scenarios(
     from oasis.experiments.report import markdown, sections_of
     from oasis.experiments.results import Results
     from oasis.experiments.scenarios import settings_of
-    from oasis.experiments.task import Grid, parse_variant, segment
+    from oasis.experiments.task import Grid, segment
 
     settings = settings_of(names(scenario or ""))
     most = min(samples, _QUICK_SAMPLES) if quick else samples
     options = {"samples": most}
     chosen = names(method), numbers(bits), "1" if quick else seeds
     grid = Grid(names(dataset), settings, *chosen, options=options)
-    tasks = [
-        task
-        for task in grid.tasks()
-        if task.setting != "unseen-words" or parse_variant(task.variant)[0].answers_names
-    ]
-    finished = run_tasks(tasks, out, data, jobs)
+    finished = run_tasks(grid.tasks(), out, data, jobs)
     if as_json:
         print_json(as_document(finished, out))
     else:

@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, pack
@@ -35,26 +32,20 @@ from oasis.experiments.episodes import (
     load_material,
     numbered,
 )
-from oasis.experiments.figures import Line as Drawn
-from oasis.experiments.figures import draw
+from oasis.experiments.measure import by_codes_and_values, score_slices
 from oasis.experiments.methods import Ranker, method_named, place_of, title_of
 from oasis.experiments.results import Results, rounded
-from oasis.experiments.tables import Part, Table, variant_of
+from oasis.experiments.tables import Cell, Estimate, Line, Part, Table, variant_of
 from oasis.experiments.task import Row, Task
 from oasis.hashers.protocol import OnlineHasher
 from oasis.metrics import (
-    asymmetric_average_precision,
     asymmetric_item_ranks,
-    asymmetric_tied_at_k,
-    average_precision,
     average_precision_from_scores,
     chance_map,
-    code_statistics,
     found_at_k,
     item_ranks,
     item_ranks_from_scores,
     mean_reciprocal_rank,
-    tied_at_k,
 )
 from oasis.model import OASIS
 
@@ -67,9 +58,6 @@ PLACES = (1, 5, 10)
 WEIGHTS = (0.0, 1.0)
 """Weights of content that are always evaluated too: labels only, content only."""
 
-_TIE_PLACE = 10
-_SCORE_CELLS = 1 << 23
-_COSINE = "float-cosine"
 _ABOUT = (
     "Finer than the labels: coarse labels are given, and items that share a finer label are "
     "relevant. Never labelled: a quarter of the classes is in no label set; items that have them "
@@ -98,34 +86,31 @@ def facts(task: Task, data: Path | None) -> dict[str, Any]:
 
 
 def work(task: Task, data: Path | None, progress: Callable[[int, int], None]) -> Row:
-    """Stream the episode through the method and evaluate all questions, at each content weight.
+    """Stream the episode through the method and ask all questions, at each content weight.
 
     A question that the data or the method do not have is empty, with the reason.
     """
     features, _, name = task.setting.partition("/")
     material = _material(task.dataset, data, features)
-    method = method_named(task.method)
     start = time.perf_counter()
     try:
         found = episode(material, name, task.seed, _sizes(task))
-        model = method.model(task.n_bits, task.seed, found.seen, dict(task.parameters))
+        method, parameters = method_named(task.method), dict(task.parameters)
+        model = method.model(task.n_bits, task.seed, found.seen, parameters)
         stored = learn(model, found)
     except InputError as error:
         return {"answers": {}, "empty": str(error)}
     seconds = time.perf_counter() - start
     progress(1, 2)
     weights: dict[str, float | None] = {"default": None}
-    if takes_content(model):
+    if getattr(model, "n_content_bits", None) != 0 and _takes_content(model, "project"):
         more = [float(each) for each in str(task.option("content", "")).split(",") if each]
         weights |= {f"{weight:g}": weight for weight in (*WEIGHTS, *more)}
     answers = {
         name: {each.name: rounded(ask(model, stored, each, weight)) for each in found.questions}
         for name, weight in weights.items()
     }
-    row: Row = {"answers": answers, "seconds": round(seconds, 3)}
-    if stored is not None:
-        row["codes"] = rounded(diagnose(model, stored, found.questions[0]))
-    return row
+    return {"answers": answers, "seconds": round(seconds, 3)}
 
 
 def learn(model: Model, found: Episode) -> Codes | None:
@@ -133,18 +118,15 @@ def learn(model: Model, found: Episode) -> Codes | None:
 
     Samples without labels are passed to `partial_fit` of `OASIS()`, which defines their codes.
     Published methods do not define them (their representation is zero in a round, and the code
-    mostly its random start), so here they encode such samples by their hash function. A ranker has
-    no codes: None.
+    mostly its random start), so here they encode such samples by their hash function. A batch
+    method would retrain on everything in each round, and gets all rounds as one. A ranker has no
+    codes: None.
     """
-    codes: list[Codes] = []
-    if isinstance(model, OnlineHasher) and model.is_batch:
-        found = found.joined()  # it would retrain on everything in each round
-    for X, y in chain(found.learned_chunks(), found.later_chunks()):
-        if isinstance(model, OnlineHasher):
-            codes.append(_stored(model, X, y))
-        else:
+    if not isinstance(model, OnlineHasher):
+        for X, y in found.chunks():
             model.partial_fit(X, y)
-    return np.concatenate(codes) if codes else None
+        return None
+    return np.concatenate([_stored(model, X, y) for X, y in found.chunks(joined=model.is_batch)])
 
 
 def _stored(model: OnlineHasher, X: Mapping[str, Matrix], y: LabelNames) -> Codes:
@@ -161,12 +143,9 @@ def _stored(model: OnlineHasher, X: Mapping[str, Matrix], y: LabelNames) -> Code
     return codes
 
 
-def takes_content(model: Model) -> bool:
-    """Return whether a model's projections can weigh content: not if its codes have none."""
-    if getattr(model, "n_content_bits", None) == 0:
-        return False
-    project = getattr(model, "project", None)
-    return project is not None and "content" in inspect.signature(project).parameters
+def _takes_content(model: Model, function: str) -> bool:
+    found = getattr(model, function, None)
+    return found is not None and "content" in inspect.signature(found).parameters
 
 
 def ask(
@@ -183,47 +162,17 @@ def ask(
     ``hamming`` and ``asymmetric`` (by projections, or a ranker's scores) -> ``map``, or ``mrr`` and
     ``first_1`` and so on; ``chance``, the same of a random order; ``empty``, why there is no answer
     """
-    chance = _chance(question)
     if question.empty:
-        return {"chance": chance, "empty": question.empty}
-    base = question.base
+        return {"chance": _chance(question), "empty": question.empty}
     try:
         if stored is None:
-            return {"asymmetric": _by_scores(model, question), "chance": chance}
-        projections = _project(model, question, content)
+            found = {"asymmetric": _by_scores(model, question)}
+        else:
+            values = _project(model, question, content)
+            found = _by_codes(values, stored[question.base], question)
     except InputError as error:
-        return {"chance": chance, "empty": str(error)}
-    codes, kept = pack(projections), stored[base]
-    if question.items is not None:
-        by_codes = _of_ranks(item_ranks(codes, kept, question.items))
-        by_values = _of_ranks(asymmetric_item_ranks(projections, kept, question.items))
-    else:
-        labels = question.query_labels, question.base_labels
-        by_codes = {"map": float(average_precision(codes, kept, *labels).mean())}
-        values = asymmetric_average_precision(projections, kept, *labels)
-        by_values = {"map": float(values.mean())}
-    return {"hamming": by_codes, "asymmetric": by_values, "chance": chance}
-
-
-def diagnose(model: Model, stored: Codes, question: Question) -> dict[str, float | int]:
-    """Return statistics of the codes: distinct codes, entropy, ties at the tenth hit.
-
-    Ties are omitted if the method does not support the question.
-    """
-    base = stored[question.base]
-    found = code_statistics(base).as_dict()
-    if question.empty:
-        return found
-    try:
-        projections = _project(model, question, None)
-    except InputError:
-        return found
-    place = min(_TIE_PLACE, len(base))
-    return {
-        **found,
-        "tied_hamming": tied_at_k(pack(projections), base, place),
-        "tied_asymmetric": asymmetric_tied_at_k(projections, base, place),
-    }
+        return {"chance": _chance(question), "empty": str(error)}
+    return {**found, "chance": _chance(question)}
 
 
 def _sizes(task: Task) -> Sizes:
@@ -246,36 +195,39 @@ def _chance(question: Question) -> Figures:
 
 
 def _project(model: Model, question: Question, content: float | None) -> Single:
-    if question.X is None:
-        if not hasattr(model, "project_words"):
-            raise InputError("does not answer names")
-        asked: Any = question.names
-        function = model.project_words
-    else:
-        asked, function = question.X, model.project
-    weighed = "content" in inspect.signature(function).parameters
-    projected: Single = function(asked, content=content) if weighed else function(asked)
+    function = "project_words" if question.X is None else "project"
+    if not hasattr(model, function):
+        raise InputError("does not answer names")
+    asked: Any = question.names if question.X is None else question.X
+    weight = {"content": content} if _takes_content(model, function) else {}
+    projected: Single = getattr(model, function)(asked, **weight)
     return projected
 
 
-def _by_scores(model: Ranker, question: Question) -> Figures:
-    if question.X is None:
-        raise InputError("does not answer names")
-    blocks = _score_blocks(model, question.X, question)
+def _by_codes(values: Single, base: Codes, question: Question) -> dict[str, Figures]:
     if question.items is not None:
-        return _of_ranks(item_ranks_from_scores(blocks, question.items))
-    values = average_precision_from_scores(blocks, question.query_labels, question.base_labels)
-    return {"map": float(values.mean())}
+        ranks = item_ranks(pack(values), base, question.items)
+        by_projections = asymmetric_item_ranks(values, base, question.items)
+        return {"hamming": _of_ranks(ranks), "asymmetric": _of_ranks(by_projections)}
+    labels: Any = question.query_labels, question.base_labels
+    by_codes, by_values = by_codes_and_values(values, base, *labels)
+    return {"hamming": {"map": by_codes}, "asymmetric": {"map": by_values}}
 
 
-def _score_blocks(
-    ranker: Ranker, X: Mapping[str, Matrix], question: Question
-) -> Iterator[npt.NDArray[np.float32]]:
-    n_queries = int(next(iter(X.values())).shape[0])
-    size = max(1, _SCORE_CELLS // max(1, ranker.n_base_))
-    for start in range(0, n_queries, size):
-        part = {name: x[start : start + size] for name, x in X.items()}
-        yield ranker.scores(part)[:, question.base]
+def _by_scores(model: Ranker, question: Question) -> Figures:
+    X = question.X
+    if X is None:
+        raise InputError("does not answer names")
+
+    def blocks() -> Iterator[Single]:
+        n_queries = int(next(iter(X.values())).shape[0])
+        for rows in score_slices(n_queries, model.n_base_):
+            yield model.scores({name: x[rows] for name, x in X.items()})[:, question.base]
+
+    if question.items is not None:
+        return _of_ranks(item_ranks_from_scores(blocks(), question.items))
+    labels = question.query_labels, question.base_labels
+    return {"map": float(average_precision_from_scores(blocks(), *labels).mean())}
 
 
 def _of_ranks(ranks: Array) -> Figures:
@@ -296,37 +248,35 @@ def cells(row: Row) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """One column: a figure of a question of a kind of episode."""
+_Measure: TypeAlias = tuple[str, str, str, str]
+"""A column: its heading, a kind of episode, and a figure of one of its questions."""
 
-    name: str
-    kind: str
-    question: str
-    figure: str
-
-
-_MEASURES = (
-    _Measure("labels", "labels", "labels", "map"),
-    _Measure("coarse", "finer", "coarse", "map"),
-    _Measure("fine", "finer", "fine", "map"),
-    _Measure("never labelled", "never-labelled", "never-labelled", "map"),
-    _Measure("item (MRR)", "labels", "item", "mrr"),
-    _Measure("item (first 10)", "labels", "item", "first_10"),
-    _Measure("word", "never-labelled", "word", "map"),
-    _Measure("word as text", "never-labelled", "word-as-text", "map"),
-    _Measure("word in the stream", "unnamed", "word-as-text", "map"),
+_LABELS: _Measure = ("labels", "labels", "labels", "map")
+_BEYOND: tuple[_Measure, ...] = (
+    ("fine", "finer", "fine", "map"),
+    ("never labelled", "never-labelled", "never-labelled", "map"),
+    ("item (MRR)", "labels", "item", "mrr"),
+    ("word as text", "never-labelled", "word-as-text", "map"),
 )
-_BEYOND = ("fine", "never labelled", "item (MRR)", "word as text")
+_MEASURES: tuple[_Measure, ...] = (
+    _LABELS,
+    ("coarse", "finer", "coarse", "map"),
+    *_BEYOND[:3],
+    ("item (first 10)", "labels", "item", "first_10"),
+    ("word", "never-labelled", "word", "map"),
+    _BEYOND[3],
+    ("word in the stream", "unnamed", "word-as-text", "map"),
+)
 
 
 @dataclass(frozen=True, eq=False)
-class _Line:
-    """One line of a table: a method at one weight of content, over all seeds and draws."""
+class _Asked:
+    """A method at one weight of content: the rows of all seeds and draws by kind of episode."""
 
     variant: str
     weight: str
     rows: tuple[Row, ...]
+    kinds: Mapping[str, Cell]
 
     @property
     def title(self) -> str:
@@ -336,19 +286,12 @@ class _Line:
     def has_codes(self) -> bool:
         return any(row["n_bits"] is not None for row in self.rows)
 
-    def values(self, measure: _Measure, way: str) -> dict[tuple[int, str], float]:
-        """Return a figure by seed and episode."""
-        found = {}
-        for row in self.rows:
-            name = row["setting"].partition("/")[2]
-            answer = row["answers"].get(self.weight, {}).get(measure.question, {})
-            if name.rpartition("-")[0] == measure.kind and measure.figure in answer.get(way, {}):
-                found[row["seed"], name] = answer[way][measure.figure]
-        return found
-
-    def mean(self, measure: _Measure, way: str) -> float | None:
-        values = self.values(measure, way)
-        return fmean(values.values()) if values else None
+    def figure(self, measure: _Measure, way: str) -> Estimate | None:
+        """Return a figure, the mean over seeds and draws."""
+        _, kind, question, name = measure
+        if kind not in self.kinds:
+            return None
+        return self.kinds[kind].figure("answers", self.weight, question, way, name)
 
 
 def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
@@ -359,147 +302,87 @@ def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
         lengths = sorted({row["n_bits"] for row in own if row["n_bits"] is not None}) or [None]
         for n_bits in lengths:
             here = [row for row in own if row["n_bits"] in (n_bits, None)]
-            lines = _lines(here)
-            measures = [each for each in (*_MEASURES, *_across(here)) if _has(lines, each)]
+            asked = list(_asked(here))
             title = f"Beyond the labels, {features}" + (f", {n_bits} bits" if n_bits else "")
             tables = (
-                _glance_table(lines),
-                _measure_table("By projections", lines, measures, "asymmetric"),
-                _measure_table("By Hamming distance", lines, measures, "hamming"),
-                _code_table(lines),
+                _measure_table("By projections", asked, "asymmetric"),
+                _measure_table("By Hamming distance", asked, "hamming"),
                 _empty_table(here),
             )
-            name = f"{dataset}-{features}-{n_bits or 'float'}-beyond"
-            found.append(Part(title, (_ABOUT,), _glance(name, lines), tables, 2))
+            found.append(Part(title, (_ABOUT,), (), tables, 1))
     return found
 
 
-def _lines(rows: Sequence[Row]) -> list[_Line]:
-    lines = []
+def _asked(rows: Sequence[Row]) -> Iterator[_Asked]:
     variants = {variant_of(row) for row in rows}
     for variant in sorted(variants, key=lambda each: (place_of(each), each)):
         some = tuple(row for row in rows if variant_of(row) == variant)
+        kinds: dict[str, list[Row]] = {}
+        for row in some:
+            if row["answers"]:
+                kind = row["setting"].partition("/")[2].rpartition("-")[0]
+                kinds.setdefault(kind, []).append(row)
+        cells = {kind: Cell(tuple(each), {}) for kind, each in kinds.items()}
         weights = {weight for row in some for weight in row["answers"]} or {"default"}
-        order = sorted(weights, key=lambda each: (each != "default", each))
-        lines += [_Line(variant, weight, some) for weight in order]
-    return lines
+        for weight in sorted(weights, key=lambda each: (each != "default", each)):
+            yield _Asked(variant, weight, some, cells)
 
 
-def _across(rows: Sequence[Row]) -> list[_Measure]:
-    names = {
-        question
-        for row in rows
-        for asked in row["answers"].values()
-        for question in asked
-        if question.startswith("across-")
-    }
-    return [
-        _Measure(f"across {int(name[7:]):,} (first {k})", "across", name, f"first_{k}")
-        for name in sorted(names, key=lambda name: int(name[7:]))
-        for k in (1, 10)
-    ]
-
-
-def _has(lines: Sequence[_Line], measure: _Measure) -> bool:
-    return any(line.values(measure, way) for line in lines for way in ("hamming", "asymmetric"))
-
-
-def _beyond(lines: Sequence[_Line], line: _Line) -> float | None:
-    """Return the score of a line beyond the labels: 0 is chance, 1 is float cosine.
+def _beyond(asked: Sequence[_Asked], one: _Asked) -> float | None:
+    """Return the score of a method beyond the labels: 0 is chance, 1 is float cosine.
 
     The mean over measures of ``(x - chance) / (cosine - chance)`` by projections. A question
     without an answer counts 0; None if the reference or an episode is lacking.
     """
-    cosine = next((each for each in lines if each.variant == _COSINE), None)
+    cosine = next((each for each in asked if each.variant == "float-cosine"), None)
+    shares: list[float] = []
     if cosine is None:
         return None
-    kinds = {row["setting"].partition("/")[2].rpartition("-")[0] for row in line.rows}
-    shares = []
-    for measure in (each for each in _MEASURES if each.name in _BEYOND):
-        chance, best = cosine.mean(measure, "chance"), cosine.mean(measure, "asymmetric")
-        if chance is None or best is None or best <= chance:
+    for measure in _BEYOND:
+        chance, best = (cosine.figure(measure, way) for way in ("chance", "asymmetric"))
+        if chance is None or best is None or best.mean <= chance.mean:
             continue
-        if measure.kind not in kinds:
+        if measure[1] not in one.kinds:
             return None
-        value = line.mean(measure, "asymmetric")
-        shares.append(0.0 if value is None else (value - chance) / (best - chance))
-    return fmean(shares) if shares else None
+        value = one.figure(measure, "asymmetric") or chance
+        shares.append((value.mean - chance.mean) / (best.mean - chance.mean))
+    return Estimate.of(shares).mean if shares else None
 
 
-def _glance_table(lines: Sequence[_Line]) -> Table:
-    """Return the label measure beside the others, with ranks among methods with codes."""
-    pairs = {line: (line.mean(_MEASURES[0], "asymmetric"), _beyond(lines, line)) for line in lines}
-    rows = []
-    for line in sorted(lines, key=lambda line: -(pairs[line][0] or 0.0)):
-        texts: list[str] = []
-        for column, form in ((0, ".3f"), (1, ".0%")):
-            value = pairs[line][column]
-            better = [
-                v for each in lines if each.has_codes and (v := pairs[each][column]) is not None
-            ]
-            place = 1 + sum(each > (value or 0.0) for each in better)
-            text = "" if value is None else format(value, form)
-            shown = line.has_codes and value is not None
-            texts += [f"*{text}" if shown and place == 1 else text, str(place) if shown else ""]
-        rows.append((line.title, *texts))
-    return Table(
-        "Labels, and beyond",
-        "Label MAP by projections, and its rank among methods with codes. Beyond: the mean of (x - "
-        f"chance) / (cosine - chance) over {', '.join(_BEYOND)}; above 100 % a method is better "
-        "than cosine of the features. w is the weight of content: 1 content only, 0 labels only.",
-        ("method", "labels", "place", "beyond", "place"),
-        tuple(rows),
-        n_names=1,
-    )
-
-
-def _measure_table(
-    title: str, lines: Sequence[_Line], measures: Sequence[_Measure], way: str
-) -> Table:
+def _measure_table(title: str, asked: Sequence[_Asked], way: str) -> Table:
     """Return every measure of every method, and chance."""
-    shown = [line for line in lines if way == "asymmetric" or line.has_codes]
-    rows = [[line.title] for line in shown]
-    chance = ["chance"]
-    for measure in measures:
-        values = [line.mean(measure, way) for line in shown]
-        own = [v for v, line in zip(values, shown, strict=True) if line.has_codes and v is not None]
-        for row, line, value in zip(rows, shown, values, strict=True):
-            best = line.has_codes and value is not None and value == max(own)
-            row.append("" if value is None else f"{'*' * best}{value:.3f}")
-        known = [v for line in lines if (v := line.mean(measure, "chance")) is not None]
-        chance.append(f"{known[0]:.3f}" if known else "")
-    return Table(
+    rows = [row for one in asked for row in one.rows]
+    names = {name for row in rows for each in row["answers"].values() for name in each}
+    counts = sorted(int(name[7:]) for name in names if name.startswith("across-"))
+    across = [
+        (f"across {n:,} (first {k})", "across", f"across-{n}", f"first_{k}")
+        for n in counts
+        for k in (1, 10)
+    ]
+    measures = [
+        each
+        for each in (*_MEASURES, *across)
+        if any(one.figure(each, w) for one in asked for w in ("hamming", "asymmetric"))
+    ]
+    lines = []
+    for one in asked:
+        if way == "asymmetric" or one.has_codes:
+            score = _beyond(asked, one) if way == "asymmetric" else None
+            values = [score, *(one.figure(each, way) for each in measures)]
+            lines.append(Line((one.title,), values, "" if one.has_codes else None))
+    chance = [
+        next(filter(None, (one.figure(each, "chance") for one in asked)), None) for each in measures
+    ]
+    return Table.of(
         title,
         "MAP unless stated otherwise, expected ties; mean over seeds and draws. Rankers have "
-        "scores of their own. Bold: the best method with codes.",
-        ("method", *(each.name for each in measures)),
-        tuple(tuple(row) for row in (*rows, chance)) if rows else (),
-        n_names=1,
-    )
-
-
-def _code_table(lines: Sequence[_Line]) -> Table:
-    """Return statistics of the stored codes of the stream with all labels."""
-    keys = {"distinct": ",.0f", "codes": ",.0f", "largest_group": ",.0f", "entropy": ".3f"}
-    keys |= {"constant_bits": ".0f", "tied_hamming": ".0%", "tied_asymmetric": ".0%"}
-    rows = []
-    for line in (each for each in lines if each.weight == "default"):
-        found = [r["codes"] for r in line.rows if "codes" in r and "/labels-" in r["setting"]]
-        if found:
-            means = {k: [each[k] for each in found if k in each] for k in keys}
-            texts = (format(fmean(v), keys[k]) if v else "" for k, v in means.items())
-            rows.append((line.title, *texts))
-    return Table(
-        "What codes tell apart",
-        "After the stream with all labels: distinct codes of all, items that share the most "
-        "frequent one, mean entropy of a bit, bits that are the same in all items, and the share "
-        f"of queries whose hit at rank {_TIE_PLACE} is in a tie.",
-        (
-            *("method", "distinct", "of", "largest", "entropy", "constant"),
-            *("tied, Hamming", "tied, projections"),
-        ),
-        tuple(rows),
-        n_names=1,
+        "scores of their own. Beyond: by projections, the mean of (x - chance) / (cosine - chance) "
+        f"over {', '.join(each[0] for each in _BEYOND)}; above 1 a method is better than cosine of "
+        "the features. w is the weight of content: 1 content only, 0 labels only. Bold: the best "
+        "method with codes.",
+        ("method",),
+        ("beyond", *(each[0] for each in measures)),
+        [*lines, Line(("chance",), (None, *chance))] if lines else (),
     )
 
 
@@ -514,26 +397,3 @@ def _empty_table(rows: Sequence[Row]) -> Table:
                 if answer.get("empty"):
                     reasons[title, question, answer["empty"]] = None
     return Table("Empty cells", "", ("method", "question", "reason"), tuple(reasons), n_names=3)
-
-
-def _glance(name: str, lines: Sequence[_Line]) -> Any:
-    marks = [
-        Drawn(
-            f"{line.variant}+w={line.weight}" if line.weight != "default" else line.variant,
-            [x],
-            [y],
-            points=True,
-        )
-        for line in lines
-        if (x := line.mean(_MEASURES[0], "asymmetric")) is not None
-        and (y := _beyond(lines, line)) is not None
-    ]
-    return draw(
-        name,
-        "Labels, and beyond",
-        "x: finds items with the same labels. y: finds what labels do not determine. Methods that "
-        "encode only labels are at the lower right; 1 is cosine of the features.",
-        {"": marks} if len(marks) > 1 else {},
-        "label MAP",
-        "beyond: share of float cosine",
-    )

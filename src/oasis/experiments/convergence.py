@@ -17,7 +17,7 @@ import numpy as np
 from oasis.arrays import Array
 from oasis.codes import Codes, pack
 from oasis.errors import InputError
-from oasis.experiments.figures import Line, draw
+from oasis.experiments.figures import Curve, draw
 from oasis.experiments.results import Results
 from oasis.experiments.stream import check_setting, facts
 from oasis.experiments.tables import Part
@@ -187,8 +187,8 @@ def cells(row: Row) -> dict[str, float]:
 def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
     """Return loss and MAP by iteration of the first, middle and last round of each setting."""
     chosen = {row["setting"]: row for row in sorted(rows, key=lambda row: row["n_bits"] == 64)}
-    loss: dict[str, list[Line]] = {}
-    quality: dict[str, list[Line]] = {}
+    loss: dict[str, list[Curve]] = {}
+    quality: dict[str, list[Curve]] = {}
     for setting, row in chosen.items():
         n, heading = len(row["rounds"]), f"{setting}, {row['n_bits']} bits"
         for at in sorted({0, (n - 1) // 2, n - 1}):
@@ -197,9 +197,9 @@ def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
             fallen = (values[0] - values[-1]) or 1.0
             steps = [float(i + 1) for i in range(len(values))]
             shares = [(value - values[-1]) / fallen for value in values]
-            loss.setdefault(heading, []).append(Line(name, steps, shares))
+            loss.setdefault(heading, []).append(Curve(name, steps, shares))
             if each["map"]:
-                quality.setdefault(heading, []).append(Line(name, steps, each["map"]))
+                quality.setdefault(heading, []).append(Curve(name, steps, each["map"]))
     stop = float(rows[0]["n_iter"])
     drawings = (
         *draw(

@@ -1,6 +1,7 @@
 """Streams and questions beyond the labels, as data: what is stored, and questions with answers.
 
-An episode is a stream and the questions that are evaluated after it. There are five kinds.
+An episode is a stream and the questions that are asked after it. There are five kinds; `KINDS` has
+the function of each.
 
 ``labels``
     All labels are given. Questions: items that share a label (the label measure, for comparison),
@@ -25,15 +26,16 @@ Everything is determined by the material, the seed and the sizes.
 
 Examples
 --------
->>> episode = never_labelled(load_material("synthetic@600"), seed=0, sizes=QUICK)
->>> [len(rows) for rows in episode.rounds], len(episode.later[0]), len(episode.held_out)
+>>> found = episode(load_material("synthetic@600"), "never-labelled-0", seed=0, sizes=QUICK)
+>>> [len(rows) for rows in found.rounds], len(found.later[0]), len(found.held_out)
 ([156, 156], 260, 20)
->>> [question.name for question in episode.questions]
+>>> [question.name for question in found.questions]
 ['never-labelled', 'word', 'word-as-text']
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,14 +64,7 @@ _LEAST_OF_A_TERM = 2
 
 @dataclass(frozen=True, eq=False)
 class Grades:
-    """Coarse labels, which are given to a learner, and finer labels, which are not.
-
-    Attributes
-    ----------
-    coarse, fine : (n, c) uint8
-    coarse_names : tuple of str
-        One for each column of ``coarse``.
-    """
+    """Coarse labels, which are given to a learner, and finer labels, which are not; (n, c) each."""
 
     coarse: Indicator
     coarse_names: tuple[str, ...]
@@ -78,22 +73,9 @@ class Grades:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A data set with its texts and finer labels.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        With the modalities that are used.
-    features : str
-        Names of these: ``own``, or names joined by ``+``.
-    grades : Grades or None
-        None if there are no finer labels.
-    texts : Texts or None
-        None if the items' texts are not known.
-    """
+    """A data set, with the modalities that are used, its finer labels and its texts, if known."""
 
     dataset: Dataset
-    features: str
     grades: Grades | None
     texts: Texts | None
 
@@ -103,74 +85,59 @@ class Material:
         return tuple(name for name in _TEXT_MODALITIES if name in self.dataset.X)
 
     def text_features(self, texts: Sequence[str]) -> dict[str, Matrix] | None:
-        """Return the features of texts in every modality that is computed from a text.
-
-        None if it is not known how to compute them.
-        """
+        """Return texts in every modality that is made of a text; None if it is not known how."""
         if self.texts is None or not self.text_modalities:
             return None
         make = {"text": self.texts.words, "meaning": meaning}
         return {name: make[name](texts) for name in self.text_modalities}
 
-    def described(self, rows: Rows) -> dict[str, Matrix]:
-        """Return the text modalities of items, as stored."""
-        return {name: self.dataset.X[name][rows] for name in self.text_modalities}
+    def few_words(
+        self, stored: Rows, n: int, rng: np.random.Generator
+    ) -> tuple[Rows, dict[str, Matrix]]:
+        """Draw stored items and return a query by words for each.
 
-    def can_be_asked(self) -> Rows:
-        """Return the items for which there is a query by words; may be empty.
+        A query is the item's title, or `N_WORDS` drawn from the words of its text.
 
-        The query for an item is its title, or `N_WORDS` of its words if it has no title.
+        Returns
+        -------
+        positions of the items in ``stored``, and the queries; empty if no item has words
         """
-        if not self.text_modalities:
-            return np.zeros(0, dtype=np.int64)
-        if self.texts is not None and self.texts.titles:
-            return np.arange(self.dataset.n_samples)
+        titles = () if self.texts is None else self.texts.titles
         words = self._word_rows()
-        if words is None or ("meaning" in self.dataset.X and self.texts is None):
-            return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero(np.diff(words.indptr) >= N_WORDS)
-
-    def few_words(self, rows: Rows, rng: np.random.Generator) -> dict[str, Matrix]:
-        """Return queries for items: the title, or `N_WORDS` drawn from the words of their text."""
-        if self.texts is not None and self.texts.titles:
-            found = self.text_features([self.texts.titles[row] for row in rows])
-            if found is None:
-                raise InputError(f"{self.dataset.name} has no modality that is made of a text")
-            return found
-        words = self._word_rows()
-        if words is None:
-            raise InputError(f"{self.dataset.name} has no words to draw from")
-        drawn = [
-            np.sort(
-                rng.choice(
-                    words.indices[words.indptr[row] : words.indptr[row + 1]], N_WORDS, replace=False
-                )
-            )
-            for row in rows
-        ]
+        able = np.arange(0)
+        if titles and self.text_modalities:
+            able = np.arange(len(stored))
+        elif words is not None and ("meaning" not in self.dataset.X or self.texts is not None):
+            able = np.flatnonzero(np.diff(words.indptr)[stored] >= N_WORDS)
+        items = rng.permutation(able)[:n]
+        rows = stored[items]
+        if titles and self.text_modalities:
+            return items, self.text_features([titles[row] for row in rows]) or {}
+        if words is None or not len(items):
+            return items, {}
+        of = [words.indices[words.indptr[row] : words.indptr[row + 1]] for row in rows]
+        drawn = [np.sort(rng.choice(each, N_WORDS, replace=False)) for each in of]
         queries: dict[str, Matrix] = {}
         if "text" in self.dataset.X:
-            queries["text"] = sp.csr_array(
-                (
-                    np.ones(N_WORDS * len(rows), dtype=np.float32),
-                    np.concatenate([*drawn, np.zeros(0, dtype=np.int32)]).astype(np.int32),
-                    np.arange(0, N_WORDS * len(rows) + 1, N_WORDS, dtype=np.int32),
-                ),
-                shape=(len(rows), words.shape[1]),
-            )
+            ones = np.ones(N_WORDS * len(rows), dtype=np.float32)
+            starts = np.arange(0, N_WORDS * len(rows) + 1, N_WORDS, dtype=np.int32)
+            columns = np.concatenate(drawn).astype(np.int32)
+            shape = len(rows), words.shape[1]
+            queries["text"] = sp.csr_array((ones, columns, starts), shape=shape)
         if "meaning" in self.dataset.X and self.texts is not None:
             vocabulary = self.texts.vocabulary
             queries["meaning"] = meaning([" ".join(vocabulary[i] for i in each) for each in drawn])
-        return queries
+        return items, queries
 
     def _word_rows(self) -> sp.csr_array | None:
-        """Return which words each item's text has, if columns are words."""
+        """Return which words each item's text has, if columns are words of a text."""
+        if not self.text_modalities:
+            return None
         if self.texts is not None and self.texts.vocabulary:
             return sp.csr_array(self.texts.words(self.texts.described))
         matrix = self.dataset.X.get("text")
-        if isinstance(matrix, sp.csr_array) and (matrix.data > 0).all():
-            return matrix
-        return None
+        is_count = isinstance(matrix, sp.csr_array) and (matrix.data > 0).all()
+        return matrix if is_count else None  # type: ignore[return-value]
 
 
 def load_material(name: str, folder: Path | None = None, features: str = "own") -> Material:
@@ -208,9 +175,8 @@ def material_of(dataset: Dataset, folder: Path | None = None, features: str = "o
             f"{dataset.name} has no modality {unknown[0]!r}; it has {', '.join(dataset.X)}, and "
             "meaning where texts are known"
         )
-    # counted before modalities are removed: words are drawn from texts that may not be used
     dataset = replace(dataset, X={each: dataset.X[each] for each in picked})
-    return Material(dataset, features, _grades(dataset), texts)
+    return Material(dataset, _grades(dataset), texts)
 
 
 def _grades(dataset: Dataset) -> Grades | None:
@@ -218,16 +184,11 @@ def _grades(dataset: Dataset) -> Grades | None:
     if known >= set(dataset.classes):
         of = super_category_of(dataset.classes)
         names = tuple(key for key in SUPER_CATEGORIES if key in of)
-        coarse = np.stack(
-            [dataset.L[:, [each == name for each in of]].any(axis=1) for name in names], axis=1
-        )
-        return Grades(coarse.astype(np.uint8), names, dataset.L)
+        coarse = [dataset.L[:, [each == name for each in of]].any(axis=1) for name in names]
+        return Grades(np.stack(coarse, axis=1).astype(np.uint8), names, dataset.L)
     if dataset.name == "icons":
         sets = [text.split(", ") if text else [] for text in dataset.payload["terms"].tolist()]
-        counts: dict[str, int] = {}
-        for each in sets:
-            for term in set(each):
-                counts[term] = counts.get(term, 0) + 1
+        counts = Counter(term for each in sets for term in set(each))
         shared = sorted(term for term, n in counts.items() if n >= _LEAST_OF_A_TERM)
         kept = set(shared)
         fine = label_indicator([[term for term in each if term in kept] for each in sets], shared)
@@ -241,14 +202,10 @@ class Sizes:
 
     Attributes
     ----------
-    n_rounds, chunk : int
-        Rounds of the stream, and samples per round.
-    n_queries : int
-        Number of queries; at most a tenth of the samples.
-    draws : int
-        Number of draws of the classes that are never labelled.
-    across : tuple of int
-        Numbers of items without a text, which are searched by their texts.
+    n_rounds, chunk : rounds of the stream, and samples per round
+    n_queries : at most a tenth of the samples
+    draws : of the classes that are never labelled
+    across : numbers of items without a text, which are searched by their texts
     """
 
     n_rounds: int = 5
@@ -268,6 +225,10 @@ class Sizes:
             raise InputError(f"{len(rows)} samples are too few for {self.n_rounds} rounds")
         return tuple(rows[t * size : (t + 1) * size] for t in range(self.n_rounds))
 
+    def chunks_of(self, rows: Rows) -> tuple[Rows, ...]:
+        """Divide rows into chunks of the size of a round; the last one may be smaller."""
+        return tuple(np.split(rows, np.arange(self.chunk, len(rows), self.chunk)))
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {**vars(self), "across": list(self.across)}
@@ -282,23 +243,17 @@ QUICK = Sizes(n_rounds=2, chunk=1000, n_queries=100, draws=2, across=(200, 1000)
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A query set over everything stored, with its relevant items.
+    """A query set over stored items, with its relevant items.
 
     Attributes
     ----------
-    name : str
-    base : (n,) int64
-        The stored items that are searched, as positions in order of storing.
-    X : mapping or None
-        Features of the queries; any of the modalities. None if the queries are class names.
-    names : tuple of str
-        Class names as queries, for methods that support them.
-    query_labels, base_labels : indicators or None
-        Relevance by shared labels: labels of queries and base.
-    items : (n_queries,) int64 or None
-        Relevance of one item per query: its position in ``base``.
-    empty : str
-        Why this data set does not have the question; then the other fields are empty.
+    name : of the question
+    base : (n,) the stored items that are searched, as positions in order of storing
+    X : features of the queries, of any of the modalities; None if they are class names
+    names : class names as queries, for methods that answer them
+    query_labels, base_labels : relevance by shared labels
+    items : (q,) relevance of one item per query: its position in ``base``
+    empty : why this data set does not have the question; then the other fields are empty
     """
 
     name: str
@@ -310,13 +265,6 @@ class Question:
     items: Rows | None = None
     empty: str = ""
 
-    @property
-    def n_queries(self) -> int:
-        """Number of queries."""
-        if self.items is not None:
-            return len(self.items)
-        return 0 if self.query_labels is None else len(self.query_labels)
-
 
 @dataclass(frozen=True, eq=False)
 class Episode:
@@ -324,35 +272,23 @@ class Episode:
 
     Attributes
     ----------
-    kind, number : kind of the episode, and which draw of it
-    material : Material
-    rounds : tuple of (n_t,) int64
-        Rows of the data set to learn from, round by round.
-    L, classes : the labels that the learner is given, of all rows of the data set
-    later : tuple of (n_t,) int64
-        Rows that arrive afterwards, without labels, and are stored.
-    lacking : tuple of str
-        Modalities that these rows lack: rows of zeros.
-    questions : tuple of Question
-    held_out : tuple of str
-        Classes that no label set has.
+    data : the data set, with its true labels
+    rounds : rows to learn from, round by round
+    questions : asked after everything is stored
+    L, classes : the labels that the learner is given, of all rows
+    later : rows that arrive afterwards, without labels, and are stored
+    lacking : modalities that these lack: rows of zeros
+    held_out : classes that no label set has
     """
 
-    kind: str
-    number: int
-    material: Material
+    data: Dataset
     rounds: tuple[Rows, ...]
+    questions: tuple[Question, ...]
     L: Indicator
     classes: tuple[str, ...]
-    questions: tuple[Question, ...]
     later: tuple[Rows, ...] = ()
     lacking: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
-
-    @property
-    def n_learned(self) -> int:
-        """Number of samples that are learned from; later ones are stored after them."""
-        return sum(map(len, self.rounds))
 
     @property
     def stored(self) -> Rows:
@@ -362,26 +298,19 @@ class Episode:
     @property
     def seen(self) -> Dataset:
         """The data set with the labels that the learner is given."""
-        data, vectors = self.material.dataset, self.material.dataset.vectors
+        vectors = self.data.vectors
         if vectors is not None:
             known = all(name in vectors for name in self.classes)
             vectors = {name: vectors[name] for name in self.classes} if known else None
-        return replace(data, L=self.L, classes=self.classes, vectors=vectors)
+        return replace(self.data, L=self.L, classes=self.classes, vectors=vectors)
 
-    def joined(self) -> Episode:
-        """Return the same episode with all learned samples in one round."""
-        return replace(self, rounds=(np.concatenate(self.rounds),))
-
-    def learned_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
-        """Yield X and y of each round."""
+    def chunks(self, joined: bool = False) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
+        """Yield X and y of each round, or of all ``joined``, and of what arrives afterwards."""
         seen = self.seen
-        for rows in self.rounds:
+        for rows in (np.concatenate(self.rounds),) if joined else self.rounds:
             yield seen.take(rows), seen.labels(rows)
-
-    def later_chunks(self) -> Iterator[tuple[dict[str, Matrix], LabelNames]]:
-        """Yield X and y of the samples that arrive afterwards; no label is given."""
         for rows in self.later:
-            X = self.material.dataset.take(rows)
+            X = self.data.take(rows)
             given = {name: _zeros(x) if name in self.lacking else x for name, x in X.items()}
             yield given, [()] * len(rows)
 
@@ -392,48 +321,41 @@ def _zeros(matrix: Matrix) -> Matrix:
     return np.zeros_like(matrix)
 
 
-def labels(material: Material, seed: int, sizes: Sizes = FULL) -> Episode:
-    """Return the stream with all labels: items that share one, and the item itself."""
-    rng = _rng(seed, 0)
+def _labels(material: Material, seed: int, number: int, sizes: Sizes) -> Episode:
+    rng = np.random.default_rng([seed, 0])
     data = material.dataset
-    queries, rounds = _split(material, sizes, rng, data.L)
+    queries, rounds = _split(data, sizes, rng, data.L)
     stored = np.concatenate(rounds)
     base = np.arange(len(stored))
-    shared = Question(
-        "labels",
-        base,
-        data.take(queries),
-        query_labels=data.L[queries],
-        base_labels=data.L[stored],
-    )
-    item = _item(material, stored, sizes, rng)
-    return Episode("labels", 0, material, rounds, data.L, data.classes, (shared, item))
+    shared = _by_label("labels", base, data.take(queries), data.L[queries], data.L[stored])
+    items, X = material.few_words(stored, sizes.n_queries, rng)
+    item = Question("item", base, X, items=items)
+    if not len(items):
+        item = Question("item", base, empty=f"{data.name} has no words to ask with")
+    return Episode(data, rounds, (shared, item), data.L, data.classes)
 
 
-def finer(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
-    """Return the stream with coarse labels; None if a data set has no finer ones."""
-    grades = material.grades
+def _finer(material: Material, seed: int, number: int, sizes: Sizes) -> Episode:
+    data, grades = material.dataset, material.grades
     if grades is None:
-        return None
-    queries, rounds = _split(material, sizes, _rng(seed, 1), grades.fine)
+        raise InputError(f"{data.name} has no labels that are finer than others")
+    queries, rounds = _split(data, sizes, np.random.default_rng([seed, 1]), grades.fine)
     stored = np.concatenate(rounds)
-    base, X = np.arange(len(stored)), material.dataset.take(queries)
-    asked = tuple(
-        Question(name, base, X, query_labels=L[queries], base_labels=L[stored])
+    base, X = np.arange(len(stored)), data.take(queries)
+    questions = tuple(
+        _by_label(name, base, X, L[queries], L[stored])
         for name, L in (("coarse", grades.coarse), ("fine", grades.fine))
     )
-    return Episode("finer", 0, material, rounds, grades.coarse, grades.coarse_names, asked)
+    return Episode(data, rounds, questions, grades.coarse, grades.coarse_names)
 
 
-def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = FULL) -> Episode:
-    """Return a stream without a quarter of the classes, which arrive afterwards unlabelled."""
+def _never_labelled(material: Material, seed: int, draw: int, sizes: Sizes) -> Episode:
     data = material.dataset
-    rng = _rng(seed, 2, draw)
+    rng = np.random.default_rng([seed, 2, draw])
     n_held = max(1, round(len(data.classes) / 4))
     columns = np.sort(rng.permutation(len(data.classes))[:n_held])
     has = data.L[:, columns].any(axis=1)
-    labelled = data.L.any(axis=1)
-    known = rng.permutation(np.flatnonzero(labelled & ~has))
+    known = rng.permutation(np.flatnonzero(data.L.any(axis=1) & ~has))
     new = rng.permutation(np.flatnonzero(has))
     rounds = sizes.rounds_of(known)
     n_queries = sizes.queries_of(len(new))
@@ -442,91 +364,61 @@ def never_labelled(material: Material, seed: int, draw: int = 0, sizes: Sizes = 
         raise InputError(
             f"{data.name} has {len(new)} items of {n_held} held-out classes, too few to ask with"
         )
-    n_learned = sum(map(len, rounds))
     stored = np.concatenate([*rounds, later])
-    given, names = _without(data, columns)
-    question = Question(
+    question = _by_label(
         "never-labelled",
-        np.arange(n_learned, len(stored)),
+        np.arange(len(stored) - len(later), len(stored)),
         data.take(queries),
-        query_labels=data.L[queries][:, columns],
-        base_labels=data.L[later][:, columns],
+        data.L[queries][:, columns],
+        data.L[later][:, columns],
     )
+    L, classes, names = _without(data, columns)
     words = _words(material, names, data.L[stored][:, columns])
-    cuts = np.arange(sizes.chunk, len(later), sizes.chunk)
-    return Episode(
-        "never-labelled",
-        draw,
-        material,
-        rounds,
-        *given,
-        questions=(question, *words),
-        later=tuple(np.split(later, cuts)),
-        held_out=names,
-    )
+    chunks = sizes.chunks_of(later)
+    return Episode(data, rounds, (question, *words), L, classes, chunks, held_out=names)
 
 
-def unnamed(material: Material, seed: int, quarter: int = 0, sizes: Sizes = FULL) -> Episode | None:
-    """Return a stream in which a quarter of the classes, 0 to 3, is never given as a label.
-
-    None if a name cannot be a text.
-    """
+def _unnamed(material: Material, seed: int, quarter: int, sizes: Sizes) -> Episode:
     data = material.dataset
-    if material.text_features(data.classes[:1]) is None:
-        return None
-    rng = _rng(seed, 4)
+    rng = np.random.default_rng([seed, 4])
     columns = np.sort(rng.permutation(len(data.classes))[quarter::QUARTERS])
     rounds = sizes.rounds_of(rng.permutation(np.flatnonzero(data.L.any(axis=1))))
-    given, names = _without(data, columns)
+    L, classes, names = _without(data, columns)
     words = _words(material, names, data.L[np.concatenate(rounds)][:, columns])
-    return Episode(
-        "unnamed", quarter, material, rounds, *given, questions=tuple(words), held_out=names
-    )
+    return Episode(data, rounds, words, L, classes, held_out=names)
 
 
-def across(material: Material, seed: int, sizes: Sizes = FULL) -> Episode | None:
-    """Return a stream after which items without a text arrive, which are searched by their texts.
-
-    None if a data set has no text, or only texts.
-    """
-    data = material.dataset
-    lacking = material.text_modalities
-    if not lacking or len(lacking) == len(data.X):
-        return None
-    rng = _rng(seed, 3)
+def _across(material: Material, seed: int, number: int, sizes: Sizes) -> Episode:
+    data, lacking = material.dataset, material.text_modalities
+    if not lacking:
+        raise InputError(f"{data.name} has no modality that is made of a text")
+    if len(lacking) == len(data.X):
+        raise InputError(f"{data.name} has only texts: there is no modality to search across")
+    rng = np.random.default_rng([seed, 3])
     rows = rng.permutation(np.flatnonzero(data.L.any(axis=1)))
-    counts = _across_counts(len(rows), sizes)
+    # at most a third of the data set has no text
+    counts = sorted({min(wanted, len(rows) // 3) for wanted in sizes.across})
     later, rounds = rows[: counts[-1]], sizes.rounds_of(rows[counts[-1] :])
-    n_learned = sum(map(len, rounds))
-    asked = tuple(
+    first = sum(map(len, rounds))
+    questions = tuple(
         Question(
             f"across-{n}",
-            np.arange(n_learned, n_learned + n),
-            material.described(later[:n]),
+            np.arange(first, first + n),
+            {name: data.X[name][later[:n]] for name in lacking},
             items=np.arange(n),
         )
         for n in counts
     )
-    cuts = np.arange(sizes.chunk, len(later), sizes.chunk)
-    return Episode(
-        "across",
-        0,
-        material,
-        rounds,
-        data.L,
-        data.classes,
-        asked,
-        later=tuple(np.split(later, cuts)),
-        lacking=lacking,
-    )
+    chunks = sizes.chunks_of(later)
+    return Episode(data, rounds, questions, data.L, data.classes, chunks, lacking)
 
 
-KINDS: Mapping[str, tuple[Callable[..., Episode | None], int]] = {
-    "labels": (lambda material, seed, number, sizes: labels(material, seed, sizes), 1),
-    "finer": (lambda material, seed, number, sizes: finer(material, seed, sizes), 1),
-    "across": (lambda material, seed, number, sizes: across(material, seed, sizes), 1),
-    "never-labelled": (never_labelled, 0),
-    "unnamed": (unnamed, QUARTERS),
+KINDS: Mapping[str, tuple[Callable[[Material, int, int, Sizes], Episode], int]] = {
+    "labels": (_labels, 1),
+    "finer": (_finer, 1),
+    "across": (_across, 1),
+    "never-labelled": (_never_labelled, 0),
+    "unnamed": (_unnamed, QUARTERS),
 }
 """Kind of episode -> the function that makes it, and how many there are of a seed (0: draws)."""
 
@@ -547,71 +439,42 @@ def episode(material: Material, name: str, seed: int, sizes: Sizes = FULL) -> Ep
     kind, _, number = name.rpartition("-")
     if kind not in KINDS or not number.isdigit():
         raise InputError(f"unknown episode {name!r}; known are {', '.join(numbered(sizes))}")
-    found = KINDS[kind][0](material, seed, int(number), sizes)
-    if found is None:
-        raise InputError(_why_not(material, kind))
-    return found
-
-
-def _why_not(material: Material, kind: str) -> str:
-    name = material.dataset.name
-    if kind == "finer":
-        return f"{name} has no labels that are finer than others"
-    if kind == "unnamed":
-        return f"{name} has no features of other texts than its items'"
-    if not material.text_modalities:
-        return f"{name} has no modality that is made of a text"
-    return f"{name} has only texts, so there are no items to search across modalities"
-
-
-def _rng(seed: int, *kind: int) -> np.random.Generator:
-    return np.random.default_rng([seed, *kind])
+    return KINDS[kind][0](material, seed, int(number), sizes)
 
 
 def _split(
-    material: Material, sizes: Sizes, rng: np.random.Generator, relevance: Indicator
+    data: Dataset, sizes: Sizes, rng: np.random.Generator, relevance: Indicator
 ) -> tuple[Rows, tuple[Rows, ...]]:
     """Draw queries among the rows that have relevant items, and divide the others into rounds."""
-    rows = rng.permutation(np.flatnonzero(material.dataset.L.any(axis=1)))
+    rows = rng.permutation(np.flatnonzero(data.L.any(axis=1)))
     able = relevance[rows].any(axis=1)
     queries = rows[able][: sizes.queries_of(len(rows))]
     if not len(queries):
-        raise InputError(f"{material.dataset.name} has {len(rows)} samples, too few to ask with")
+        raise InputError(f"{data.name} has {len(rows)} samples, too few to ask with")
     return queries, sizes.rounds_of(rows[~np.isin(rows, queries)])
 
 
-def _without(
-    data: Dataset, columns: Rows
-) -> tuple[tuple[Indicator, tuple[str, ...]], tuple[str, ...]]:
+def _without(data: Dataset, columns: Rows) -> tuple[Indicator, tuple[str, ...], tuple[str, ...]]:
     """Return labels and classes without those of some columns, and the names of these."""
     rest = np.setdiff1d(np.arange(len(data.classes)), columns)
-    classes = tuple(data.classes[column] for column in rest)
-    held_out = tuple(data.classes[column] for column in columns)
-    return (np.ascontiguousarray(data.L[:, rest]), classes), held_out
+    classes, held_out = (tuple(data.classes[i] for i in each) for each in (rest, columns))
+    return np.ascontiguousarray(data.L[:, rest]), classes, held_out
 
 
-def _item(material: Material, stored: Rows, sizes: Sizes, rng: np.random.Generator) -> Question:
-    base = np.arange(len(stored))
-    able = np.flatnonzero(np.isin(stored, material.can_be_asked()))
-    if not len(able):
-        return Question("item", base, empty=f"{material.dataset.name} has no words to ask with")
-    items = rng.permutation(able)[: sizes.n_queries]
-    return Question("item", base, material.few_words(stored[items], rng), items=items)
+def _by_label(
+    name: str, base: Rows, X: Mapping[str, Matrix], labels: Indicator, base_labels: Indicator
+) -> Question:
+    return Question(name, base, X, query_labels=labels, base_labels=base_labels)
 
 
-def _words(material: Material, names: tuple[str, ...], base_labels: Indicator) -> list[Question]:
+def _words(
+    material: Material, names: tuple[str, ...], base_labels: Indicator
+) -> tuple[Question, Question]:
     """Return the questions for classes by name: through the label space, and as a text."""
-    base = np.arange(len(base_labels))
-    relevant = np.eye(len(names), dtype=np.uint8)
-    by_name = Question("word", base, names=names, query_labels=relevant, base_labels=base_labels)
+    base, relevant = np.arange(len(base_labels)), np.eye(len(names), dtype=np.uint8)
+    by_name = Question("word", base, None, names, relevant, base_labels)
     X = material.text_features(names)
-    as_text = Question("word-as-text", base, X, query_labels=relevant, base_labels=base_labels)
     if X is None:
         reason = f"{material.dataset.name} has no features of other texts than its items'"
-        as_text = Question("word-as-text", base, empty=reason)
-    return [by_name, as_text]
-
-
-def _across_counts(n_samples: int, sizes: Sizes) -> list[int]:
-    """Return the numbers of items without a text; at most a third of the data set."""
-    return sorted({min(wanted, n_samples // 3) for wanted in sizes.across})
+        return by_name, Question("word-as-text", base, empty=reason)
+    return by_name, _by_label("word-as-text", base, X, relevant, base_labels)

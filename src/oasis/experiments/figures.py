@@ -7,15 +7,13 @@ results give the same bytes. The colours are distinguishable by colour-blind rea
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from oasis.errors import MissingExtraError
 from oasis.experiments.methods import title_of
-from oasis.experiments.tables import Cells, Drawing, Estimate
+from oasis.experiments.tables import Cell, Cells, Drawing, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 _INK = "#010203"  # a colour that no method has, so that it can be replaced in the SVG
 _WIDTH, _HEIGHT = 3.6, 3.3  # of a panel, inches
 _STEPS = {"first": "all classes known", "second": "new classes join", "third": "all classes new"}
-_BY_CLASS = ("oasis", "oasis-paper", "fomh", "lemon", "thor")
-_MOST_BINS = 7
 
 # the palette of Okabe and Ito; controls are less prominent than the methods that learn
 _STYLES: dict[str, tuple[str, float, str, str]] = {
@@ -54,7 +50,7 @@ _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#8C564B")
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One line of a panel: a method with its parameters or any name, x, y, half of an interval."""
 
     name: str
@@ -64,7 +60,7 @@ class Line:
     points: bool = False
 
     @classmethod
-    def of(cls, name: str, x: Sequence[float], estimates: Sequence[Estimate | None]) -> Line:
+    def of(cls, name: str, x: Sequence[float], estimates: Sequence[Estimate | None]) -> Curve:
         """Return a line of the estimates that are there."""
         known = [(at, each) for at, each in zip(x, estimates, strict=True) if each is not None]
         halves = [each.half or 0.0 for _, each in known]
@@ -75,7 +71,7 @@ def draw(
     name: str,
     title: str,
     caption: str,
-    panels: Mapping[str, Sequence[Line]],
+    panels: Mapping[str, Sequence[Curve]],
     x: str,
     y: str = "MAP",
     *,
@@ -154,7 +150,7 @@ def check_available() -> None:
         raise MissingExtraError("matplotlib", extra="figures", what="drawing figures") from error
 
 
-def _fill(panel: Axes, lines: Sequence[Line], entries: dict[str, Any]) -> None:
+def _fill(panel: Axes, lines: Sequence[Curve], entries: dict[str, Any]) -> None:
     panel.grid(axis="y", color=_INK, alpha=0.12, lw=0.6)
     for line in lines:
         method, plus, _ = line.name.partition("+")
@@ -175,41 +171,27 @@ def quality(cells: Cells) -> tuple[Drawing, ...]:
     """Return MAP by round, of each round's own queries and of all so far, and by code length."""
     n_bits, name = cells.shown_bits, cells.dataset
     at_bits = f"{n_bits} bits, " if n_bits else ""
-    rounds: dict[str, dict[str, list[Line]]] = {"new": {}, "all": {}}
-    for setting in cells.settings:
-        here = cells.at(setting, n_bits)
-        if not here:
-            continue
-        most = max(here.values(), key=lambda cell: len(cell.round_numbers))
-        lines = [(v, c, c) for v, c in here.items()] + [("chance", most, None)]
-        for queries, panels in rounds.items():
-            if queries == "all" and most.shares_queries():
-                continue
-            panels[_heading(setting)] = [
-                Line.of(
-                    variant,
-                    [float(number) for number in cell.round_numbers],
-                    cell.by_round(queries, "expected" if own else "chance"),
-                )
-                for variant, cell, own in lines
-            ]
-    lengths = [float(n) for n in cells.bits]
-    by_bits = {
-        _heading(setting): [
-            Line.of(
-                variant,
-                lengths,
-                [
-                    None
-                    if (cell := cells.cell(setting, variant, n)) is None
-                    else cell.last("new", "expected")
-                    for n in cells.bits
-                ],
-            )
-            for variant in cells.variants
-        ]
-        for setting in (cells.settings if len(lengths) > 1 else ())
-    }
+
+    def by_round(queries: str) -> dict[str, list[Curve]]:
+        panels = _panels(cells, lambda cell: cell.by_round(queries, "expected"))
+        for setting, panel in zip(cells.settings, panels.values(), strict=True):
+            here = list(cells.at(setting, n_bits).values())
+            most = max(here, key=lambda cell: len(cell.round_numbers), default=None)
+            if most is not None and queries == "all" and most.shares_queries():
+                panel.clear()
+            elif most is not None:
+                chance = most.by_round(queries, "chance")
+                panel.append(Curve.of("chance", most.round_numbers, chance))
+        return panels
+
+    lengths = cells.bits
+    by_bits: dict[str, list[Curve]] = {}
+    for setting in cells.settings if len(lengths) > 1 else ():
+        for variant in cells.variants:
+            found = [cells.cell(setting, variant, n) for n in lengths]
+            values = [None if cell is None else cell.last("new", "expected") for cell in found]
+            curve = Curve.of(variant, lengths, values)
+            by_bits.setdefault(_heading(setting), []).append(curve)
     return (
         *draw(
             f"{name}-map-by-round",
@@ -217,14 +199,14 @@ def quality(cells: Cells) -> tuple[Drawing, ...]:
             f"{at_bits}queries of the current round against everything stored so far; expected "
             "ties. Bands: 95 % interval over seeds. Dashed: tuned, or batch methods, which may "
             "keep all features and encode everything again.",
-            rounds["new"],
+            by_round("new"),
             "round",
         ),
         *draw(
             f"{name}-map-by-round-all",
             "MAP by round, queries of all rounds so far",
             f"{at_bits}queries of earlier rounds count as much as new ones.",
-            rounds["all"],
+            by_round("all"),
             "round",
         ),
         *draw(
@@ -234,136 +216,86 @@ def quality(cells: Cells) -> tuple[Drawing, ...]:
             by_bits,
             "bits",
             logs="x",
-            ticks=[(n, f"{n:.0f}") for n in lengths],
+            ticks=[(n, f"{n}") for n in lengths],
         ),
-    )
-
-
-def forgetting(cells: Cells) -> tuple[Drawing, ...]:
-    """Return MAP of the queries of earlier rounds, right after their round and now."""
-    from oasis.experiments.overview import asked_now, right_after
-
-    panels = {
-        _heading(setting): [
-            Line.of(variant, [0.0, 1.0], [cell.estimate(right_after), cell.estimate(asked_now)])
-            for variant, cell in cells.at(setting, cells.shown_bits).items()
-        ]
-        for setting in cells.settings
-    }
-    return draw(
-        f"{cells.dataset}-forgetting",
-        "Forgetting",
-        f"{cells.shown_bits} bits, MAP of the queries of earlier rounds, the mean over rounds.",
-        panels,
-        "",
-        ticks=[(0, "right after"), (1, "now")],
     )
 
 
 def seconds(cells: Cells) -> tuple[Drawing, ...]:
     """Return training time by round."""
-    panels = {}
-    for setting in cells.settings:
-        panels[_heading(setting)] = [
-            Line.of(
-                variant,
-                [float(number) for number in cell.round_numbers],
-                [
-                    cell.estimate(lambda row, t=t: row["rounds"][t]["train_seconds"] or None)  # type: ignore[misc]
-                    for t in range(len(cell.round_numbers))
-                ],
-            )
-            for variant, cell in cells.at(setting, cells.shown_bits).items()
-        ]
+
+    def taken(cell: Cell) -> list[Estimate | None]:
+        rounds = range(len(cell.round_numbers))
+        found = [cell.figure("rounds", t, "train_seconds") for t in rounds]
+        return [each if each is not None and each.mean > 0 else None for each in found]
+
     return draw(
         f"{cells.dataset}-training-time",
         "Training time by round",
         f"{cells.shown_bits} bits, seconds to learn a round, logarithmic.",
-        panels,
+        _panels(cells, taken),
         "round",
         "seconds",
         logs="y",
     )
 
 
-def classes(cells: Cells) -> tuple[Drawing, ...]:
-    """Return average precision by size of a class, and precision by recall for every radius."""
-    from oasis.experiments.overview import class_averages
-
-    by_size: dict[str, list[Line]] = {}
-    curves: dict[str, list[Line]] = {}
+def precision_recall(cells: Cells) -> tuple[Drawing, ...]:
+    """Return precision by recall for every radius."""
+    panels = {}
     for setting in cells.settings:
-        here, heading = cells.at(setting, cells.shown_bits), _heading(setting)
-        points = {v: sorted(class_averages(here[v]).values()) for v in _BY_CLASS if v in here}
-        by_size[heading] = [
-            each
-            for variant, found in points.items()
-            if found
-            for each in (
-                Line(variant, [n for n, _ in found], [ap for _, ap in found], points=True),
-                _medians(variant, found),
-            )
+        first = {v: c.rows[0].get("curve") for v, c in cells.at(setting, cells.shown_bits).items()}
+        panels[_heading(setting)] = [
+            Curve(v, c["recall"], c["precision"]) for v, c in first.items() if c
         ]
-        first = {v: c.rows[0].get("curve") for v, c in here.items()}
-        curves[heading] = [Line(v, c["recall"], c["precision"]) for v, c in first.items() if c]
-    return (
-        *draw(
-            f"{cells.dataset}-classes",
-            "Average precision class by class",
-            f"{cells.shown_bits} bits, after the last round, queries of all rounds. A dot is a "
-            "class; only items with this class count as similar. Lines: medians of neighbours.",
-            by_size,
-            "items of the class",
-            "average precision",
-            logs="x",
-            top=1,
-        ),
-        *draw(
-            f"{cells.dataset}-precision-recall",
-            "Look-ups within a radius",
-            f"{cells.shown_bits} bits, after the last round, queries of all rounds: precision and "
-            "recall within each Hamming radius, pooled over all pairs; first seed.",
-            curves,
-            "recall",
-            "precision",
-            top=1,
-        ),
+    return draw(
+        f"{cells.dataset}-precision-recall",
+        "Look-ups within a radius",
+        f"{cells.shown_bits} bits, after the last round, queries of all rounds: precision and "
+        "recall within each Hamming radius, pooled over all pairs; first seed.",
+        panels,
+        "recall",
+        "precision",
+        top=1,
     )
-
-
-def _medians(name: str, points: Sequence[tuple[float, float]]) -> Line:
-    """Return the medians of groups of neighbouring classes of about equal size."""
-    n_bins = max(1, min(_MOST_BINS, len(points) // 3))
-    edges = [round(len(points) * i / n_bins) for i in range(n_bins + 1)]
-    groups = [points[a:b] for a, b in pairwise(edges)]
-    x = [median(n for n, _ in group) for group in groups]
-    return Line(name, x, [median(ap for _, ap in group) for group in groups])
 
 
 def sensitivity(cells: Cells) -> tuple[Drawing, ...]:
     """Return MAP by the value of a parameter, one figure for each parameter that was varied."""
     found: list[Drawing] = []
     for method, parameter in dict.fromkeys((key[1], key[2]) for key in cells.sweeps):
-        panels: dict[str, list[Line]] = {}
+        curves = []
         default = None
         for (setting, of, name, n_bits), values in cells.sweeps.items():
             if (of, name) != (method, parameter) or min(values) <= 0:
                 continue
             estimates = [cell.last("new", "expected") for cell in values.values()]
-            line = Line.of(f"{setting}, {n_bits} bits", list(values), estimates)
-            panels.setdefault(title_of(method), []).append(line)
+            curves.append(Curve.of(f"{setting}, {n_bits} bits", list(values), estimates))
             recorded = next(iter(values.values())).method.get("defaults", {}).get(parameter)
             default = float(recorded) if isinstance(recorded, (int, float)) else default
         found += draw(
             f"{cells.dataset}-sensitivity-{method}-{parameter}",
             f"Sensitivity to {parameter}",
             "MAP at the last round, queries of that round; the dotted line marks the default.",
-            panels,
+            {title_of(method): curves},
             parameter,
             logs="x",
             marked=default,
         )
     return tuple(found)
+
+
+def _panels(
+    cells: Cells, values: Callable[[Cell], Sequence[Estimate | None]]
+) -> dict[str, list[Curve]]:
+    """Return a panel for each setting: a figure of every method by round."""
+    return {
+        _heading(setting): [
+            Curve.of(variant, cell.round_numbers, values(cell))
+            for variant, cell in cells.at(setting, cells.shown_bits).items()
+        ]
+        for setting in cells.settings
+    }
 
 
 def _heading(setting: str) -> str:

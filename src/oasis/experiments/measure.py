@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, Indicator, Rows, Single
-from oasis.codes import Codes
+from oasis.codes import Codes, pack
 from oasis.experiments.results import checksum, rounded
 from oasis.experiments.task import Row
 from oasis.metrics import (
@@ -41,6 +42,7 @@ from oasis.metrics import (
 DEPTH, DEEP = 100, 5000
 """Depths k of MAP, nDCG and precision, and of MAP where the base has as many items."""
 
+_SCORE_CELLS = 1 << 24
 _PRECISION = 65535  # of an average precision in `packed_values`
 
 
@@ -186,15 +188,16 @@ def measures(outcome: Outcome) -> Row:
     round i after round t; ``queries`` has the average precision of each query after the last one.
     """
     start = time.perf_counter()
-    row: Row = {"rounds": []}
+    rounds: list[Row] = []
     values: list[list[Array]] = []  # [round][query set]
     n_base = 0
     for t, each in enumerate(outcome.rounds):
         n_base += each.n_train
-        scores = _RoundScores(outcome, t, n_base)
-        values.append(scores.expected)
-        arrived = range(len(scores.expected))
-        row["rounds"].append(
+        found = _precisions(outcome, t, n_base)
+        values.append([found["expected"][i] for i in range(len(found["expected"]))])
+        arrived = range(len(values[-1]))
+        summary = partial(_summary, found, outcome.sets, outcome.train_labels[:n_base])
+        rounds.append(
             {
                 "number": each.number,
                 "n_train": each.n_train,
@@ -203,17 +206,20 @@ def measures(outcome: Outcome) -> Row:
                 "train_seconds": each.train_seconds,
                 "encode_seconds": each.encode_seconds,
                 "n_encoded": sum(len(outcome.sets[i]) for i in arrived),
-                "new": scores.of(each.own),
-                "old": scores.of([i for i in arrived if i not in each.own]),
-                "all": scores.of(arrived),
+                "new": summary(each.own),
+                "old": summary([i for i in arrived if i not in each.own]),
+                "all": summary(arrived),
             }
         )
-    row |= {"history": _history(outcome, values), "sets": scores.by_set()}
-    row["queries"] = scores.by_query(outcome)
-    row |= _last_round(outcome, outcome.rounds[-1].own)
-    row = rounded(row)
-    row["measure_seconds"] = round(time.perf_counter() - start, 3)
-    return row
+    row: Row = rounded(
+        {
+            "rounds": rounds,
+            "history": _history(outcome, values),
+            **_by_query(outcome, found),
+            **_last_round(outcome),
+        }
+    )
+    return {**row, "measure_seconds": round(time.perf_counter() - start, 3)}
 
 
 def score_measures(
@@ -236,6 +242,21 @@ def score_measures(
     return Ranked(expected, stable, hits)
 
 
+def score_slices(n_queries: int, n_base: int) -> Iterator[slice]:
+    """Yield the queries whose scores are computed together, because all do not fit into memory."""
+    size = max(1, _SCORE_CELLS // max(1, n_base))
+    return (slice(start, start + size) for start in range(0, n_queries, size))
+
+
+def by_codes_and_values(
+    values: Single, base: Codes, labels: Indicator, base_labels: Indicator
+) -> tuple[float, float]:
+    """Return MAP of projections (q, n_bits), by Hamming distance and by projections."""
+    by_codes = average_precision(pack(values), base, labels, base_labels)
+    by_values = asymmetric_average_precision(values, base, labels, base_labels)
+    return float(by_codes.mean()), float(by_values.mean())
+
+
 def packed_values(values: Array) -> str:
     """Return numbers from 0 to 1 as text, rounded to 1/65535.
 
@@ -251,73 +272,68 @@ def unpacked_values(text: str) -> Array:
     return np.frombuffer(base64.b64decode(text), dtype="<u2") / _PRECISION
 
 
-class _RoundScores:
-    """Average precisions after one round, by query set."""
-
-    def __init__(self, outcome: Outcome, t: int, n_base: int) -> None:
-        each = outcome.rounds[t]
-        sets = outcome.sets[: len(each.ranked) or len(each.query_codes)]
-        base_labels = outcome.train_labels[:n_base]
-        self._chance = [chance_map(q.labels, base_labels) if len(q) else 0.0 for q in sets]
-        self.asymmetric: dict[int, Array] = {}
-        if each.ranked:
-            self.expected = [ranked.expected for ranked in each.ranked]
-            self.stable = {i: each.ranked[i].stable for i in each.own}
-            return
-        base = outcome.base_codes(t)
-        # all sets in one pass, because the search for equal base items is then done once
-        codes, labels = np.concatenate(each.query_codes), np.concatenate([q.labels for q in sets])
-        together = average_precision(codes, base, labels, base_labels)
-        self.expected = np.split(together, np.cumsum([len(q) for q in sets])[:-1])
-        self.stable = {
+def _precisions(outcome: Outcome, t: int, n_base: int) -> dict[str, dict[int, Array]]:
+    """Return the average precisions after a round, by measure and query set."""
+    each = outcome.rounds[t]
+    if each.ranked:
+        stable = {i: each.ranked[i].stable for i in each.own}
+        return {"expected": dict(enumerate(r.expected for r in each.ranked)), "stable": stable}
+    base, base_labels = outcome.base_codes(t), outcome.train_labels[:n_base]
+    sets = outcome.sets[: len(each.query_codes)]
+    # all sets in one pass, because the search for equal base items is then done once
+    codes, labels = np.concatenate(each.query_codes), np.concatenate([q.labels for q in sets])
+    together = average_precision(codes, base, labels, base_labels)
+    found = {
+        "expected": dict(enumerate(np.split(together, np.cumsum([len(q) for q in sets])[:-1]))),
+        "stable": {
             i: average_precision(
                 each.query_codes[i], base, sets[i].labels, base_labels, ties="stable"
             )
             for i in each.own
+        },
+    }
+    if t == len(outcome.rounds) - 1 and outcome.projections:
+        found["asymmetric"] = {
+            i: asymmetric_average_precision(values, base, sets[i].labels, base_labels)
+            for i, values in enumerate(outcome.projections)
         }
-        if t == len(outcome.rounds) - 1:
-            self.asymmetric = {
-                i: asymmetric_average_precision(values, base, sets[i].labels, base_labels)
-                for i, values in enumerate(outcome.projections)
-            }
+    return found
 
-    def of(self, sets: Sequence[int]) -> Row | None:
-        """Return the measures of some query sets together; None if they have no query."""
-        sizes = [len(self.expected[i]) for i in sets]
-        if not sum(sizes):
-            return None
-        found = {
-            "n": sum(sizes),
-            "expected": float(np.concatenate([self.expected[i] for i in sets]).mean()),
-            "chance": float(np.average([self._chance[i] for i in sets], weights=sizes)),
-        }
-        for name, values in (("stable", self.stable), ("asymmetric", self.asymmetric)):
-            if all(i in values for i in sets):
-                found[name] = float(np.concatenate([values[i] for i in sets]).mean())
-        return found
 
-    def by_set(self) -> list[list[float]] | None:
-        """Return n, and MAP by Hamming distance and by projections, of each set with queries."""
-        if len(self.expected) < 2 or len(self.asymmetric) < len(self.expected):
-            return None
-        return [
-            [len(values), float(values.mean()), float(self.asymmetric[i].mean())]
-            for i, values in enumerate(self.expected)
-            if len(values)
+def _summary(
+    found: dict[str, dict[int, Array]],
+    sets: Sequence[QuerySet],
+    base_labels: Indicator,
+    chosen: Sequence[int],
+) -> Row | None:
+    """Return the measures of some query sets together; None if they have no query."""
+    chosen = [i for i in chosen if len(sets[i])]
+    if not chosen:
+        return None
+    sizes = [len(sets[i]) for i in chosen]
+    chance = [chance_map(sets[i].labels, base_labels) for i in chosen]
+    row: Row = {"n": sum(sizes), "chance": float(np.average(chance, weights=sizes))}
+    for name, values in found.items():
+        if all(i in values for i in chosen):
+            row[name] = float(np.concatenate([values[i] for i in chosen]).mean())
+    return row
+
+
+def _by_query(outcome: Outcome, found: dict[str, dict[int, Array]]) -> Row:
+    """Return the average precision of every query, and the mean of each set by both distances."""
+    sets = range(len(found["expected"]))
+    rows = np.concatenate([outcome.sets[i].rows for i in sets])
+    queries: Row = {"rows": checksum(rows.tolist()), "n": [len(outcome.sets[i]) for i in sets]}
+    for name in found.keys() - {"stable"}:
+        queries[name] = packed_values(np.concatenate([found[name][i] for i in sets]))
+    row: Row = {"queries": queries}
+    if len(sets) > 1 and "asymmetric" in found:
+        row["sets"] = [
+            [len(outcome.sets[i]), *(float(found[n][i].mean()) for n in ("expected", "asymmetric"))]
+            for i in sets
+            if len(outcome.sets[i])
         ]
-
-    def by_query(self, outcome: Outcome) -> Row:
-        """Return the average precision of every query so far."""
-        sets = range(len(self.expected))
-        rows = np.concatenate([outcome.sets[i].rows for i in sets])
-        found = {
-            "rows": checksum(rows.tolist()),
-            "n": [len(self.expected[i]) for i in sets],
-            "expected": packed_values(np.concatenate(self.expected)),
-        }
-        if len(self.asymmetric) == len(sets):
-            found["asymmetric"] = packed_values(np.concatenate([self.asymmetric[i] for i in sets]))
-        return found
+    return row
 
 
 def _history(outcome: Outcome, values: list[list[Array]]) -> list[list[float]] | None:
@@ -329,58 +345,46 @@ def _history(outcome: Outcome, values: list[list[Array]]) -> list[list[float]] |
     return [[float(values[t][own[i]].mean()) for i in kept[: n + 1]] for n, t in enumerate(kept)]
 
 
-def _last_round(outcome: Outcome, own: Sequence[int]) -> Row:
+def _last_round(outcome: Outcome) -> Row:
     """Measure first hits of the last round's and of all queries, classes and radii."""
     last, labels = outcome.rounds[-1], outcome.train_labels
-    n_sets = len(last.ranked) or len(last.query_codes)
-    groups = {
-        name: [i for i in chosen if len(outcome.sets[i])]
-        for name, chosen in (("new", own), ("all", range(n_sets)))
-    }
-    by_scores: dict[str, npt.NDArray[np.bool_]] = {}
-    found: Row = {}
-    if last.ranked:
-        for name, chosen in groups.items():
-            if chosen:
-                by_scores[name] = np.concatenate([last.ranked[i].hits for i in chosen])
-    elif groups["all"]:
-        base = outcome.base_codes()
-        found["lookup"] = {}
-        for name, chosen in groups.items():
-            if not chosen:
-                continue
+    found: Row = {"lookup": {}, "by_scores": {}}
+    for name, arrived in (("new", last.own), ("all", range(len(last.ranked or last.query_codes)))):
+        chosen = [i for i in arrived if len(outcome.sets[i])]
+        if not chosen:
+            continue
+        hits: npt.NDArray[np.bool_] | None = None
+        if last.ranked:
+            hits = np.concatenate([last.ranked[i].hits for i in chosen])
+        else:
+            base = outcome.base_codes()
             truth = np.concatenate([outcome.sets[i].labels for i in chosen])
             given = np.concatenate([last.query_codes[i] for i in chosen]), base, truth, labels
-            each = {measure.key: measure.value(*given) for measure in FIRST_HITS}
-            found["lookup"][name] = {"k": _depth(base), **each}
+            measured = {measure.key: measure.value(*given) for measure in FIRST_HITS}
+            found["lookup"][name] = {"k": _depth(base), **measured}
             if outcome.projections:
                 values = np.concatenate([outcome.projections[i] for i in chosen])
-                by_scores[name] = asymmetric_hits(values, base, truth, labels, DEPTH)
-        statistics = code_statistics(base)
-        found["codes"] = {
-            "n_distinct": statistics.n_distinct,
-            "n_constant": statistics.n_constant,
-        }
-        found |= _classes_and_curve(given, outcome.classes)
-    if by_scores:
-        found["by_scores"] = {
-            name: {measure.key: measure.value(hits) for measure in BY_SCORES}
-            for name, hits in by_scores.items()
-        }
-    return found
+                hits = asymmetric_hits(values, base, truth, labels, DEPTH)
+            if name == "all":
+                found |= _classes_and_curve(given, outcome.classes)
+        if hits is not None:
+            found["by_scores"][name] = {each.key: each.value(hits) for each in BY_SCORES}
+    return {key: value for key, value in found.items() if value}
 
 
 def _classes_and_curve(given: Given, classes: tuple[str, ...]) -> Row:
-    """Return name, items, queries and average precision of each class, and the curve by radius.
+    """Return code statistics; name, items, queries and AP of each class; the curve by radius.
 
     Only items with the class count as similar. A radius without any hit is omitted.
     """
-    _, _, truth, labels = given
+    _, base, truth, labels = given
+    statistics = code_statistics(base)
     precisions = per_class_average_precision(*given)
     n_base, n_queries = labels.sum(axis=0), truth.sum(axis=0)
     curve = precision_recall_curve(*given)
     some = curve.retrieved > 0
     return {
+        "codes": {"n_distinct": statistics.n_distinct, "n_constant": statistics.n_constant},
         "classes": [
             [name, int(n_base[j]), int(n_queries[j]), rounded(float(precisions[j]), 4)]
             for j, name in enumerate(classes)

@@ -8,12 +8,12 @@ asked after the last one ("all queries").
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeAlias
 
 from oasis.experiments import figures
 from oasis.experiments.measure import BY_SCORES, FIRST_HITS
@@ -24,9 +24,9 @@ from oasis.experiments.tables import (
     Cells,
     Difference,
     Estimate,
+    Line,
     Part,
     Table,
-    marked_best,
     mean_over_rounds,
     paired_difference,
 )
@@ -38,15 +38,19 @@ QUERIES_NOTE = (
     "together after the last one. In the first setting rounds share their queries, so that last "
     "and all are the same."
 )
-_MARK = " †"
-_QUARTERS = 4
+_QUERIES = {"new": "last", "all": "all"}
+_QUARTERS = ("rarest quarter", "second", "third", "most frequent")
 _TABLE_2 = (16, range(1, 10))  # bits and rounds of the paper's Table 2
 # distinguishes the paper's data from a part of them, or from other data of the same name
 _PAPERS_DATA: dict[str, tuple[int, dict[str, int]]] = {
     "mirflickr": (20_015, {"image": 4096, "text": 1386}),
     "nuswide": (195_834, {"image": 4096, "text": 5018}),
 }
-_Value = Callable[[Cell], Estimate | None]
+_ENGINEERS = (
+    *("oasis", "oasis-search", "oasis-paper", "pq", "opq", "rabitq", "pq-refit", "opq-refit"),
+    *("rabitq-refit", "itq", "itq-refit", "pca-sign", "random-projection", "float-cosine", "probe"),
+)
+_Value: TypeAlias = Callable[[Cell], Any]
 
 
 def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
@@ -54,72 +58,72 @@ def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
     cells = Cells.of(results, dataset, rows)
     n_bits = cells.shown_bits
     compared = differences(cells, n_bits)
+    said = (*mark_lines(cells, n_bits), *told_lines(cells), *verdict_lines(compared))
+    first = headline_table(cells, n_bits), _difference_table(compared)
+    times = _table_2(cells), _time_table(cells)
     return [
-        Part(
-            "At a glance",
-            (*mark_lines(cells, n_bits), *told_lines(cells), *verdict_lines(compared)),
-            (),
-            (headline_table(cells, n_bits), _difference_table(compared)),
-        ),
-        Part("Quality", (), figures.quality(cells), tuple(_map_tables(cells)), 2),
-        Part("Search results", (), (), (_lookup_table(cells), _score_table(cells)), 0),
+        Part("At a glance", said, (), first),
+        Part("Quality", (), figures.quality(cells), tuple(map_tables(cells)), 2),
+        Part("Search results", (), (), tuple(_hit_tables(cells)), 0),
         Part("One modality", (), (), (_modality_table(cells),)),
         Part("At the same bytes", (), (), (_bytes_table(cells, n_bits),)),
-        Part("New and old", (), figures.forgetting(cells), (_forgetting_table(cells),), 0),
-        Part("Classes", (), figures.classes(cells), (_class_table(cells, n_bits),)),
+        Part("New and old", (), (), (_forgetting_table(cells),)),
+        Part("Classes", (), figures.precision_recall(cells), (_class_table(cells, n_bits),)),
         Part("Parameters", (), figures.sensitivity(cells)),
-        Part(
-            "Time and memory", (), figures.seconds(cells), (_table_2(cells), _time_table(cells)), 0
-        ),
-        Part("Methods", (), (), (_method_table(cells),)),
+        Part("Time and memory", (), figures.seconds(cells), times, 0),
+        Part("Methods", (), (), (method_table(cells),)),
     ]
 
 
 def headline_table(cells: Cells, n_bits: int | None = None) -> Table:
     """Return MAP of all methods after the last round, by Hamming distance / by projections."""
     length = cells.shown_bits if n_bits is None else n_bits
-    columns: list[tuple[str, str, _Value, _Value | None]] = []
+    columns: list[tuple[str, str, _Value]] = []
     for setting in cells.settings:
         here = cells.at(setting, length)
         if not here:
             continue
-        shared = next(iter(here.values())).shares_queries()
-        columns.append((setting, f"{setting}, last", _figure("new"), _figure("new", "asymmetric")))
-        columns.append((setting, "mean", lambda cell: cell.estimate(mean_over_rounds), None))
-        if not shared:
-            columns.append((setting, "all", _figure("all"), _figure("all", "asymmetric")))
-    rows: list[list[str]] = []
-    values: list[list[float | None]] = []
+        columns.append((setting, f"{setting}, last", _both("new")))
+        columns.append((setting, "mean", lambda cell: cell.estimate(mean_over_rounds)))
+        if not next(iter(here.values())).shares_queries():
+            columns.append((setting, "all", _both("all")))
+    lines = []
     for variant in cells.variants:
         found = [cells.cell(setting, variant, length) for setting, *_ in columns]
         some = [cell for cell in found if cell is not None]
-        if not some:
-            continue
-        mark = _MARK if any(cell.marks() for cell in some) else ""
-        pairs = [
-            [None if cell is None or value is None else value(cell) for value in both]
-            for cell, (_, _, *both) in zip(found, columns, strict=True)
-        ]
-        texts = [" / ".join(f"{e.mean:.3f}" for e in pair if e is not None) for pair in pairs]
-        rows.append([title_of(variant) + mark, some[0].kind, *texts])
-        online = some[0].kind == "online"
-        values.append([pair[0].mean if pair[0] is not None and online else None for pair in pairs])
-    marked_best(rows, values, 2)
-    chance = ["chance", ""]
-    for setting, name, *_ in columns:
-        queries = "all" if name == "all" else "new"
-        some = list(cells.at(setting, length).values())
-        estimates = [cell.last(queries, "chance") for cell in some if name != "mean"]
-        chance.append(next((f"{each.mean:.3f}" for each in estimates if each is not None), ""))
+        if some:
+            mark = " †" if any(cell.marks() for cell in some) else ""
+            values = [
+                None if cell is None else value(cell)
+                for cell, (*_, value) in zip(found, columns, strict=True)
+            ]
+            group = "" if some[0].kind == "online" else None
+            lines.append(Line((title_of(variant) + mark, some[0].kind), values, group))
+    chance = [
+        None
+        if name == "mean"
+        else _chance(cells, setting, length, "all" if name == "all" else "new")
+        for setting, name, _ in columns
+    ]
     shown = f" at {length} bits" if length else ""
-    return Table(
+    return Table.of(
         "",
         f"MAP after the last round{shown}, by Hamming distance / by projections. {QUERIES_NOTE} "
         "Published and tuned parameters are two rows. Bold: the best online method by Hamming "
         "distance.",
-        ("method", "kind", *(title for _, title, *_ in columns)),
-        tuple(tuple(row) for row in (*rows, chance)),
+        ("method", "kind"),
+        [title for _, title, _ in columns],
+        [*lines, Line(("chance", ""), chance)],
     )
+
+
+def _both(queries: str) -> _Value:
+    return lambda cell: (cell.last(queries, "expected"), cell.last(queries, "asymmetric"))
+
+
+def _chance(cells: Cells, setting: str, n_bits: int | None, queries: str) -> Estimate | None:
+    found = (cell.last(queries, "chance") for cell in cells.at(setting, n_bits).values())
+    return next((each for each in found if each is not None), None)
 
 
 def mark_lines(cells: Cells, n_bits: int | None) -> list[str]:
@@ -143,7 +147,7 @@ def told_lines(cells: Cells) -> list[str]:
     return [f"{TOLD_MARK.strip()} told all classes of the stream in advance."] if told else []
 
 
-_Compared = dict[tuple[str, str], tuple[str, dict[str, Difference]]]
+_Compared: TypeAlias = dict[tuple[str, str], tuple[str, dict[str, Difference]]]
 
 
 def differences(cells: Cells, n_bits: int | None) -> _Compared:
@@ -157,7 +161,7 @@ def differences(cells: Cells, n_bits: int | None) -> _Compared:
     found: _Compared = {}
     for setting in cells.settings:
         here = cells.at(setting, n_bits)
-        for name, queries in (("last", "new"), ("all", "all")):
+        for queries, name in _QUERIES.items():
             means = {v: c.last(queries, "expected") for v, c in here.items() if c.kind == "online"}
             known = {variant: each.mean for variant, each in means.items() if each is not None}
             if not known or (name == "all" and here[next(iter(known))].shares_queries()):
@@ -187,291 +191,213 @@ def verdict_lines(found: _Compared) -> list[str]:
 
 
 def _difference_table(found: _Compared) -> Table:
-    return Table(
+    return Table.of(
         "Paired differences",
         "MAP of the best online method minus that of each other method, Hamming distance, paired "
         "by query over common seeds; 95 % bootstrap interval over seeds and queries. If the "
         "interval contains 0, neither method is better.",
-        ("setting", "queries", "best", "other", "difference", "95 % interval", "verdict", "pairs"),
-        tuple(
-            (
-                *(setting, queries, title_of(best), title_of(variant), f"{each.mean:+.3f}"),
-                *(f"{each.low:+.3f} to {each.high:+.3f}", each.verdict, f"{each.n_queries:,}"),
+        ("setting", "queries", "best", "other"),
+        ("difference", "95 % interval", "verdict", "pairs"),
+        [
+            Line(
+                (setting, queries, title_of(best), title_of(variant)),
+                (
+                    *(f"{each.mean:+.3f}", f"{each.low:+.3f} to {each.high:+.3f}"),
+                    *(each.verdict, each.n_queries),
+                ),
             )
             for (setting, queries), (best, compared) in found.items()
             for variant, each in compared.items()
-        ),
-        n_names=4,
+        ],
     )
 
 
-def _figure(queries: str, figure: str = "expected") -> _Value:
-    return lambda cell: cell.last(queries, figure)
-
-
-def _map_tables(cells: Cells) -> list[Table]:
-    """Return MAP by code length: the paper's Table 1, measured in five ways."""
+def map_tables(cells: Cells) -> Iterator[Table]:
+    """Yield MAP by code length: the paper's Table 1, measured in five ways."""
     interval = "± is half of the 95 % interval over seeds."
+    yield _map_table(
+        cells,
+        "MAP at the last round",
+        "Queries of the last round against everything stored, Hamming distance; the mean over "
+        f"all orders of tied items. Bold: the best online method. {interval}",
+        lambda cell: cell.last("new", "expected"),
+    )
+    yield _map_table(
+        cells,
+        "MAP, mean over rounds",
+        "Each round's own queries right after it, Hamming distance. A batch method that is "
+        "measured three times: the mean over those.",
+        lambda cell: cell.estimate(mean_over_rounds),
+    )
+    yield _map_table(
+        cells,
+        "MAP at the last round by projections",
+        "The queries of the last round, ranked by the inner product of their real-valued "
+        "projection with the stored bits.",
+        lambda cell: cell.last("new", "asymmetric"),
+    )
+    yield _map_table(
+        cells,
+        "MAP, queries of all rounds together",
+        "All queries so far, asked after the last round, Hamming distance (not the paper's "
+        "protocol). Rounds of the first setting share their queries.",
+        lambda cell: cell.last("all", "expected"),
+        queries="all",
+    )
+    yield _map_table(
+        cells,
+        "MAP at the last round, the older item first among ties",
+        "The measure of the paper. If the paper has the same cell, its figure is beside ours.",
+        _beside_the_papers,
+    )
+
+
+def _map_table(cells: Cells, title: str, note: str, value: _Value, queries: str = "new") -> Table:
+    lengths = [*cells.bits, None]
+    lines = []
+    for setting in cells.settings:
+        for variant in cells.variants:
+            found = [cells.cells.get((setting, variant, n)) for n in lengths]
+            online = any(cell is not None and cell.kind == "online" for cell in found)
+            values = [None if cell is None else value(cell) for cell in found]
+            group = setting if online else None
+            lines.append(Line((setting, title_of(variant)), values, group))
+        chance = [*(None for _ in cells.bits), _chance(cells, setting, cells.shown_bits, queries)]
+        lines.append(Line((setting, "chance"), chance))
+    figures_ = [*(f"{n} bits" for n in cells.bits), "no codes"]
+    return Table.of(title, note, ("setting", "method"), figures_, lines, intervals=True)
+
+
+def _beside_the_papers(cell: Cell) -> Any:
+    found, paper = cell.last("new", "stable"), published_map(cell)
+    if found is None or paper is None:
+        return found
+    return found, f"paper {paper:.4f}, {found.mean - paper:+.4f}"
+
+
+def _all_lines(cells: Cells, *values: _Value) -> list[Line]:
+    """Return a line for every cell, with some figures of it."""
     return [
-        _map_table(
-            cells,
-            "MAP at the last round",
-            "Queries of the last round against everything stored, Hamming distance; the mean over "
-            f"all orders of tied items. Bold: the best online method. {interval}",
-            _figure("new"),
-        ),
-        _map_table(
-            cells,
-            "MAP, mean over rounds",
-            "Each round's own queries right after it, Hamming distance. A batch method that is "
-            "measured three times: the mean over those.",
-            lambda cell: cell.estimate(mean_over_rounds),
-        ),
-        _map_table(
-            cells,
-            "MAP at the last round by projections",
-            "The queries of the last round, ranked by the inner product of their real-valued "
-            "projection with the stored bits.",
-            _figure("new", "asymmetric"),
-        ),
-        _map_table(
-            cells,
-            "MAP, queries of all rounds together",
-            "All queries so far, asked after the last round, Hamming distance (not the paper's "
-            "protocol). Rounds of the first setting share their queries.",
-            _figure("all"),
-            queries="all",
-        ),
-        _map_table(
-            cells,
-            "MAP at the last round, the older item first among ties",
-            "The measure of the paper. If the paper has the same cell, its figure is beside ours.",
-            _figure("new", "stable"),
-            beside=published_map,
-        ),
+        Line((setting, title_of(variant), str(n_bits or "")), [value(cell) for value in values])
+        for (setting, variant, n_bits), cell in cells.cells.items()
     ]
 
 
-def _map_table(
-    cells: Cells,
-    title: str,
-    note: str,
-    value: _Value,
-    queries: str = "new",
-    beside: Callable[[Cell], float | None] = lambda cell: None,
-) -> Table:
-    lengths: list[int | None] = [*cells.bits, None]
-    rows: list[tuple[str, ...]] = []
-    for setting in cells.settings:
-        texts: list[list[str]] = []
-        values: list[list[float | None]] = []
-        chance: Estimate | None = None
-        for variant in cells.variants:
-            found = [cells.cells.get((setting, variant, n)) for n in lengths]
-            estimates = [None if cell is None else value(cell) for cell in found]
-            if not any(estimates):
-                continue
-            texts.append([setting, title_of(variant)])
-            values.append([])
-            for cell, estimate in zip(found, estimates, strict=True):
-                if cell is None or estimate is None:
-                    texts[-1].append("")
-                    values[-1].append(None)
-                    continue
-                chance = chance or cell.last(queries, "chance")
-                paper = beside(cell)
-                more = (
-                    "" if paper is None else f" (paper {paper:.4f}, {estimate.mean - paper:+.4f})"
-                )
-                texts[-1].append(f"{estimate}{more}")
-                values[-1].append(estimate.mean if cell.kind == "online" else None)
-        marked_best(texts, values, 2)
-        rows += [tuple(row) for row in texts]
-        if chance is not None:
-            rows.append((setting, "chance", *("" for _ in cells.bits), f"{chance.mean:.3f}"))
-    header = ("setting", "method", *(f"{n} bits" for n in cells.bits), "no codes")
-    return Table(title, note, header, tuple(rows))
-
-
-def _lookup_table(cells: Cells) -> Table:
-    titles = {measure.key: measure.title for measure in FIRST_HITS}
-    rows = []
-    for (setting, variant, n_bits), cell in cells.cells.items():
-        for queries in ("new", "all"):
-            found = {
-                key: cell.estimate(lambda row, k=key, q=queries: _measure(row, "lookup", q, k))  # type: ignore[misc]
-                for key in titles
-            }
-            if any(found.values()):
-                distinct = cell.estimate(
-                    lambda row: row["codes"]["n_distinct"] / row["rounds"][-1]["n_base"]
-                )
-                rows.append(
-                    (
-                        *(setting, title_of(variant), str(n_bits), _NAMES[queries]),
-                        *(str(each or "") for each in found.values()),
-                        "" if distinct is None else f"{distinct.mean:.1%}",
-                        str(max(row["codes"]["n_constant"] for row in cell.rows)),
-                    )
-                )
-    return Table(
-        "By Hamming distance",
-        "After the last round, the mean over all orders of tied items: MAP@k (denominator min(R, "
-        "k)), nDCG@k (gain: shared labels), precision at k, success at 10 (something similar among "
-        "the first ten), MAP@5000 where as many are stored, precision within a Hamming radius of 2 "
-        "(a query that finds nothing counts 0), queries whose 100th hit is in a tie, distinct "
-        "codes as a share of the items, constant bits. k is at most the size of the base.",
-        ("setting", "method", "bits", "queries", *titles.values(), "distinct", "constant"),
-        tuple(rows),
-        n_names=4,
-    )
-
-
-_NAMES = {"new": "last", "all": "all"}
-
-
-def _score_table(cells: Cells) -> Table:
-    titles = {measure.key: measure.title for measure in BY_SCORES}
-    rows = []
-    for (setting, variant, n_bits), cell in cells.cells.items():
-        for queries in ("new", "all"):
-            found = [
-                cell.estimate(lambda row, k=key, q=queries: _measure(row, "by_scores", q, k))  # type: ignore[misc]
-                for key in titles
-            ]
-            if any(found):
-                names = setting, title_of(variant), str(n_bits or ""), _NAMES[queries]
-                rows.append((*names, *(str(each or "") for each in found)))
-    return Table(
-        "By projections, and rankers",
-        "After the last round; the older of two tied items first.",
-        ("setting", "method", "bits", "queries", *titles.values()),
-        tuple(rows),
-        n_names=4,
-    )
-
-
-def _measure(row: Row, group: str, queries: str, key: str) -> float | None:
-    found: float | None = row.get(group, {}).get(queries, {}).get(key)
-    return found
+def _hit_tables(cells: Cells) -> Iterator[Table]:
+    """Yield the measures of first hits, of the last round's queries and of all."""
+    for group, measures, title, note in (
+        (
+            "lookup",
+            FIRST_HITS,
+            "By Hamming distance",
+            "After the last round, the mean over all orders of tied items: MAP@k (denominator "
+            "min(R, k)), nDCG@k (gain: shared labels), precision at k, success at 10 (something "
+            "similar among the first ten), MAP@5000 where as many are stored, precision within a "
+            "Hamming radius of 2 (a query that finds nothing counts 0), queries whose 100th hit is "
+            "in a tie. k is at most the size of the base.",
+        ),
+        (
+            "by_scores",
+            BY_SCORES,
+            "By projections, and rankers",
+            "After the last round; the older of two tied items first.",
+        ),
+    ):
+        lines = [
+            Line(
+                (setting, title_of(variant), str(n_bits or ""), name),
+                [cell.figure(group, queries, measure.key) for measure in measures],
+            )
+            for (setting, variant, n_bits), cell in cells.cells.items()
+            for queries, name in _QUERIES.items()
+        ]
+        names = ("setting", "method", "bits", "queries")
+        titles = [measure.title for measure in measures]
+        yield Table.of(title, note, names, titles, lines, intervals=True)
 
 
 def _modality_table(cells: Cells) -> Table:
     """Return MAP of queries with one modality against items with all of them."""
-    names = list(
-        dict.fromkeys(
-            name
-            for c in cells.cells.values()
-            for row in c.rows
-            for name in row.get("one_modality", ())
-        )
-    )
-    rows = []
-    for (setting, variant, n_bits), cell in cells.cells.items():
-        texts = [
-            " / ".join(
-                f"{each.mean:.3f}"
-                for way in ("hamming", "projections")
-                if (
-                    each := cell.estimate(
-                        lambda row, n=name, w=way: row.get("one_modality", {}).get(n, {}).get(w)  # type: ignore[misc]
-                    )
-                )
-            )
-            for name in names
-        ]
-        if any(texts):
-            rows.append((setting, title_of(variant), str(n_bits), *texts))
-    return Table(
+    rows = [row for cell in cells.cells.values() for row in cell.rows]
+    names = list(dict.fromkeys(name for row in rows for name in row.get("one_modality", ())))
+
+    def value(name: str) -> _Value:
+        ways = ("hamming", "projections")
+        return lambda cell: tuple(cell.figure("one_modality", name, way) for way in ways)
+
+    return Table.of(
         "Queries with one modality",
         "MAP of the last round's queries that have this modality alone, of items that have all "
         "(picture to text, text to picture), by Hamming distance / by projections.",
-        ("setting", "method", "bits", *(f"by {name}" for name in names)),
-        tuple(rows),
-        n_names=3,
+        ("setting", "method", "bits"),
+        [f"by {name}" for name in names],
+        _all_lines(cells, *map(value, names)),
     )
-
-
-_ENGINEERS = (
-    *(
-        "oasis",
-        "oasis-search",
-        "oasis-paper",
-        "pq",
-        "opq",
-        "rabitq",
-        "pq-refit",
-        "opq-refit",
-        "rabitq-refit",
-    ),
-    *("itq", "itq-refit", "pca-sign", "random-projection", "float-cosine", "probe"),
-)
 
 
 def _bytes_table(cells: Cells, n_bits: int | None) -> Table:
     """Return what engineers use instead at the same bytes an item, and the upper bound."""
-    rows: list[tuple[str, ...]] = []
+    lines = []
     for setting in cells.settings:
         here = cells.at(setting, n_bits)
         ceiling = _best(here["probe"]) if "probe" in here else None
         for name in (each for each in _ENGINEERS if each in here):
             cell, best, chance = here[name], _best(here[name]), here[name].last("new", "chance")
-            if best is None:
-                continue
             share = ""
-            if ceiling is not None and chance is not None and ceiling.mean > chance.mean:
+            if best and ceiling and chance and ceiling.mean > chance.mean:
                 share = f"{(best.mean - chance.mean) / (ceiling.mean - chance.mean):.0%}"
-            pair = [cell.last("new", figure) for figure in ("expected", "asymmetric")]
-            hits = [
-                cell.estimate(lambda row, k=key: _measure(row, "by_scores", "new", k))  # type: ignore[misc]
-                for key in ("precision_at_10", "success_at_10")
-            ]
-            near = cell.estimate(lambda row: row.get("neighbours", {}).get("projections"))
             size = f"{cell.n_bits // 8:,}" if cell.n_bits else "its labels"
             if cell.n_bits is None and name != "probe":
                 size = f"{4 * sum(cell.facts['data']['n_features'].values()):,}"
-            rows.append(
-                (
-                    *(setting, title_of(name), size),
-                    " / ".join(f"{each.mean:.3f}" for each in pair if each is not None),
-                    share,
-                    *("" if each is None else f"{each.mean:.3f}" for each in (*hits, near)),
+            lines.append(
+                Line(
+                    (setting, title_of(name), size),
+                    (
+                        *(_both("new")(cell), share),
+                        cell.figure("by_scores", "new", "precision_at_10"),
+                        cell.figure("by_scores", "new", "success_at_10"),
+                        cell.figure("neighbours", "projections"),
+                    ),
                 )
             )
-    return Table(
+    return Table.of(
         "",
         "Codes without labels, and raw features (float32). MAP at the last round, queries of that "
         "round, by Hamming distance / by projections or scores; the better one's position between "
         "chance (0 %) and an upper bound (100 %), a float regression onto labels that ranks by "
         "the true label sets of the base; precision and success at 10, and the share of the ten "
         "nearest items by float cosine among the first ten, by projections or scores.",
-        ("setting", "method", "bytes", "MAP", "of the way", "P@10", "success@10", "neighbours"),
-        tuple(rows) if len({row[1] for row in rows}) > 1 else (),
+        ("setting", "method", "bytes"),
+        ("MAP", "of the way", "P@10", "success@10", "neighbours"),
+        lines if len({line.names[1] for line in lines}) > 1 else (),
     )
 
 
 def _best(cell: Cell) -> Estimate | None:
-    known = [each for figure in ("expected", "asymmetric") if (each := cell.last("new", figure))]
+    known = [each for each in _both("new")(cell) if each is not None]
     return max(known, key=lambda each: each.mean, default=None)
 
 
 def _forgetting_table(cells: Cells) -> Table:
-    rows = []
-    for (setting, variant, n_bits), cell in cells.cells.items():
-        after, now = cell.estimate(right_after), cell.estimate(asked_now)
-        if after is not None and now is not None:
-            lost = cell.estimate(lambda row: (right_after(row) or 0.0) - (asked_now(row) or 0.0))
-            old = cell.last("old", "expected")
-            names = setting, title_of(variant), str(n_bits or "")
-            rows.append((*names, str(after), str(now), f"{lost}", str(old or "")))
-    return Table(
+    def lost(row: Row) -> float | None:
+        after, now = right_after(row), asked_now(row)
+        return None if after is None or now is None else after - now
+
+    return Table.of(
         "Forgetting",
         "MAP of each earlier round's queries right after their round, and after the last one; the "
         "mean over rounds. The base has grown in between, so that the task is harder now. The last "
         "column is the mean over queries instead.",
-        ("setting", "method", "bits", "right after", "now", "lost", "old queries now"),
-        tuple(rows),
-        n_names=3,
+        ("setting", "method", "bits"),
+        ("right after", "now", "lost", "old queries now"),
+        _all_lines(
+            cells,
+            lambda cell: cell.estimate(right_after),
+            lambda cell: cell.estimate(asked_now),
+            lambda cell: cell.estimate(lost),
+            lambda cell: cell.last("old", "expected"),
+        ),
+        intervals=True,
     )
 
 
@@ -487,98 +413,103 @@ def asked_now(row: Row) -> float | None:
     return fmean(values) if values else None
 
 
-def class_averages(cell: Cell) -> dict[str, tuple[float, float]]:
+def class_averages(cell: Cell) -> list[tuple[float, float]]:
     """Return items and average precision of each class that every seed has, means over seeds."""
     seeds = [{name: (n, ap) for name, n, _, ap in row.get("classes", ())} for row in cell.rows]
     names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
-    return {
-        name: (fmean(s[name][0] for s in seeds), fmean(s[name][1] for s in seeds)) for name in names
-    }
+    return sorted(
+        (fmean(each[name][0] for each in seeds), fmean(each[name][1] for each in seeds))
+        for name in names
+    )
 
 
 def _class_table(cells: Cells, n_bits: int | None) -> Table:
-    rows = []
+    lines = []
     for setting in cells.settings:
         for variant, cell in cells.at(setting, n_bits).items():
-            points = sorted(class_averages(cell).values())
-            if len(points) >= _QUARTERS:
-                edges = [round(len(points) * i / _QUARTERS) for i in range(_QUARTERS + 1)]
+            points, n = class_averages(cell), len(_QUARTERS)
+            if len(points) >= n:
+                edges = [round(len(points) * i / n) for i in range(n + 1)]
                 groups = [*(points[a:b] for a, b in pairwise(edges)), points]
-                means = [f"{fmean(ap for _, ap in group):.3f}" for group in groups]
-                rows.append((setting, title_of(variant), *means))
-    return Table(
+                means = [fmean(ap for _, ap in group) for group in groups]
+                lines.append(Line((setting, title_of(variant)), means))
+    return Table.of(
         "Rare and frequent classes",
         f"Average precision class by class at {n_bits} bits after the last round, queries of all "
         "rounds; the mean over a quarter of the classes, by number of items. Only items with this "
         "class count as similar.",
-        ("setting", "method", "rarest quarter", "second", "third", "most frequent", "all classes"),
-        tuple(rows),
+        ("setting", "method"),
+        (*_QUARTERS, "all classes"),
+        lines,
     )
 
 
 def _time_table(cells: Cells) -> Table:
-    rows = []
-    for (setting, variant, n_bits), cell in cells.cells.items():
-        times = [[each["train_seconds"] for each in row["rounds"]] for row in cell.rows]
-        if not any(map(any, times)):
-            continue  # codes that were made elsewhere
+    def query(cell: Cell) -> str | None:
         rounds = [each for row in cell.rows for each in row["rounds"]]
         encoded = sum(each["n_encoded"] for each in rounds)
         seconds = sum(each["encode_seconds"] for each in rounds)
-        sizes = [row["model_bytes"] for row in cell.rows if "model_bytes" in row]
-        kinds = (lambda t: t[0], median, lambda t: t[-1], sum)
-        rows.append(
-            (
-                *(setting, title_of(variant), str(n_bits or "")),
-                *(f"{fmean(kind(each) for each in times):.3f}" for kind in kinds),
-                f"{seconds / encoded * 1e6:.0f}" if seconds and encoded else "",
-                f"{fmean(sizes) / 1e6:.2f}" if sizes else "",
-            )
-        )
-    return Table(
+        return f"{seconds / encoded * 1e6:.0f}" if seconds and encoded else None
+
+    def size(cell: Cell) -> str | None:
+        found = cell.figure("model_bytes")
+        return None if found is None else f"{found.mean / 1e6:.2f}"
+
+    def taken(kind: Callable[[list[float]], float]) -> _Value:
+        def value(cell: Cell) -> float | None:
+            times = [[each["train_seconds"] for each in row["rounds"]] for row in cell.rows]
+            # codes that were made elsewhere took no time here
+            return fmean(map(kind, times)) if any(map(any, times)) else None
+
+        return value
+
+    kinds = (lambda t: t[0], median, lambda t: t[-1], sum)
+    return Table.of(
         "Training time",
         "Seconds to learn a round, and the whole stream; the mean over seeds. Microseconds to "
         "project one query. Size of the model in MB (a batch method keeps all features).",
-        (*("setting", "method", "bits", "first", "median", "last", "total", "query"), "model"),
-        tuple(rows),
-        n_names=3,
+        ("setting", "method", "bits"),
+        ("first", "median", "last", "total", "query", "model"),
+        _all_lines(cells, *map(taken, kinds), query, size),
     )
 
 
 def _table_2(cells: Cells) -> Table:
     """Return training times by round beside the paper's, for MIRFlickr and data of its shape."""
     n_bits, numbers = _TABLE_2
-    rows: list[tuple[str, ...]] = []
-    if cells.dataset.removeprefix("synthetic-") == "mirflickr":
-        for variant, cell in cells.at("first", n_bits).items():
-            if cell.n_bits is None:
-                continue
-            ours = {
-                number: cell.estimate(lambda row, t=t: row["rounds"][t]["train_seconds"])  # type: ignore[misc]
-                for t, number in enumerate(cell.round_numbers)
-            }
-            found = [ours.get(number) for number in numbers]
-            texts = ("" if each is None else f"{each.mean:.2f}" for each in found)
-            rows.append((title_of(variant), "here", *texts))
-            papers = published_seconds(cell.rows[0]["method"])
-            rows += [(title_of(variant), "paper", *(f"{s:.2f}" for s in papers))] if papers else []
-    return Table(
+    lines = []
+    same = cells.dataset.removeprefix("synthetic-") == "mirflickr"
+    for variant, cell in (cells.at("first", n_bits) if same else {}).items():
+        if cell.n_bits is None:
+            continue
+        places = {number: t for t, number in enumerate(cell.round_numbers)}
+        ours = [
+            cell.figure("rounds", places[n], "train_seconds") if n in places else None
+            for n in numbers
+        ]
+        papers = published_seconds(cell.rows[0]["method"]) or [None] * len(ours)
+        for who, values in (("here", [each and each.mean for each in ours]), ("paper", papers)):
+            texts = ["" if each is None else f"{each:.2f}" for each in values]
+            lines.append(Line((title_of(variant), who), texts))
+    return Table.of(
         "Training time by round, beside the paper's Table 2",
         "Seconds, 16 bits, first setting, rounds of 2,000. The paper's machine is another one, and "
         "features of synthetic data are generated: compare ratios.",
-        ("method", "", *(str(number) for number in numbers)),
-        tuple(rows),
+        ("method", ""),
+        [str(number) for number in numbers],
+        lines,
     )
 
 
-def _method_table(cells: Cells) -> Table:
+def method_table(cells: Cells) -> Table:
+    """Return what each method is and gets: kind, supervision, announced classes, settings."""
     rows: dict[str, tuple[str, ...]] = {}
     for (_, variant, _), cell in cells.cells.items():
-        about = cell.method
+        about, known = cell.method, METHODS.get(variant.split("+")[0])
         fixed = ", ".join(f"{name}={value}" for name, value in about.get("fixed", {}).items())
         seeds = max(len(c.rows) for k, c in cells.cells.items() if k[1] == variant)
         rows[variant] = (
-            *(title_of(variant), cell.kind, _supervision(variant)),
+            *(title_of(variant), cell.kind, "" if known is None else known.supervision),
             *("yes" if about.get("told_classes") else "no",),
             *(about.get("label_vectors") or "none", about.get("rounds", "every"), fixed or "none"),
             str(seeds),
@@ -596,12 +527,6 @@ def _method_table(cells: Cells) -> Table:
         tuple(rows.values()),
         n_names=7,
     )
-
-
-def _supervision(variant: str) -> str:
-    """Return what a method learns from; empty for one of another package."""
-    method = METHODS.get(variant.split("+")[0])
-    return "" if method is None else method.supervision
 
 
 def published_map(cell: Cell) -> float | None:

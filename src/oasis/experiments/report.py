@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oasis.errors import FormatError, InputError
+from oasis.errors import InputError
 from oasis.experiments.figures import check_available
 from oasis.experiments.methods import title_of
 from oasis.experiments.overview import headline_table
@@ -59,7 +58,7 @@ th { color: var(--soft); }
 
 @dataclass(frozen=True)
 class Section:
-    """One data set, or another section of a report."""
+    """One data set."""
 
     name: str
     lines: tuple[str, ...]
@@ -76,7 +75,7 @@ class WrittenReport:
     figures: tuple[Path, ...]
 
 
-def write_report(path: Path, out: Path, benchmarks: Path | None = None) -> WrittenReport:
+def write_report(path: Path, out: Path) -> WrittenReport:
     """Turn results into a report.
 
     Parameters
@@ -84,7 +83,6 @@ def write_report(path: Path, out: Path, benchmarks: Path | None = None) -> Writt
     path : a results file, or a folder of them; it is only read
     out : folder for ``report.html``, ``report.md``, ``tables/*.csv``, ``tables/*.tex`` and
         ``figures/*.png``; files of the same names are replaced
-    benchmarks : results file of ``python -m benchmarks``, to be included in the report
 
     Raises
     ------
@@ -93,7 +91,6 @@ def write_report(path: Path, out: Path, benchmarks: Path | None = None) -> Writt
     """
     check_available()
     sections = sections_of(Results.read(path))
-    sections += [] if benchmarks is None else [_benchmark_section(benchmarks)]
     files = {
         out / "report.html": page(_TITLE, (_ABOUT,), sections).encode(),
         out / "report.md": markdown(_TITLE, (_ABOUT,), sections).encode(),
@@ -193,39 +190,6 @@ def _about(results: Results, dataset: str) -> tuple[str, ...]:
             )
     lines.append(f"{len(facts)} tasks. Computed with {'; or '.join(sorted(kinds)) or 'unknown'}.")
     return tuple(lines)
-
-
-def _benchmark_section(path: Path) -> Section:
-    header = ("measurement", "value", "ratio", "note")
-    try:
-        suites = json.loads(path.read_text("utf-8"))
-        parts = tuple(
-            Part(
-                name,
-                tables=(
-                    Table(
-                        "",
-                        "",
-                        header,
-                        tuple(
-                            (
-                                *(row["name"], f"{row['value']:.4g} {row['unit']}"),
-                                "" if row["ratio"] is None else f"{row['ratio']:.3g}",
-                                row["note"],
-                            )
-                            for row in suite["rows"]
-                        ),
-                        n_names=1,
-                    ),
-                ),
-            )
-            for name, suite in suites.items()
-        )
-    except FileNotFoundError as error:
-        raise InputError(f"no benchmarks at {path}; run `python -m benchmarks` first") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise FormatError(f"{path} does not hold benchmarks: {error!r}") from error
-    return Section("Benchmarks", ("Speed and memory, measured apart from the tasks.",), parts)
 
 
 def markdown(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:

@@ -1,7 +1,7 @@
 """Scenarios: hard streams by name, each a seeded transformation of any data set, given as data.
 
 A scenario defines how samples are divided into rounds (a runbook) and how they are corrupted: it
-withholds classes, subsamples them, hides or swaps labels, drops modalities. `deal` applies it. The
+holds classes back, subsamples them, hides or swaps labels, drops modalities. `deal` applies it. The
 learner gets the corrupted data; it is evaluated with the true labels. As a setting of the kind
 `stream` a scenario is named; ``joining-classes/joint`` is the same stream in one round.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +24,13 @@ from oasis.datasets.dataset import (
 from oasis.errors import InputError
 from oasis.experiments.methods import title_of
 from oasis.experiments.results import Results, checksum
-from oasis.experiments.tables import Cell, Cells, Estimate, Part, Table, marked_best
+from oasis.experiments.tables import Cell, Cells, Line, Part, Table
 from oasis.experiments.task import Row, runbook_for
 from oasis.streams import Runbook, class_order, rounds
 
 N_SAMPLES = 8000
 """Default number of samples of a larger data set that are used."""
 
-_LEAST_HELD_OUT = 10
 _TRIES = 100
 
 
@@ -55,9 +56,6 @@ class Scenario:
         Share of the samples without labels.
     missing : float
         Share of the samples, including queries, that lack one of their modalities.
-    held_out : int
-        Number of classes, at most a quarter of all, that are removed from the label sets and
-        searched by name.
     """
 
     name: str
@@ -69,7 +67,6 @@ class Scenario:
     wrong: float = 0.0
     unlabelled: float = 0.0
     missing: float = 0.0
-    held_out: int = 0
 
     def digest(self, dataset: str) -> str:
         """Return a checksum of everything that determines the stream on a data set."""
@@ -136,12 +133,6 @@ SCENARIOS: Mapping[str, Scenario] = {
             "the third setting",
             "third",
         ),
-        Scenario(
-            "unseen-words",
-            "ten classes are in no label set and are asked for by name",
-            _chunks("five-rounds", n_rounds=5),
-            held_out=10,
-        ),
     )
 }
 """The scenarios by name."""
@@ -175,7 +166,7 @@ JOINT = ("joining-classes/joint", "new-classes/joint")
 
 def deal(
     dataset: Dataset, scenario: Scenario, seed: int, n_samples: int = N_SAMPLES
-) -> tuple[Dataset, Indicator, tuple[Rows, ...], tuple[Rows, ...], tuple[str, ...]]:
+) -> tuple[Dataset, Indicator, tuple[Rows, ...], tuple[Rows, ...]]:
     """Apply a scenario to a data set; deterministic given data, scenario, seed and size.
 
     Unlabelled samples of the data set are left out, because their true labels are not known.
@@ -190,13 +181,12 @@ def deal(
     seen, truth : the data as the learner gets them, and the true labels, (n, c)
     train, queries : rows of each round; no round of ``train`` is empty; queries that rounds share
         belong to the last
-    held_out : classes that no label set has
 
     Examples
     --------
     >>> from oasis.datasets import load
     >>> data = load("synthetic-coco79", n_samples=300)
-    >>> _, _, train, queries, _ = deal(data, SCENARIOS["half-unlabelled"], seed=0)
+    >>> _, _, train, queries = deal(data, SCENARIOS["half-unlabelled"], seed=0)
     >>> len(train), len(queries[-1])
     (10, 30)
     """
@@ -234,10 +224,7 @@ def deal(
         seen = replace(seen, L=_hide(seen.L, learned, scenario.unlabelled, rng))
     if scenario.missing:
         seen = replace(seen, X=_drop(seen.take(np.arange(seen.n_samples)), scenario.missing, rng))
-    held_out: tuple[str, ...] = ()
-    if scenario.held_out:
-        seen, held_out = _withhold(seen, scenario.held_out, learned, rng)
-    return seen, truth, tuple(train), tuple(queries), held_out
+    return seen, truth, tuple(train), tuple(queries)
 
 
 def _hold_back(
@@ -319,116 +306,72 @@ def _masked(matrix: Matrix, keep: npt.NDArray[np.bool_]) -> Matrix:
     return np.asarray(matrix * weight[:, None])
 
 
-def _withhold(
-    data: Dataset, n: int, learned: Rows, rng: np.random.Generator
-) -> tuple[Dataset, tuple[str, ...]]:
-    """Remove classes with enough samples for an evaluation from all label sets."""
-    enough = np.flatnonzero(data.L[learned].sum(axis=0, dtype=np.int64) >= _LEAST_HELD_OUT)
-    columns = np.sort(rng.permutation(enough)[: min(n, len(data.classes) // 4)])
-    if not len(columns):
-        raise InputError(
-            f"{data.name} has no class to hold out: a quarter of its classes at most, each with "
-            f"{_LEAST_HELD_OUT} samples at least"
-        )
-    L = data.L.copy()
-    L[:, columns] = 0
-    return replace(data, L=L), tuple(data.classes[column] for column in columns)
-
-
 def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
     """Return the part of a report on scenarios, one for each code length."""
     cells = Cells.of(results, dataset, rows)
-    found = []
-    for n_bits in cells.bits:
-        tables = (
-            _map_table(cells, n_bits),
-            _lost_table(cells, n_bits),
-            _words_table(cells, n_bits),
+    return [
+        Part(
+            f"Hard streams, {n_bits} bits",
+            tables=(_map_table(cells, n_bits), _lost_table(cells, n_bits)),
+            n_open=2,
         )
-        found.append(Part(f"Hard streams, {n_bits} bits", (), (), tables, 3))
-    return found
+        for n_bits in cells.bits
+    ]
 
 
 def _map_table(cells: Cells, n_bits: int) -> Table:
     columns = [(q, f) for q in ("new", "all") for f in ("expected", "asymmetric")]
-    rows: list[tuple[str, ...]] = []
-    for name in SCENARIOS:
-        texts: list[list[str]] = []
-        values: list[list[float | None]] = []
-        for variant, cell in cells.at(name, n_bits).items():
-            estimates = [cell.last(*column) for column in columns]
-            if any(estimates):
-                figures = ("" if each is None else f"{each.mean:.3f}" for each in estimates)
-                texts.append([name, title_of(variant), *figures])
-                values.append([None if each is None else each.mean for each in estimates])
-                chance = cell.last("all", "chance")
-        marked_best(texts, values, 2)
-        rows += [(*row, "" if chance is None else f"{chance.mean:.3f}") for row in texts]
-    return Table(
+    lines = [
+        Line(
+            (name, title_of(variant)),
+            [cell.last(*column) for column in (*columns, ("all", "chance"))],
+            name,
+        )
+        for name in SCENARIOS
+        for variant, cell in cells.at(name, n_bits).items()
+    ]
+    return Table.of(
         "MAP at the end of the stream",
         "Expected ties; queries of the last round, and of all, by Hamming distance and by "
         "projections.",
-        ("scenario", "method", "last", "by projections", "all", "by projections", "chance"),
-        tuple(rows),
+        ("scenario", "method"),
+        ("last", "by projections", "all", "by projections", "chance"),
+        lines,
     )
 
 
 def _lost_table(cells: Cells, n_bits: int) -> Table:
-    rows = []
+    lines = []
     for setting in JOINT:
-        for variant, cell in cells.at(setting.removesuffix("/joint"), n_bits).items():
+        name = setting.removesuffix("/joint")
+        for variant, cell in cells.at(name, n_bits).items():
             joint = cells.cell(setting, variant, n_bits)
-            texts: list[str] = []
-            for column in (1, 2):
-                found = _lost(cell, joint, column)
-                texts += ["", ""] if found is None else [f"{each:.3f}" for each in found]
-            if any(texts):
-                rows.append((setting.removesuffix("/joint"), title_of(variant), *texts))
-    return Table(
+            values = [each for way in (1, 2) for each in _lost(cell, joint, way)]
+            lines.append(Line((name, title_of(variant)), values))
+    return Table.of(
         "Lost against all data in one round",
         "MAP of the same queries after one round with all data, less MAP at the end of the stream: "
         "over all queries, and of the round that lost most in the mean over seeds; by Hamming "
         "distance and by projections.",
-        ("scenario", "method", "all", "worst", "all, proj.", "worst, proj."),
-        tuple(rows),
+        ("scenario", "method"),
+        ("all", "worst", "all, proj.", "worst, proj."),
+        lines,
     )
 
 
-def _lost(cell: Cell, joint: Cell | None, column: int) -> tuple[float, float] | None:
+def _lost(cell: Cell, joint: Cell | None, way: int) -> tuple[float | None, float | None]:
     """Return what all queries, and those of the worst round, lose; ``sets`` of rows have both."""
-    kept = [row["lost"][column - 1] for row in cell.rows if "lost" in row]
+    kept = cell.rows[0].get("lost")
     if kept:  # figures of older reports
-        return kept[0]["all"], kept[0]["worst"]
+        return kept[way - 1]["all"], kept[way - 1]["worst"]
     others = {} if joint is None else {row["seed"]: row.get("sets") for row in joint.rows}
-    pairs = [(row.get("sets"), others.get(row["seed"])) for row in cell.rows]
     lost: list[list[float]] = []
     overall = []
-    for now, then in pairs:
+    for row in cell.rows:
+        now, then = row.get("sets"), others.get(row["seed"])
         if not now or not then or len(now) != len(then):
-            return None
-        lost.append([b[column] - a[column] for a, b in zip(now, then, strict=True)])
-        n = [each[0] for each in now]
-        overall.append(float(np.average(lost[-1], weights=n)))
-    length = max(map(len, lost))
-    by_round = [[each[i] for each in lost if i < len(each)] for i in range(length)]
-    return Estimate.of(overall).mean, max(Estimate.of(each).mean for each in by_round)
-
-
-def _words_table(cells: Cells, n_bits: int) -> Table:
-    names = ("hamming", "projections", "chance", "probe")
-    rows = []
-    for setting in cells.settings:
-        for variant, cell in cells.at(setting, n_bits).items():
-            found = [
-                cell.estimate(lambda row, n=name: row.get("words", {}).get(n))  # type: ignore[misc]
-                for name in names
-            ]
-            if any(found):
-                figures = ("" if each is None else f"{each.mean:.3f}" for each in found)
-                rows.append((setting, title_of(variant), *figures))
-    return Table(
-        "Search by a word never seen",
-        "MAP of items that truly have the class, which no label set has; the probe was taught it.",
-        ("scenario", "method", *names),
-        tuple(rows),
-    )
+            return None, None
+        lost.append([b[way] - a[way] for a, b in zip(now, then, strict=True)])
+        overall.append(float(np.average(lost[-1], weights=[n for n, *_ in now])))
+    by_round = ([e for e in each if e is not None] for each in zip_longest(*lost))
+    return fmean(overall), max(map(fmean, by_round))

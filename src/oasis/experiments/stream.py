@@ -1,13 +1,14 @@
-"""The kind of study ``stream``: a method learns a stream, and queries are asked after each round.
+"""The kind of study ``stream``: a method learns a stream round by round, and is asked after each.
 
-A setting is one of the paper's, a runbook, or a scenario (`oasis.experiments.scenarios`); with
-``/joint`` at its end all data come in one round, to compare with.
+A setting is one of the paper's three, a runbook, numbers, or a scenario; with ``/joint`` all its
+data come in one round. The option ``neighbours`` adds recall of float neighbours, ``samples``
+limits the samples of a scenario.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,25 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Indicator, Matrix, Rows, Single
+from oasis.arrays import Indicator, Rows
 from oasis.baselines import FloatCosine, Probe
 from oasis.codes import pack
 from oasis.datasets.dataset import Dataset
 from oasis.errors import DataError, InputError
 from oasis.experiments import overview, scenarios
-from oasis.experiments.measure import Outcome, QuerySet, Round, measures, score_measures
+from oasis.experiments.measure import (
+    Outcome,
+    QuerySet,
+    Ranked,
+    Round,
+    by_codes_and_values,
+    measures,
+    score_measures,
+    score_slices,
+)
 from oasis.experiments.methods import Ranker, method_named
 from oasis.experiments.results import Results, rounded
-from oasis.experiments.tables import Part
+from oasis.experiments.tables import Part, value_at
 from oasis.experiments.task import Row, Task, load_dataset, runbook_for
 from oasis.hashers.protocol import OnlineHasher
-from oasis.metrics import (
-    asymmetric_average_precision,
-    average_precision,
-    average_precision_from_scores,
-    chance_map,
-    neighbour_recall,
-)
+from oasis.metrics import neighbour_recall
 from oasis.streams import rounds
 
 Progress = Callable[[int, int], None]
@@ -43,7 +47,6 @@ NEIGHBOURS = 10
 """Recall is measured of so many nearest items by float cosine."""
 
 _MOST_NEIGHBOUR_QUERIES = 500
-_SCORE_CELLS = 1 << 24
 _JOINT = "/joint"
 _NOT_LEARNED = ("codes_", "all_codes_", "all_codes", "__dict__", "__weakref__")
 
@@ -58,7 +61,6 @@ class Stream:
     truth : (n, c) true labels, with which everything is measured
     train, queries : rows to learn from and to search with, round by round
     numbers : of the rounds
-    names : classes that no label set has, asked for by name
     """
 
     seen: Dataset
@@ -66,7 +68,6 @@ class Stream:
     train: tuple[Rows, ...]
     queries: tuple[Rows, ...]
     numbers: tuple[int, ...]
-    names: tuple[str, ...] = ()
 
 
 def check_setting(dataset: str, setting: str) -> None:
@@ -94,15 +95,13 @@ def facts(task: Task, data: Path | None) -> dict[str, Any]:
 
 def work(task: Task, data: Path | None, progress: Progress) -> Row:
     """Return the measures of a task."""
-    dataset = load_dataset(task.dataset, data)
-    stream = deal(task, dataset)
+    stream = deal(task, load_dataset(task.dataset, data))
     model, outcome = carry_out(task, stream, progress)
     row = measures(outcome)
     row["model_bytes"] = learned_bytes(model)
     if isinstance(model, OnlineHasher):
         own = outcome.rounds[-1].own
         row |= rounded(_one_modality(model, stream, [outcome.sets[i] for i in own], outcome))
-        row |= rounded(_words(model, stream, outcome))
         row |= rounded(_neighbours(task, data, outcome, own))
     return row
 
@@ -115,80 +114,68 @@ def carry_out(task: Task, stream: Stream, progress: Progress) -> tuple[Any, Outc
     method that is measured only at some rounds learns all chunks since the previous one as a
     single chunk: its state does not depend on how samples are divided into chunks.
     """
-    method = method_named(task.method)
-    parameters = dict(task.parameters)
-    if stream.names and not method.answers_names:
-        raise InputError(f"method {task.method!r} does not answer names")
+    method, parameters = method_named(task.method), dict(task.parameters)
     model = method.model(task.n_bits, task.seed, stream.seen, parameters)
     sets, of_round = _query_sets(stream)
-    known = np.zeros(len(stream.seen.classes), dtype=bool)
+    learned = np.concatenate(stream.train)
+    truth = stream.truth[learned]
     found: list[Round] = []
-    projections: list[Single] = []
-    begin = 0
+    projections: list[Any] = []
+    begin = end = 0
     stops = method.stops(len(stream.train), parameters)
     for t in stops:
-        rows = np.concatenate(stream.train[begin : t + 1])
-        begin = t + 1
-        X, y = stream.seen.take(rows), stream.seen.labels(rows)
+        begin, end = end, sum(map(len, stream.train[: t + 1]))
+        X, y = stream.seen.take(learned[begin:end]), stream.seen.labels(learned[begin:end])
         start = time.perf_counter()
         model.partial_fit(X, y)
         taken = time.perf_counter() - start
         del X, y
-        known |= stream.truth[rows].any(axis=0)
         common: Row = {
             "number": stream.numbers[t],
-            "n_train": len(rows),
-            "n_classes": int(known.sum()),
+            "n_train": end - begin,
+            "n_classes": int(truth[:end].any(axis=0).sum()),
             "own": of_round[t],
             "train_seconds": taken,
         }
         arrived = sets[: max((max(each) for each in of_round[: t + 1] if each), default=-1) + 1]
         if isinstance(model, OnlineHasher):
             asked = [stream.seen.take(each.rows) for each in arrived]
+            none = np.empty((0, model.n_bits), np.float32)
             start = time.perf_counter()
-            projections = [_project(model, X, len(q)) for X, q in zip(asked, arrived, strict=True)]
+            projections = [
+                model.project(X) if len(q) else none for X, q in zip(asked, arrived, strict=True)
+            ]
             common["encode_seconds"] = time.perf_counter() - start
             codes = getattr(model, "all_codes_", None) if method.kind == "batch" else model.codes_
             packed = tuple(pack(each) for each in projections)
             found.append(Round(**common, codes=np.array(codes), query_codes=packed))
         else:
-            base = stream.truth[np.concatenate(stream.train[: t + 1])]
-            blocks = [_score_blocks(model, stream.seen, each, len(base)) for each in arrived]
-            groups = model.groups_ if isinstance(model, Probe) else None
-            ranked = [
-                score_measures(parts, each.labels, base, groups, t == stops[-1])
-                for parts, each in zip(blocks, arrived, strict=True)
-            ]
-            found.append(Round(**common, encode_seconds=0.0, ranked=tuple(ranked)))
+            last = t == stops[-1]
+            ranked = tuple(_ranked(model, stream.seen, q, truth[:end], last) for q in arrived)
+            found.append(Round(**common, encode_seconds=0.0, ranked=ranked))
         progress(t + 1, len(stream.train))
-    learned = np.concatenate(stream.train)
-    return model, Outcome(
-        stream.seen.classes,
-        stream.truth[learned],
-        tuple(sets),
-        tuple(found),
-        tuple(projections),
-        method.kind == "batch",
-    )
+    is_batch = method.kind == "batch"
+    known = stream.seen.classes, truth, tuple(sets)
+    return model, Outcome(*known, tuple(found), tuple(projections), is_batch)
 
 
 def deal(task: Task, dataset: Dataset) -> Stream:
     """Return the stream of a task."""
     name = task.setting.removesuffix(_JOINT)
     if name in scenarios.SCENARIOS:
-        scenario = scenarios.SCENARIOS[name]
         most = int(task.option("samples", scenarios.N_SAMPLES))
-        seen, truth, train, queries, names = scenarios.deal(dataset, scenario, task.seed, most)
+        scenario = scenarios.SCENARIOS[name]
+        seen, truth, train, queries = scenarios.deal(dataset, scenario, task.seed, most)
         numbers = tuple(range(1, len(train) + 1))
     else:
         dealt = rounds(dataset, runbook_for(task.dataset, name), task.seed)
-        seen, truth, names = dataset, dataset.L, ()
+        seen, truth = dataset, dataset.L
         train = tuple(each.train for each in dealt)
         queries = tuple(each.queries for each in dealt)
         numbers = tuple(each.number for each in dealt)
     if task.setting.endswith(_JOINT):
         train, numbers = (np.concatenate(train),), (1,)
-    return Stream(seen, truth, train, queries, numbers, names)
+    return Stream(seen, truth, train, queries, numbers)
 
 
 def _query_sets(stream: Stream) -> tuple[list[QuerySet], list[list[int]]]:
@@ -202,19 +189,18 @@ def _query_sets(stream: Stream) -> tuple[list[QuerySet], list[list[int]]]:
     return found, [list(dict.fromkeys(each)) for each in numbers]
 
 
-def _project(model: OnlineHasher, X: Mapping[str, Matrix], n: int) -> Single:
-    return model.project(X) if n else np.empty((0, model.n_bits), np.float32)
-
-
-def _score_blocks(
-    model: Ranker, dataset: Dataset, queries: QuerySet, n_base: int
-) -> Iterator[tuple[slice, Single]]:
-    """Yield rows of a query set, and their scores of the base (of the probe: of its groups)."""
-    score = model.group_scores if isinstance(model, Probe) else model.scores
-    size = max(1, _SCORE_CELLS // max(1, n_base))
-    for start in range(0, len(queries), size):
-        rows = slice(start, start + size)
-        yield rows, score(dataset.take(queries.rows[rows]))
+def _ranked(
+    model: Ranker, dataset: Dataset, queries: QuerySet, base: Indicator, last: bool
+) -> Ranked:
+    """Return what a ranker's scores give; the probe's are scores of groups of items."""
+    is_probe = isinstance(model, Probe)
+    score = model.group_scores if is_probe else model.scores
+    blocks = (
+        (rows, score(dataset.take(queries.rows[rows])))
+        for rows in score_slices(len(queries), len(base))
+    )
+    groups = model.groups_ if is_probe else None
+    return score_measures(blocks, queries.labels, base, groups, last)
 
 
 def _one_modality(
@@ -225,60 +211,16 @@ def _one_modality(
     if len(stream.seen.X) < 2 or not len(rows):
         return {}
     base, labels = outcome.base_codes(), outcome.train_labels
-    truth = stream.truth[rows]
     found: dict[str, Row] = {}
     for name, matrix in stream.seen.take(rows).items():
         try:
-            projections = model.project({name: matrix})
+            values = model.project({name: matrix})
         except InputError as error:  # a published method may need all of them
             found[name] = {"empty": str(error)}
             continue
-        found[name] = {
-            "hamming": float(average_precision(pack(projections), base, truth, labels).mean()),
-            "projections": float(
-                asymmetric_average_precision(projections, base, truth, labels).mean()
-            ),
-        }
+        both = by_codes_and_values(values, base, stream.truth[rows], labels)
+        found[name] = dict(zip(("hamming", "projections"), both, strict=True))
     return {"one_modality": found}
-
-
-def _words(model: OnlineHasher, stream: Stream, outcome: Outcome) -> Row:
-    """Return MAP of classes by their names, of a scenario whose label sets lack them."""
-    if not stream.names:
-        return {}
-    columns = [stream.seen.classes.index(name) for name in stream.names]
-    relevant, labels = np.eye(len(columns)), outcome.train_labels[:, columns]
-    projections = np.asarray(getattr(model, "project_words")(list(stream.names)))  # noqa: B009
-    base = outcome.base_codes()
-    return {
-        "words": {
-            "n": len(columns),
-            "hamming": float(average_precision(pack(projections), base, relevant, labels).mean()),
-            "projections": float(
-                asymmetric_average_precision(projections, base, relevant, labels).mean()
-            ),
-            "chance": chance_map(relevant, labels),
-            "probe": _probed(stream, columns),
-        }
-    }
-
-
-def _probed(stream: Stream, columns: list[int]) -> float:
-    """Return MAP of items ranked by a regression that was trained on the other half of them."""
-    rows = np.concatenate(stream.train)
-    truth = Dataset("truth", stream.seen.X, stream.truth, stream.seen.classes)
-    scores = np.zeros((len(columns), len(rows)))
-    for half in (0, 1):
-        taught, ranked = rows[half::2], rows[1 - half :: 2]
-        probe = Probe().partial_fit(truth.take(taught), truth.labels(taught))
-        predicted = probe.state_.label_map.project(truth.take(ranked))
-        for number, column in enumerate(columns):
-            label = truth.classes[column]
-            if label in probe.classes_:
-                at = probe.classes_.index(label)
-                scores[number, 1 - half :: 2] = predicted[:, at]
-    labels = stream.truth[rows][:, columns]
-    return float(average_precision_from_scores(scores, np.eye(len(columns)), labels).mean())
 
 
 def _neighbours(task: Task, data: Path | None, outcome: Outcome, own: Sequence[int]) -> Row:
@@ -331,38 +273,30 @@ def learned_bytes(model: object) -> int:
             buffers[id(each)] = each.nbytes
         elif id(each) not in visited and not isinstance(each, (str, bytes, int, float, type)):
             visited.add(id(each))
-            if isinstance(each, Mapping):
-                waiting += each.values()
-            elif isinstance(each, (list, tuple, set, frozenset)):
+            if isinstance(each, (list, tuple, set, frozenset)):
                 waiting += each
-            else:
-                names = [slot for cls in type(each).__mro__ for slot in _slots(cls)]
-                held = {name: getattr(each, name, None) for name in names}
-                held |= getattr(each, "__dict__", {})
-                waiting += [value for name, value in held.items() if name not in _NOT_LEARNED]
+                continue
+            slots = {name for cls in type(each).__mro__ for name in getattr(cls, "__slots__", ())}
+            held = {name: getattr(each, name, None) for name in slots - {*_NOT_LEARNED}}
+            held |= each if isinstance(each, Mapping) else getattr(each, "__dict__", {})
+            waiting += [value for name, value in held.items() if name not in _NOT_LEARNED]
     return sum(buffers.values())
-
-
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = cls.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def cells(row: Row) -> dict[str, float]:
     """Return the figures that two files are compared by: MAP at the end of the stream."""
-    last = row["rounds"][-1]
-    found = {}
-    for queries in ("new", "all"):
-        for figure in ("expected", "stable", "asymmetric"):
-            value = (last.get(queries) or {}).get(figure)
-            if value is not None:
-                found[f"{queries} {figure}"] = value
-    return found
+    found = {
+        f"{queries} {figure}": value_at(row, "rounds", -1, queries, figure)
+        for queries in ("new", "all")
+        for figure in ("expected", "stable", "asymmetric")
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
     """Return the part of a report on these rows, scenarios last."""
-    hard = [row for row in rows if scenarios.is_scenario(row["setting"])]
+    # scenarios in reports of earlier versions have means over seeds, and no numbers of rounds
+    hard = [r for r in rows if scenarios.is_scenario(r["setting"]) or "seeds" in r]
     plain = [row for row in rows if row not in hard]
     found = overview.parts(results, dataset, plain) if plain else []
     return [*found, *scenarios.parts(results, dataset, hard)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from scipy.special import stdtrit
@@ -30,6 +30,45 @@ _LEAST_SWEEP = 3
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds; ``half`` is half of its 95 % interval, None for a single seed.
+
+    >>> str(Estimate.of([0.5, 0.52])), str(Estimate.of([0.5]))
+    ('0.510 ± 0.127', '0.500')
+    """
+
+    mean: float
+    half: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        n, mean = len(values), math.fsum(values) / len(values)
+        if n < 2:
+            return cls(mean)
+        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+        return cls(mean, float(stdtrit(n - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(n))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table before it is text.
+
+    Attributes
+    ----------
+    names : texts of the first columns
+    values : figures: an `Estimate`, a number, a text, several of them (shown as ``a / b``), or None
+    group : lines of one group compete for the best figure of each column; None: not compared
+    """
+
+    names: tuple[str, ...]
+    values: Sequence[Any]
+    group: str | None = None
+
+
+@dataclass(frozen=True)
 class Table:
     """Cells of text under a heading; ``n_names`` first columns are names, the rest are figures.
 
@@ -41,6 +80,55 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     n_names: int = 2
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        note: str,
+        names: Sequence[str],
+        figures: Sequence[str],
+        lines: Iterable[Line],
+        *,
+        intervals: bool = False,
+    ) -> Self:
+        """Return a table of lines, without lines that have no figure, best and second marked.
+
+        >>> lines = [Line((name,), (value,), "") for name, value in zip("abc", (0.1, 0.3, 0.2))]
+        >>> Table.of("", "", ["name"], ["MAP"], lines).rows
+        (('a', '0.100'), ('b', '*0.300'), ('c', '~0.200'))
+        """
+        kept = [(line, [_text(value, intervals) for value in line.values]) for line in lines]
+        kept = [(line, texts) for line, texts in kept if any(texts)]
+        for column in range(len(figures)):
+            groups: dict[str, list[tuple[float, int]]] = {}
+            for number, (line, _) in enumerate(kept):
+                value = _number(line.values[column])
+                if line.group is not None and value is not None:
+                    groups.setdefault(line.group, []).append((value, number))
+            for found in groups.values():
+                for mark, (_, number) in zip("*~", sorted(found, reverse=True), strict=False):
+                    kept[number][1][column] = mark + kept[number][1][column]
+        rows = tuple((*line.names, *texts) for line, texts in kept)
+        return cls(title, note, (*names, *figures), rows, len(names))
+
+
+def _text(value: Any, intervals: bool) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, tuple):
+        return " / ".join(filter(None, (_text(each, intervals) for each in value)))
+    if isinstance(value, Estimate):
+        return str(value) if intervals else f"{value.mean:.3f}"
+    return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, tuple):
+        return _number(value[0]) if value else None
+    if isinstance(value, Estimate):
+        return value.mean
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 @dataclass(frozen=True)
@@ -66,53 +154,6 @@ class Part:
     drawings: tuple[Drawing, ...] = ()
     tables: tuple[Table, ...] = ()
     n_open: int = 1
-
-
-def marked_best(rows: list[list[str]], values: list[list[float | None]], first: int) -> None:
-    """Mark the best and the second best of each column in place.
-
-    Parameters
-    ----------
-    rows : cells of text, one list per row
-    values : the number of each figure, or None for one that is not compared; one list per row
-    first : the column of the first value
-
-    >>> rows = [["a", "0.1"], ["b", "0.3"], ["c", "0.2"]]
-    >>> marked_best(rows, [[0.1], [0.3], [0.2]], 1)
-    >>> rows
-    [['a', '0.1'], ['b', '*0.3'], ['c', '~0.2']]
-    """
-    for column in range(len(values[0]) if values else 0):
-        found = sorted(
-            ((row[column], number) for number, row in enumerate(values) if row[column] is not None),
-            reverse=True,
-        )
-        for mark, (_, number) in zip("*~", found, strict=False):
-            rows[number][first + column] = mark + rows[number][first + column]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds; ``half`` is half of its 95 % interval, None for a single seed.
-
-    >>> str(Estimate.of([0.5, 0.52])), str(Estimate.of([0.5]))
-    ('0.510 ± 0.127', '0.500')
-    """
-
-    mean: float
-    half: float | None
-    n_seeds: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
-        n, mean = len(values), math.fsum(values) / len(values)
-        if n < 2:
-            return cls(mean, None, n)
-        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-        return cls(mean, float(stdtrit(n - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(n), n)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
 
 
 Key: TypeAlias = tuple[str, str, int | None]
@@ -150,11 +191,15 @@ class Cell:
         """Return the mean of a figure over seeds; None if a seed does not have it."""
         values = [value(row) for row in self.rows]
         known = [each for each in values if each is not None]
-        return Estimate.of(known) if len(known) == len(values) else None
+        return Estimate.of(known) if known and len(known) == len(values) else None
+
+    def figure(self, *path: str | int) -> Estimate | None:
+        """Return the figure at a place of the rows, such as ``("lookup", "new", "tied")``."""
+        return self.estimate(lambda row: value_at(row, *path))
 
     def last(self, queries: str, figure: str, t: int = -1) -> Estimate | None:
         """Return a figure after the last round (or that at position t): of new, old or all."""
-        return self.estimate(lambda row: of_round(row, t, queries, figure))
+        return self.figure("rounds", t, queries, figure)
 
     def by_round(self, queries: str, figure: str) -> list[Estimate | None]:
         """Return a figure after every round."""
@@ -177,15 +222,22 @@ class Cell:
         return not last.get("old") and bool(last.get("new"))
 
 
-def of_round(row: Row, t: int, queries: str, figure: str) -> float | None:
-    """Return a figure of a row after the round at position t."""
-    found: float | None = (row["rounds"][t].get(queries) or {}).get(figure)
-    return found
+def value_at(row: Any, *path: str | int) -> Any:
+    """Return the value at a place of nested dicts and lists; None if there is none.
+
+    >>> value_at({"rounds": [{"new": None}, {"new": {"n": 3}}]}, "rounds", -1, "new", "n")
+    3
+    """
+    for step in path:
+        if not row:
+            return None
+        row = row[step] if isinstance(step, int) else row.get(step)
+    return row
 
 
 def mean_over_rounds(row: Row) -> float | None:
     """Return MAP of each round's own queries right after it, the mean over rounds."""
-    values = [of_round(row, t, "new", "expected") for t in range(len(row["rounds"]))]
+    values = [value_at(each, "new", "expected") for each in row["rounds"]]
     known = [each for each in values if each is not None]
     return sum(known) / len(known) if known else None
 
@@ -218,12 +270,9 @@ class Cells:
                 )
             cells[key] = Cell(tuple(group), results.facts_of(group[0]))
         sweeps = _sweeps(cells)
-        swept = {
-            key
-            for key, cell in cells.items()
-            if any(cell in each.values() for each in sweeps.values()) and "+" in key[1]
-        }
-        return cls(dataset, {k: c for k, c in cells.items() if k not in swept}, sweeps)
+        swept = {id(cell) for values in sweeps.values() for cell in values.values()}
+        kept = {k: c for k, c in cells.items() if "+" not in k[1] or id(c) not in swept}
+        return cls(dataset, kept, sweeps)
 
     @property
     def settings(self) -> list[str]:
@@ -271,27 +320,21 @@ def _sweeps(cells: dict[Key, Cell]) -> dict[tuple[str, str, str, int | None], di
     """Return the sweeps; the default value is in each, with the seeds that all have."""
     found: dict[tuple[str, str, str, int | None], dict[float, Cell]] = {}
     for (setting, _, n_bits), cell in cells.items():
-        given = cell.rows[0]["parameters"]
-        ((name, value),) = given.items() if len(given) == 1 else (("", None),)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "tuned":
-            place = setting, cell.rows[0]["method"], name, n_bits
-            found.setdefault(place, {})[float(value)] = cell
-    sweeps = {}
+        for name, value in cell.rows[0]["parameters"].items():
+            single = len(cell.rows[0]["parameters"]) == 1 and name != "tuned"
+            if single and isinstance(value, (int, float)) and not isinstance(value, bool):
+                place = setting, cell.rows[0]["method"], name, n_bits
+                found.setdefault(place, {})[float(value)] = cell
+    found = {key: values for key, values in found.items() if len(values) >= _LEAST_SWEEP}
     for (setting, method, name, n_bits), values in found.items():
-        if len(values) < _LEAST_SWEEP:
-            continue
         plain = cells.get((setting, method, n_bits))
-        default = {} if plain is None else plain.method.get("defaults", {})
-        if plain is not None and isinstance(default.get(name), (int, float)):
-            values = {float(default[name]): plain, **values}
-        seeds = set.intersection(*({r["seed"] for r in c.rows} for c in values.values()))
-        sweeps[setting, method, name, n_bits] = {
-            value: Cell(tuple(r for r in c.rows if r["seed"] in seeds), c.facts)
-            if seeds and c is plain
-            else c
-            for value, c in sorted(values.items())
-        }
-    return sweeps
+        default = None if plain is None else plain.method.get("defaults", {}).get(name)
+        if plain is not None and isinstance(default, (int, float)):
+            seeds = set.intersection(*({r["seed"] for r in c.rows} for c in values.values()))
+            common = tuple(row for row in plain.rows if row["seed"] in seeds)
+            if common and float(default) not in values:
+                values[float(default)] = Cell(common, plain.facts)
+    return {key: dict(sorted(values.items())) for key, values in found.items()}
 
 
 def _order(key: Key) -> tuple[object, ...]:

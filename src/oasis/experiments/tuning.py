@@ -24,7 +24,7 @@ from oasis.errors import InputError
 from oasis.experiments.methods import Value, grid_of, method_named, title_of
 from oasis.experiments.results import Results
 from oasis.experiments.stream import check_setting
-from oasis.experiments.tables import Part, Table
+from oasis.experiments.tables import Line, Part, Table
 from oasis.experiments.task import Row, Task, load_dataset, runbook_for, segment
 from oasis.hashers.protocol import OnlineHasher
 from oasis.metrics import chance_map, mean_average_precision
@@ -133,30 +133,21 @@ def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
     samples = ", ".join(f"{learned:,} and {asked:,}" for learned, asked in sizes)
     lines = []
     for row in rows:
-        best, published = chosen(row), row["trials"][0].get("map")
+        best = chosen(row)
         given = ", ".join(f"{name}={value}" for name, value in best["parameters"].items())
-        lines.append(
-            (
-                *(row["setting"], title_of(row["method"]), str(row["n_bits"])),
-                *(given or "as published", str(len(row["trials"]))),
-                str(sum("map" not in trial for trial in row["trials"])),
-                "" if published is None else f"{published:.3f}",
-                f"{best['map']:.3f}",
-                f"{row['chance']:.3f}",
-            )
-        )
-    table = Table(
+        names = row["setting"], title_of(row["method"]), str(row["n_bits"]), given or "as published"
+        failed = sum("map" not in trial for trial in row["trials"])
+        found = row["trials"][0].get("map"), best["map"], row["chance"]
+        lines.append(Line(names, (len(row["trials"]), failed, *found)))
+    table = Table.of(
         "Tuning",
         "MAP by Hamming distance of validation queries, which are in no table; the same number of "
         "trials for every method, or the whole grid if it is smaller. Samples for learning and for "
         f"queries: {samples}. The first trial has the published parameters; parameters that are "
         "not named are the published ones.",
-        (
-            *("setting", "method", "bits", "chosen", "trials", "failed"),
-            *("published", "best", "chance"),
-        ),
-        tuple(lines),
-        n_names=4,
+        ("setting", "method", "bits", "chosen"),
+        ("trials", "failed", "published", "best", "chance"),
+        lines,
     )
     return [Part("Tuning", (), (), (table,))]
 
