@@ -6,7 +6,7 @@ import pytest
 
 from oasis.client import Client
 from oasis.collection import Collection
-from oasis.collection.records import Asked, SearchOptions
+from oasis.collection.records import Question, SearchOptions
 
 HERE_ALONE = {"max_bytes"}
 """Parameters of the collection that a client lacks: its service bounds the answers."""
@@ -25,7 +25,7 @@ def parameters(method):
     for each in inspect.signature(method).parameters.values():
         if each.kind is each.VAR_KEYWORD:
             defaults = [
-                (name, Asked._field_defaults[name]) for name in SearchOptions.__annotations__
+                (name, Question._field_defaults[name]) for name in SearchOptions.__annotations__
             ]
             found += [(name, each.KEYWORD_ONLY, default) for name, default in defaults]
         else:

@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import NAMES, chunk
 
-from oasis.collection import filters as filtering
-from oasis.collection.filters import MAX_CONDITIONS, MAX_LEVELS, MAX_VALUES, Filter, did_you_mean
+from oasis.collection.filters import (
+    MAX_CONDITIONS,
+    MAX_LEVELS,
+    MAX_VALUES,
+    AllowLists,
+    Filter,
+    did_you_mean,
+)
 from oasis.errors import InputError
 from oasis.features.words import tokens_of
 
@@ -256,14 +262,14 @@ def test_lists_are_kept_up_to_a_number_and_a_size(folder, monkeypatch):
         asked = [Filter.of({"x": {"gte": least}}) for least in range(20)]
         for where in asked:
             assert len(c._queries.allow_lists.of(where).keys) == 40 - asked.index(where)
-        assert [c._queries.allow_lists.is_kept(each) for each in asked] == [False] * 4 + [True] * 16
-        monkeypatch.setattr(filtering, "_KEPT_KEYS", 70)
+        assert [c._queries.allow_lists.has(each) for each in asked] == [False] * 4 + [True] * 16
+        monkeypatch.setattr(AllowLists, "MOST_KEYS", 70)
         c._queries.allow_lists.of(asked[0])
-        kept = [each for each in asked if c._queries.allow_lists.is_kept(each)]
+        kept = [each for each in asked if c._queries.allow_lists.has(each)]
         assert kept == [asked[0], asked[19]]  # of 40 and 21 keys
-        monkeypatch.setattr(filtering, "_KEPT_KEYS", 5)
+        monkeypatch.setattr(AllowLists, "MOST_KEYS", 5)
         c._queries.allow_lists.of(asked[1])
-        assert [each for each in asked if c._queries.allow_lists.is_kept(each)] == [asked[1]]
+        assert [each for each in asked if c._queries.allow_lists.has(each)] == [asked[1]]
 
 
 @pytest.mark.parametrize(

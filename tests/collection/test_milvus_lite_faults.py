@@ -24,9 +24,10 @@ from collection_truth import contents, toy_model
 from collection_writer import apply
 from toy import chunk
 
+from oasis.codes import pack
 from oasis.collection import Collection, milvus, replica
-from oasis.collection.question import Question
-from oasis.collection.records import Asked
+from oasis.collection.ranking import Query
+from oasis.collection.records import Question
 from oasis.errors import CollectionError, EngineError
 from oasis.scale.milvus import MilvusIndex
 from oasis.scale.milvus import lite as engine_lite
@@ -365,8 +366,9 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
             assert reader.codes_are_here
             assert where not in engine_lite._users
             # a search that was under way is answered from where they are now
-            question = Question.of(truth.model.project(X), Asked(3, "hamming"))
-            found, expected = reader._queries._ask(before, question), c.search(X, 3, "hamming")
+            queries = [Query(each, pack(each[None])[0]) for each in truth.model.project(X)]
+            answers = reader._queries._answered(before, queries, Question(3, "hamming"))
+            found, expected = [each.hits for each in answers], c.search(X, 3, "hamming")
             assert [[hit.id for hit in hits] for hits in found] == [
                 [hit.id for hit in hits] for hits in expected
             ]

@@ -11,7 +11,7 @@ from collection_truth import Truth, assert_hits, assert_same_model
 from service_data import fill as fill_pictures
 from toy import NAMES, chunk
 
-from oasis.collection import Collection, by_codes
+from oasis.collection import Collection, ranking
 from oasis.collection import writing as writer
 from oasis.collection.filters import Filter
 from oasis.errors import CollectionError, InputError, NotFittedError, TooLargeError
@@ -243,8 +243,8 @@ def test_where_equals_brute_force(filled, where, passes):
 @pytest.mark.parametrize("oversample", [16, 2])
 def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample):
     """A filter that lets most pass is answered from a larger search, in a collection of size."""
-    monkeypatch.setattr(by_codes, "_OVERSAMPLE", oversample)
-    monkeypatch.setattr(by_codes, "_SPARE", 4 * oversample)
+    monkeypatch.setattr(ranking, "OVERSAMPLE", oversample)
+    monkeypatch.setattr(ranking, "SPARE", 4 * oversample)
     truth = Truth()
     with open_toy(folder / "c") as c:
         X, y = chunk(1500, seed=0)
@@ -258,8 +258,8 @@ def test_where_without_a_list_equals_brute_force(folder, monkeypatch, oversample
                 projections, 4, "asymmetric", lambda p, _, f=field, v=value: p[f] == v
             )
             assert_hits(c.search(X, 4, where={field: value}, fuse=False), expected)
-        assert not c._queries.allow_lists.is_kept(Filter.of({"half": 1}))
-        assert c._queries.allow_lists.is_kept(Filter.of({"rare": 3}))
+        assert not c._queries.allow_lists.has(Filter.of({"half": 1}))
+        assert c._queries.allow_lists.has(Filter.of({"rare": 3}))
 
 
 def test_where_finds_fields_with_odd_names_and_numbers_exactly(folder):

@@ -1,4 +1,4 @@
-"""The formula of `oasis.collection.scored`, item by item."""
+"""The formula of `oasis.collection.ranking`, item by item."""
 
 import math
 from collections import Counter

@@ -20,7 +20,7 @@ from toy import chunk, class_vectors
 from oasis.client import Client
 from oasis.collection import Collection
 from oasis.collection.committed import Follower
-from oasis.collection.question import Question
+from oasis.collection.records import Question
 from oasis.errors import BusyError
 from oasis.model import OASIS
 from oasis.model.threads import one_thread
@@ -49,13 +49,13 @@ LONG = [
 
 def threads_of_searches(monkeypatch):
     """A list that gets the thread of each search that follows."""
-    of, threads = Question.of, []
+    checked, threads = Question.checked, []
 
-    def noted(*given):
+    def noted(question):
         threads.append(threading.current_thread())
-        return of(*given)
+        return checked(question)
 
-    monkeypatch.setattr(Question, "of", noted)
+    monkeypatch.setattr(Question, "checked", noted)
     return threads
 
 
@@ -191,7 +191,7 @@ def test_a_failure_of_ours_is_logged_and_not_told(folder, monkeypatch, caplog):
         def broken(*_, **__):
             raise RuntimeError("a secret of the inside")
 
-        monkeypatch.setattr(Question, "of", broken)
+        monkeypatch.setattr(Question, "checked", broken)
         status, _, found = asgi(app, "POST", "/v1/search", {"words": ["cat"]})
         assert status == 500 and found["title"] and "secret" not in json.dumps(found)
         assert "a secret of the inside" in caplog.text

@@ -31,11 +31,12 @@ collection     `Collection`: open, close, check and repair
 opening        what `open` checks and makes
 records        what is answered: `Hit`, `Stored`, `Stats` ...
 committed      `Follower`: one committed state in memory, loaded or followed
-query       the searches; lookups, by_codes, scored (with words), class_names (named)
+query          the searches; lookups: without a query; class_names: classes named in a text
+ranking        hits by codes, words, meaning and fingerprints, by one formula
 changes        what a user calls; writing: the order of a change
 intake         what comes with a chunk, checked; relabelling: labels given later; quality
-filters     a filter as SQL, allow-lists, mistakes; conditions (as typed), fields
-words       texts word for word, which items have a word (FTS5), spelling
+filters        a filter as SQL, allow-lists, indexes; conditions (as typed), fields
+words          texts word for word, which items have a word (FTS5), spelling
 catalog        SQLite: connections, transactions; reads; rows: tables and checksums
 item_rows      items inserted, changed, deleted; class_members: which items have a class
 journal        small chunks learned since the model file; kept_features: what items taught
@@ -43,7 +44,7 @@ setup          what a collection was made with
 files          generations beside the catalog; lock: the writer's
 replica        where the codes are searched: in memory; milvus: or in Milvus
 checks         damage and repair; backup: a copy beside a writer, and back
-feeding     data files in; exporting (data out), contact_sheet (hits as a picture)
+feeding        data files in; exporting (data out), contact_sheet (hits as a picture)
 =============  ===================================================================================
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,16 +89,22 @@ class Meant(NamedTuple):
 
 
 def meant_classes(
-    snapshot: Committed, catalog: Catalog, names: ClassNames, text: str, *, named_only: bool
+    snapshot: Committed,
+    catalog: Catalog,
+    names: ClassNames,
+    text: str,
+    numbers: Iterable[int],
+    *,
+    named_only: bool,
 ) -> Meant | None:
-    """Return the classes that a text names, or those whose names mean nearly the same.
+    """Return the classes that a text names, those ``numbers``, or that mean nearly the same.
 
     None where there are none, or where the label space has no words.
     """
     model = learned(snapshot)
     if not label_space(model).has_words:
         return None
-    named = [snapshot.classes[number] for number in sorted(names.named(text))]
+    named = [snapshot.classes[number] for number in sorted(numbers)]
     if not named:
         return None if named_only else _near_classes(model, text)
     known = set(model.classes_)

@@ -20,12 +20,12 @@ from oasis.collection.lookups import Lookups
 from oasis.collection.opening import check_model, make_directory, prepare
 from oasis.collection.query import Queries
 from oasis.collection.records import (
-    Asked,
     ClassInfo,
     FieldInfo,
     Hit,
     Id,
     Mode,
+    Question,
     Rejected,
     Round,
     SearchOptions,
@@ -506,7 +506,7 @@ class Collection:
         max_bytes : int, optional
             Raise `TooLargeError` where the payloads of the hits have more bytes of JSON together.
         """
-        return self._queries.by_features(X, Asked(k, mode, where, offset, **options))
+        return self._queries.by_features(X, Question(k, mode, where, offset, **options))
 
     def search_items(
         self,
@@ -524,11 +524,14 @@ class Collection:
         items : sequence of mappings or objects with the fields of the extractor, and ``vectors``
         fuse : bool
             Whether the words of a text, its meaning and the fingerprints of its features decide
-            together with the codes, by the formula in `oasis.collection.scored`. It holds
+            together with the codes, by the formula in `oasis.collection.ranking`. It holds
             for ``mode="asymmetric"``, but not for ``content=0``, which asks for the kind alone.
         k, mode, where, offset, content, payload, max_bytes : as in `search`
         """
-        return self._queries.by_items(items, Asked(k, mode, where, offset, **options))
+        return [
+            answer.hits
+            for answer in self._queries.by_items(items, Question(k, mode, where, offset, **options))
+        ]
 
     def find(
         self,
@@ -553,7 +556,7 @@ class Collection:
         -------
         list of Hit, best first, with their texts
         """
-        return self._queries.found(text, image, Asked(k, "asymmetric", where, offset))
+        return self._queries.found(text, image, Question(k, "asymmetric", where, offset))
 
     def search_items_with_evidence(
         self,
@@ -570,7 +573,8 @@ class Collection:
 
         Parameters are those of `search_items`.
         """
-        return self._queries.by_items_with_evidence(items, Asked(k, mode, where, offset, **options))
+        answers = self._queries.by_items(items, Question(k, mode, where, offset, **options))
+        return [each.hits for each in answers], [each.evidence for each in answers]
 
     def search_words(
         self,
@@ -594,7 +598,7 @@ class Collection:
             the label alone. Other weights need an extractor that makes features of texts.
         k, mode, where, offset, payload, max_bytes : as in `search`
         """
-        return self._queries.by_names(names, Asked(k, mode, where, offset, **options))
+        return self._queries.by_names(names, Question(k, mode, where, offset, **options))
 
     def more_like(
         self,
@@ -610,7 +614,7 @@ class Collection:
         With content bits, asymmetric scores weigh kind and content alike, so that near-duplicates
         come first; ``content`` gives another weight, from 0 for the kind to 1 for content alone.
         """
-        return self._queries.near(id, Asked(k, mode, where, offset, **options))
+        return self._queries.near(id, Question(k, mode, where, offset, **options))
 
     def evidence_items(self, items: Sequence[Any]) -> list[float]:
         """Return how sure it is that something like each raw query is here, from 0 to 1.
@@ -619,7 +623,8 @@ class Collection:
         text that names a class it is at least 0.9, and 0.1 where there are no classes. Below 0.5
         hits are weak. A model that cannot tell gives 1.
         """
-        return self._queries.evidence(items)
+        answers = self._queries.by_items(items, Question(k=1, payload=False))
+        return [each.evidence for each in answers]
 
     def suggest(self, text: str) -> str | None:
         """Return what is searched instead of a text with typing errors, or None.

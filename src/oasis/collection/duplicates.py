@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from oasis.arrays import Array, Matrix, Single, in_range, is_sparse
 from oasis.collection.catalog import Catalog
 from oasis.collection.rows import Keys, check_count
 from oasis.errors import FormatError
-from oasis.hashers.chunk import check_features
 from oasis.model.threads import in_threads
 
 MOST_BITS = 11
@@ -42,23 +41,18 @@ class Repeats(NamedTuple):
     keys: Keys
     distances: npt.NDArray[np.int64]
 
+    @property
+    def sameness(self) -> Array:
+        """How likely each is the same: ``1 - (b / 12)^4`` where b bits differ.
+
+        >>> Repeats(np.array([3, 7]), np.array([0, 6])).sameness.tolist()
+        [1.0, 0.9375]
+        """
+        same: Array = 1 - (self.distances / (MOST_BITS + 1)) ** 4
+        return same
+
 
 NO_REPEATS = Repeats(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
-def unlike(repeats: Repeats, keys: Keys) -> Array:
-    """Return how unlike the query items are, by ascending keys: 0 for the same, 1 for no repeat.
-
-    ``(b / 12)^4`` for a repeat that differs in b bits.
-
-    >>> unlike(Repeats(np.array([3, 7]), np.array([0, 6])), np.array([1, 3, 7])).tolist()
-    [1.0, 0.0, 0.0625]
-    """
-    factors = np.ones(len(keys))
-    at = np.minimum(np.searchsorted(keys, repeats.keys), max(len(keys) - 1, 0))
-    found = keys[at] == repeats.keys if len(keys) else np.zeros(len(at), dtype=np.bool_)
-    factors[at[found]] = (repeats.distances[found] / (MOST_BITS + 1)) ** 4
-    return factors
 
 
 class _Known(NamedTuple):
@@ -105,18 +99,17 @@ class RepeatLookup:
         self._changing = threading.Lock()
         self._known = _Known(None, np.empty((0, 0), dtype=np.uint64))
 
-    def find(self, X: Mapping[str, Any], widths: Mapping[str, int], next_key: int) -> list[Repeats]:
-        """Return the items with keys below ``next_key`` that repeat each of the queries.
+    def find(self, X: Mapping[str, Matrix], next_key: int) -> list[Repeats]:
+        """Return the items with keys below ``next_key`` that repeat each of the checked queries.
 
         An item repeats a query if its features are the same, or nearly so, in every modality that
         the query has.
         """
-        checked = check_features(X, widths)
         known = self._having(next_key)
         if known.function is None:
-            n = next(iter(checked.values())).shape[0]
+            n = next(iter(X.values())).shape[0]
             return [NO_REPEATS] * n
-        found = [known.like(each, 0, next_key) for each in known.function.of(checked)]
+        found = [known.like(each, 0, next_key) for each in known.function.of(X)]
         if not any(len(each.keys) for each in found):
             return found
         # memory keeps the fingerprints of deleted items too

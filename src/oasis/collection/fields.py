@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from oasis.collection.records import FieldInfo
+from oasis.collection.rows import decoded_payload
 
 Kind: TypeAlias = Literal["number", "text", "boolean", "list", "object", "mixed"]
 
@@ -21,6 +23,22 @@ MAX_VALUES = 20
 MAX_TEXT = 100
 
 _DISTINCT = 10_000
+
+
+def sampled(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """Return payloads of the oldest and the newest items, by age; the cost does not grow."""
+    found: dict[int, str] = {}
+    for order in ("ASC", "DESC"):
+        n_bytes = 0
+        rows = connection.execute(
+            f"SELECT key, payload FROM items ORDER BY key {order} LIMIT {SAMPLE}"  # noqa: S608
+        )
+        for key, payload in rows:
+            n_bytes += len(payload or "")
+            if n_bytes > SAMPLE_BYTES // 2:
+                break
+            found[key] = payload
+    return (decoded_payload(found[key]) for key in sorted(found))
 
 
 class _Field:

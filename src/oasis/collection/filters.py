@@ -37,9 +37,10 @@ import math
 import reprlib
 import sqlite3
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -47,18 +48,15 @@ import numpy as np
 
 from oasis.collection.catalog import Catalog
 from oasis.collection.class_members import check_members
-from oasis.collection.records import utf8
-from oasis.collection.rows import ItemRow, Keys, check_count, decoded_payload
+from oasis.collection.records import FieldInfo, utf8
+from oasis.collection.rows import Keys, check_count, decoded_payload
 from oasis.collection.words import Phrase
 from oasis.errors import InputError
 
 Scalar: TypeAlias = str | int | float | bool | None
 
-LABELS = "$labels"
-"""The field that stands for an item's labels."""
-
-TEXT = "$text"
-"""The field that stands for an item's kept text."""
+LABELS, TEXT = "$labels", "$text"
+"""What stands for an item's labels, and for its kept text, among the fields."""
 
 ANY, ALL, NOT = "$any", "$all", "$not"
 """What stands for filters put together."""
@@ -68,19 +66,20 @@ MAX_LEVELS = 16
 MAX_VALUES = 100_000
 MAX_NAME = 1000
 
+OFTEN = 3
+"""Lists made by a field without an index, after which it gets one."""
+
+LEAST_INDEXED = 10_000
+"""Items of a collection whose fields get an index by themselves; fewer are passed over at once."""
+
 _RANGES = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_TYPES = {
-    "text": "= 'text'",
-    "number": "IN ('integer', 'real')",
-    "null": "= 'null'",
-}
+_TYPES = {"text": "= 'text'", "number": "IN ('integer', 'real')", "null": "= 'null'"}
 _IN_LIST = "(SELECT value FROM json_each(?))"
 _MEMBER = (
-    "key IN (SELECT key FROM members WHERE class = (SELECT number FROM classes WHERE name = ?)"
+    "key IN (SELECT key FROM members WHERE class = (SELECT number FROM classes WHERE name = ?) "
+    "AND predicted IN (0, {}))"
 )
 _INT64 = range(-(2**63), 2**63)
-_NOWHERE = (math.inf, -math.inf)
-
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxdict, _SHOWN.maxlist, _SHOWN.maxstring, _SHOWN.maxother = 3, 4, 4, 60, 60
 
@@ -116,39 +115,36 @@ class _Part(NamedTuple):
         return _Part(f"({self.sql} IS NOT TRUE)", self.values)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Filter:
     """A parsed ``where``.
 
     Attributes
     ----------
     sql, values : condition on a row of the items, and what stands in it
-    compared : comparisons of fields that are not excluded
+    fields : names of fields in it, but those that are asked whether they exist
+    compared : comparisons of fields
     classes : names of classes in it
     """
 
-    sql: str
-    values: tuple[Any, ...]
-    compared: tuple[Compared, ...]
-    fields: tuple[str, ...]
-    classes: tuple[str, ...]
+    sql: str = ""
+    values: tuple[Any, ...] = ()
+    fields: list[str] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    _n_conditions: int = 0
+    _n_values: int = 0
 
     @classmethod
     def of(cls, where: Any) -> Filter:
         """Parse a ``where``, or say what is wrong with it.
 
         >>> Filter.of({"$labels": {"has": "sky"}}).classes
-        ('sky',)
+        ['sky']
         """
-        parser = _Parser()
-        part = parser.where(where, 0)
-        return cls(
-            part.sql,
-            part.values,
-            tuple(parser.compared),
-            tuple(dict.fromkeys(parser.fields)),
-            tuple(parser.classes),
-        )
+        parsed = cls()
+        parsed.sql, parsed.values = parsed._filter(where, 0)
+        return parsed
 
     @property
     def text(self) -> str:
@@ -166,65 +162,14 @@ class Filter:
         if among is not None:
             some = f"key IN {_IN_LIST} AND "
             values.insert(0, json.dumps(list(among)))
-        rows = connection.execute(
-            f"SELECT key FROM items WHERE {some}{self.sql} ORDER BY key",  # noqa: S608
-            values,
-        )
-        return np.fromiter((key for (key,) in rows), dtype=np.int64)
+        rows = connection.execute(f"SELECT key FROM items WHERE {some}{self.sql}", values)  # noqa: S608
+        keys = np.fromiter((key for (key,) in rows), dtype=np.int64)
+        keys.sort()
+        return keys
 
+    # -- reading one ---------------------------------------------------------------------------
 
-def _field_of(payload: str | None, name: str) -> str | None:
-    """Return the value of a field as JSON, for names that SQLite's paths cannot quote."""
-    fields = decoded_payload(payload)
-    return json.dumps(fields[name]) if name in fields else None
-
-
-class FieldSql(NamedTuple):
-    """The type of a field, and its value, in SQL."""
-
-    type: str
-    value: str
-    elements: str
-
-    @classmethod
-    def of(cls, name: str) -> FieldSql:
-        """Return the expressions of a field; those of a plain name are the same in its index.
-
-        >>> print(FieldSql.of("year").value)
-        json_extract(payload, '$."year"')
-        """
-        if len(name) > MAX_NAME:
-            raise InputError(f"a field of where has at most {MAX_NAME} characters")
-        quoted = name.replace("'", "''")
-        if name and all(c not in '"\\' and c.isprintable() for c in name):
-            value = f"payload, '$.\"{quoted}\"'"
-        else:
-            hexed = utf8(name, "a field of where").hex()
-            value = f"field_of(payload, CAST(x'{hexed}' AS TEXT)), '$'"
-        return cls(f"json_type({value})", f"json_extract({value})", f"json_each({value})")
-
-
-def index_field(connection: sqlite3.Connection, name: str) -> None:
-    """Make an index of a field, which filters by it use from now on; inside a transaction."""
-    field = FieldSql.of(name)
-    if "field_of" in field.value:
-        raise InputError(f"a field with the name {name[:100]!r} cannot have an index")
-    number = utf8(name, "the field").hex()
-    connection.execute(
-        f"CREATE INDEX IF NOT EXISTS field_{number} ON items ({field.value}, {field.type})"
-    )
-
-
-class _Parser:
-    """Reads one filter; its size is bounded."""
-
-    def __init__(self) -> None:
-        self.compared: list[Compared] = []
-        self.fields: list[str] = []
-        self.classes: list[str] = []
-        self._n_conditions = self._n_values = 0
-
-    def where(self, where: Any, level: int) -> _Part:
+    def _filter(self, where: Any, level: int) -> _Part:
         """Return a filter in SQL."""
         if not isinstance(where, Mapping):
             raise InputError(
@@ -238,40 +183,37 @@ class _Parser:
             if not isinstance(name, str):
                 raise InputError(f"the fields of where are texts, got {_shown(name)}")
             utf8(name, "a field of where")
-            if name in (ANY, ALL):
-                several = [
-                    self.where(each, level + 1) for each in _listed(name, condition, "filters")
-                ]
-                if not several:
-                    self._count()
-                parts.append(_Part.joined("OR" if name == ANY else "AND", several))
-            elif name == NOT:
-                parts.append(self.where(condition, level + 1).inverted())
+            if name in (ANY, ALL, NOT):
+                parts.append(self._several(name, name[1:], condition, self._filter, level))
             else:
                 parts.append(self._on(name, condition, level + 1))
         return _Part.joined("AND", parts)
 
+    def _several(
+        self, what: str, word: str, operand: Any, read: Callable[[Any, int], _Part], level: int
+    ) -> _Part:
+        """Return what ``any``, ``all`` or ``not`` make of filters, or of conditions on a field."""
+        if word == "not":
+            return read(operand, level + 1).inverted()
+        kind = "filters" if what.startswith("$") else "conditions"
+        parts = [read(each, level + 1) for each in _listed(what, operand, kind)]
+        if not parts:
+            self._count()
+        return _Part.joined("OR" if word == "any" else "AND", parts)
+
     def _on(self, name: str, condition: Any, level: int) -> _Part:
         """Return a condition on a field, on labels or on texts."""
         _check_level(level)
-        read: Callable[[str, Any], _Part] = {LABELS: self._label, TEXT: self._phrase}.get(
-            name, self._field
-        )
+        special = {LABELS: self._label, TEXT: self._phrase}
+        read: Callable[[str, Any], _Part] = special.get(name, self._field)
         if not isinstance(condition, Mapping):
             return read(name, condition)
         parts: list[_Part] = []
         own: dict[Any, Any] = {}
         for key, operand in condition.items():
-            if key in ("any", "all"):
-                several = [
-                    self._on(name, each, level + 1)
-                    for each in _listed(f"{name!r}: {key!r}", operand, "conditions")
-                ]
-                if not several:
-                    self._count()
-                parts.append(_Part.joined("OR" if key == "any" else "AND", several))
-            elif key == "not":
-                parts.append(self._on(name, operand, level + 1).inverted())
+            if key in ("any", "all", "not"):
+                on_it = partial(self._on, name)
+                parts.append(self._several(f"{name!r}: {key!r}", key, operand, on_it, level))
             else:
                 own[key] = operand
         if own or not parts:
@@ -288,40 +230,36 @@ class _Parser:
                 f"where {name!r} must be a text, a number, true, false, null, or operators such as "
                 f"{{'in': [...]}} and {{'gte': ...}}, got {_shown(condition)}"
             )
-        parts: list[_Part] = []
-        for key, operand in condition.items():
-            if key == "in":
-                values = _listed(f"{name!r}: 'in'", operand, "values")
-                parts.append(
-                    self._among(name, field, [self._scalar(name, value) for value in values])
-                )
-            elif key == "contains":
-                parts.append(self._contains(name, field, self._scalar(name, operand)))
-            elif key == "exists":
-                parts.append(_existing(name, operand, _Part(f"({field.type} IS NOT NULL)")))
-            elif key in _RANGES:
-                kind = kind_of(operand)
-                if kind not in ("number", "text"):
-                    raise InputError(
-                        f"where {name!r}: {key!r} takes a number or text, got {_shown(operand)}"
-                    )
-                bound = self._scalar(name, operand)
-                self._note(name, bound, [kind])
-                sql = f"({field.value} {_RANGES[key]} ? AND {field.type} {_TYPES[kind]})"
-                parts.append(_Part(sql, (_bound(bound),)))
-            else:
-                known = ", ".join(["in", *_RANGES, "contains", "exists", "not", "any", "all"])
-                raise InputError(
-                    f"where {name!r} has the operator {_shown(key)}; known are {known}"
-                )
+        parts = [self._operator(name, field, *each) for each in condition.items()]
         return _Part.joined("AND", parts)
+
+    def _operator(self, name: str, field: FieldSql, key: Any, operand: Any) -> _Part:
+        """Return one operator on a field."""
+        if key == "in":
+            values = _listed(f"{name!r}: 'in'", operand, "values")
+            return self._among(name, field, [self._scalar(name, value) for value in values])
+        if key == "contains":
+            return self._contains(name, field, self._scalar(name, operand))
+        if key == "exists":
+            return _existing(name, operand, f"({field.type} IS NOT NULL)")
+        if key not in _RANGES:
+            known = ", ".join(["in", *_RANGES, "contains", "exists", "not", "any", "all"])
+            raise InputError(f"where {name!r} has the operator {_shown(key)}; known are {known}")
+        kind = kind_of(operand)
+        if kind not in ("number", "text"):
+            raise InputError(
+                f"where {name!r}: {key!r} takes a number or text, got {_shown(operand)}"
+            )
+        bound = self._scalar(name, operand)
+        self._note(name, bound, [kind])
+        sql = f"({field.value} {_RANGES[key]} ? AND {field.type} {_TYPES[kind]})"
+        return _Part(sql, (_bound(bound),))
 
     def _among(self, name: str, field: FieldSql, values: list[Scalar]) -> _Part:
         """Return whether a field equals one of the values."""
+        self.fields.append(name)
         if values and None not in values:
             self._note(name, values[0], [str(kind_of(value)) for value in values])
-        elif not values:
-            self.fields.append(name)
         parts: list[_Part] = []
         for kind in ("text", "number"):
             wanted = [_bound(value) for value in values if kind_of(value) == kind]
@@ -330,13 +268,11 @@ class _Parser:
                 parts.append(_Part(sql, (wanted[0],)))
             elif wanted:
                 sql = f"({field.value} IN {_IN_LIST} AND {field.type} {_TYPES[kind]})"
-                listed = [each for each in wanted if each not in _NOWHERE and kind_of(each)]
+                listed = [v for v in wanted if kind_of(v) and v not in (math.inf, -math.inf)]
                 parts.append(_Part(sql, (json.dumps(listed),)))
         for value, type_ in ((None, "null"), (True, "true"), (False, "false")):
             if any(each is value for each in values):
                 parts.append(_Part(f"({field.type} = '{type_}')"))
-                if value is None:
-                    self.fields.append(name)
         return _Part.joined("OR", parts)
 
     def _contains(self, name: str, field: FieldSql, part: Scalar) -> _Part:
@@ -354,6 +290,37 @@ class _Parser:
         text = f"{field.type} = 'text' AND instr({field.value}, ?) > 0"
         return _Part(f"(({text}) OR ({sql}))", (value, value))
 
+    def _label(self, name: str, condition: Any) -> _Part:
+        self._count()
+        rest, predicted = condition, False
+        match condition:
+            case {"predicted": bool(also), **others} if others:
+                rest, predicted = others, also
+        match rest:
+            case {"has": str(wanted), **more} if not more:
+                utf8(wanted, "the class of a filter")
+                self.classes.append(wanted)
+                return _Part(f"({_MEMBER.format(int(predicted))})", (wanted,))
+            case {"exists": exists, **more} if not more:
+                guessed = " OR predicted IS NOT NULL" * predicted
+                return _existing(name, exists, f"(labels IS NOT NULL{guessed})")
+        raise InputError(
+            f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}} or {{'exists': true}}, "
+            f"and beside it 'predicted': true or false, got {_shown(condition)}"
+        )
+
+    def _phrase(self, name: str, condition: Any) -> _Part:
+        self._count()
+        match condition:
+            case {"contains": phrase, **rest} if not rest:
+                return _Part(f"(key IN {_IN_LIST})", (Phrase.of(phrase),))
+            case {"exists": exists, **rest} if not rest:
+                return _existing(name, exists, "(key IN (SELECT key FROM texts))")
+        raise InputError(
+            f"where {TEXT!r} takes one operator, such as {{'contains': 'double decker'}} or "
+            f"{{'exists': true}}, got {_shown(condition)}"
+        )
+
     def _note(
         self, name: str, operand: Scalar, kinds: Iterable[str], is_contained: bool = False
     ) -> None:
@@ -364,48 +331,13 @@ class _Parser:
         self._n_values += 1
         if self._n_values > MAX_VALUES:
             raise InputError(f"where compares with more than {MAX_VALUES:,} values; ask for fewer")
-        kind = kind_of(value)
-        if kind is None or (isinstance(value, float) and not math.isfinite(value)):
+        if kind_of(value) is None or (isinstance(value, float) and not math.isfinite(value)):
             raise InputError(
                 f"where {name!r} compares with texts, finite numbers, true, false and null, got "
                 f"{_shown(value)}"
             )
         scalar: Scalar = value
         return scalar
-
-    def _label(self, name: str, condition: Any) -> _Part:
-        self._count()
-        match condition:
-            case {"has": str(wanted), "predicted": bool(predicted), **rest} if not rest:
-                return self._member(wanted, predicted)
-            case {"has": str(wanted), **rest} if not rest:
-                return self._member(wanted, False)
-            case {"exists": exists, "predicted": bool(predicted), **rest} if not rest:
-                also = " OR predicted IS NOT NULL" * predicted
-                return _existing(name, exists, _Part(f"(labels IS NOT NULL{also})"))
-            case {"exists": exists, **rest} if not rest:
-                return _existing(name, exists, _Part("(labels IS NOT NULL)"))
-        raise InputError(
-            f"where {LABELS!r} takes one operator, such as {{'has': 'sky'}} or {{'exists': true}}, "
-            f"and beside it 'predicted': true or false, got {_shown(condition)}"
-        )
-
-    def _member(self, wanted: str, predicted: bool) -> _Part:
-        utf8(wanted, "the class of a filter")
-        self.classes.append(wanted)
-        return _Part(f"({_MEMBER} AND predicted IN (0, {int(predicted)})))", (wanted,))
-
-    def _phrase(self, name: str, condition: Any) -> _Part:
-        self._count()
-        match condition:
-            case {"contains": phrase, **rest} if not rest:
-                return _Part(f"(key IN {_IN_LIST})", (Phrase.of(phrase),))
-            case {"exists": exists, **rest} if not rest:
-                return _existing(name, exists, _Part("(key IN (SELECT key FROM texts))"))
-        raise InputError(
-            f"where {TEXT!r} takes one operator, such as {{'contains': 'double decker'}} or "
-            f"{{'exists': true}}, got {_shown(condition)}"
-        )
 
     def _count(self) -> None:
         """Count a condition, or a list or filter that is empty."""
@@ -439,10 +371,10 @@ def _bound(value: Scalar) -> Scalar | bytes:
     return value
 
 
-def _existing(name: str, exists: Any, part: _Part) -> _Part:
+def _existing(name: str, exists: Any, sql: str) -> _Part:
     if not isinstance(exists, bool):
         raise InputError(f"where {name!r}: 'exists' takes true or false, got {_shown(exists)}")
-    return part if exists else part.inverted()
+    return _Part(sql) if exists else _Part(sql).inverted()
 
 
 def _check_level(level: int) -> None:
@@ -461,17 +393,132 @@ def _shown(value: Any) -> str:
     return _SHOWN.repr(value)
 
 
-_OF_JSON = {
-    "text": "text",
-    "integer": "number",
-    "real": "number",
-    "true": "boolean",
-    "false": "boolean",
-    "null": "null",
-    "array": "list",
-    "object": "object",
-}
-"""The kind of a value by the name that SQLite's ``json_type`` has for it."""
+# -- fields in SQL, and their indexes --------------------------------------------------------------
+
+
+def _field_of(payload: str | None, name: str) -> str | None:
+    """Return the value of a field as JSON, for names that SQLite's paths cannot quote."""
+    fields = decoded_payload(payload)
+    return json.dumps(fields[name]) if name in fields else None
+
+
+class FieldSql(NamedTuple):
+    """The type of a field, its value, and the elements of its list, in SQL."""
+
+    type: str
+    value: str
+    elements: str
+
+    @classmethod
+    def of(cls, name: str) -> FieldSql:
+        """Return the expressions of a field; those of a plain name are the same in its index.
+
+        >>> print(FieldSql.of("year").value)
+        json_extract(payload, '$."year"')
+        """
+        if len(name) > MAX_NAME:
+            raise InputError(f"a field of where has at most {MAX_NAME} characters")
+        if is_plain(name):
+            quoted = name.replace("'", "''")
+            value = f"payload, '$.\"{quoted}\"'"
+        else:
+            hexed = utf8(name, "a field of where").hex()
+            value = f"field_of(payload, CAST(x'{hexed}' AS TEXT)), '$'"
+        return cls(f"json_type({value})", f"json_extract({value})", f"json_each({value})")
+
+
+def is_plain(name: str) -> bool:
+    """Return whether SQLite's paths can quote a name; a field with another has no index."""
+    return bool(name) and all(c not in '"\\' and c.isprintable() for c in name)
+
+
+def index_field(connection: sqlite3.Connection, name: str) -> None:
+    """Make an index of a field, which filters by it use from now on; inside a transaction."""
+    field = FieldSql.of(name)
+    if not is_plain(name):
+        raise InputError(f"a field with the name {name[:100]!r} cannot have an index")
+    connection.execute(
+        f"CREATE INDEX IF NOT EXISTS {_index_name(name)} ON items ({field.value}, {field.type})"
+    )
+
+
+def _index_name(name: str) -> str:
+    return f"field_{utf8(name, 'the field').hex()}"
+
+
+class AllowList(NamedTuple):
+    """The keys, ascending, of the items that passed at commit ``commits``."""
+
+    keys: Keys
+    commits: int
+
+
+class AllowLists:
+    """Allow-lists of the filters used last, for one catalog; any thread may ask.
+
+    Attributes
+    ----------
+    wanted : fields that lists were made by often, and that have no index
+    """
+
+    MOST = 16
+    MOST_KEYS = 16_000_000
+    """Lists, and keys of all lists together at 8 bytes each, that are kept; the last always."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: OrderedDict[str, AllowList] = OrderedDict()
+        self._guard = threading.Lock()
+        self._made_by: Counter[str] = Counter()
+        self.wanted: set[str] = set()
+
+    def has(self, where: Filter) -> bool:
+        """Return whether the list of a filter is kept, of this commit or an older one."""
+        with self._guard:
+            return where.text in self._kept
+
+    def of(self, where: Filter) -> AllowList:
+        """Return the list of all committed items that pass.
+
+        Cost: one pass over the payloads, 0.5 microseconds an item, unless its field has an index.
+        """
+        with self._catalog.reading() as connection:
+            head = self._catalog.head(connection)
+            with self._guard:
+                known = self._kept.get(where.text)
+            if known is not None and known.commits == head.commits:
+                return known
+            check_members(connection, where.classes)
+            made = AllowList(where.keys(connection), head.commits)
+            self._count(connection, where, head.n_items)
+        with self._guard:
+            self._kept[where.text] = made
+            self._kept.move_to_end(where.text)
+            n_keys = sum(len(each.keys) for each in self._kept.values())
+            while len(self._kept) > (self.MOST if n_keys <= self.MOST_KEYS else 1):
+                _, oldest = self._kept.popitem(last=False)
+                n_keys -= len(oldest.keys)
+        return made
+
+    def _count(self, connection: sqlite3.Connection, where: Filter, n_items: int) -> None:
+        """Note the fields that an index would help with, those compared by their values."""
+        if n_items < LEAST_INDEXED:
+            return
+        for name in {each.field for each in where.compared if not each.is_contained}:
+            self._made_by[name] += 1
+            if self._made_by[name] == OFTEN and is_plain(name):
+                there = connection.execute(
+                    "SELECT 1 FROM sqlite_master WHERE name = ?", (_index_name(name),)
+                )
+                if there.fetchone() is None:
+                    self.wanted.add(name)
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+_OF_JSON = {"integer": "number", "real": "number", "true": "boolean", "false": "boolean"}
+_OF_JSON |= {"array": "list"}
+"""The kind of a value by the name that SQLite's ``json_type`` has for it, where they differ."""
 
 _TOLD = {
     "text": "texts",
@@ -481,43 +528,44 @@ _TOLD = {
     "list": "lists",
     "object": "objects",
 }
-_MOST_NAMES = 20
-_COMPARED, _LONGEST = 10_000, 50
+_MOST_NAMES, _COMPARED, _LONGEST = 20, 10_000, 50
 
 
-def check_meant(
-    connection: sqlite3.Connection,
-    where: Filter,
-    classes: Collection[str],
-    known: Callable[[], Iterable[str]],
-) -> None:
+def check_meant(catalog: Catalog, where: Filter, known: Callable[[], Iterable[FieldInfo]]) -> None:
     """Refuse a filter that names a field or class that no item has, or compares other kinds.
 
     Called if a filter found nothing. A condition ``exists`` is never refused, nor equality with
-    null, nor anything of a field that is null in every item. ``known`` returns names of fields, for
-    the nearest ones. Cost: a pass over all payloads for each field.
+    null, nor anything of a field that is null in every item. ``known`` returns fields, for the
+    nearest names. Cost: a pass over all payloads for each field.
     """
-    held = {name: _kinds(connection, name) for name in where.fields}
-    for name in where.fields:
-        if not held[name]:
-            near = did_you_mean(name, [*known(), ALL, ANY, LABELS, NOT, TEXT])
+    with catalog.reading() as connection:
+        classes = [each.name for each in catalog.classes(connection)]
+        held = {
+            name: {
+                _OF_JSON.get(each, each)
+                for (each,) in connection.execute(
+                    f"SELECT DISTINCT {FieldSql.of(name).type} FROM items"  # noqa: S608
+                )
+                if each is not None
+            }
+            for name in dict.fromkeys(where.fields)
+        }
+        (n,) = connection.execute("SELECT count(*) FROM classes").fetchone()
+        check_count(connection, "classes", n)
+    for name, kinds in held.items():
+        if not kinds:
+            near = did_you_mean(name, [*(each.name for each in known()), *_SPECIAL])
             raise InputError(f"no item has a field {name[:100]!r} in its payload; {near}")
     for name in where.classes:
         if name not in classes:
-            (n,) = connection.execute("SELECT count(*) FROM classes").fetchone()
-            check_count(connection, "classes", n)
-            near = did_you_mean(name, classes)
-            raise InputError(f"no class is called {name[:100]!r}; {near}")
+            raise InputError(f"no class is called {name[:100]!r}; {did_you_mean(name, classes)}")
     for asked in where.compared:
         kinds = held[asked.field]
         if kinds.isdisjoint(asked.kinds) and kinds - {"null"}:
             raise InputError(_refusal(asked, kinds))
 
 
-def _kinds(connection: sqlite3.Connection, name: str) -> set[str]:
-    """Return the kinds of values that a field has in any item."""
-    rows = connection.execute(f"SELECT DISTINCT {FieldSql.of(name).type} FROM items")  # noqa: S608
-    return {_OF_JSON[each] for (each,) in rows if each is not None}
+_SPECIAL = (ALL, ANY, LABELS, NOT, TEXT)
 
 
 def _refusal(asked: Compared, held: set[str]) -> str:
@@ -551,59 +599,3 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
         ", ..." if len(listed) > _MOST_NAMES else ""
     )
     return f"known are {shown}" if listed else "there are none"
-
-
-_KEPT = 16
-_KEPT_KEYS = 16_000_000
-"""Lists, and keys of all lists together at 8 bytes each, that are kept; the last list always."""
-
-
-class AllowList(NamedTuple):
-    """The keys, ascending, of the items that passed at commit ``commits``."""
-
-    where: Filter
-    keys: Keys
-    commits: int
-
-    def refused(self, connection: sqlite3.Connection, rows: Iterable[ItemRow]) -> set[int]:
-        """Return the keys of rows that were changed since, and pass no longer."""
-        changed = {row.key for row in rows if row.changed and row.changed > self.commits}
-        if not changed:
-            return changed
-        return changed.difference(self.where.keys(connection, changed).tolist())
-
-
-class AllowLists:
-    """Allow-lists of the filters used last, for one catalog; any thread may ask."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._kept: OrderedDict[str, AllowList] = OrderedDict()
-        self._guard = threading.Lock()
-
-    def is_kept(self, where: Filter) -> bool:
-        """Return whether the list of a filter is kept, of this commit or an older one."""
-        with self._guard:
-            return where.text in self._kept
-
-    def of(self, where: Filter) -> AllowList:
-        """Return the list of all committed items that pass.
-
-        Cost: one pass over the payloads, 0.5 microseconds an item, unless its field has an index.
-        """
-        with self._catalog.reading() as connection:
-            commits = self._catalog.head(connection).commits
-            with self._guard:
-                known = self._kept.get(where.text)
-            if known is not None and known.commits == commits:
-                return known
-            check_members(connection, where.classes)
-            made = AllowList(where, where.keys(connection), commits)
-        with self._guard:
-            self._kept[where.text] = made
-            self._kept.move_to_end(where.text)
-            n_keys = sum(len(each.keys) for each in self._kept.values())
-            while len(self._kept) > (_KEPT if n_keys <= _KEPT_KEYS else 1):
-                _, oldest = self._kept.popitem(last=False)
-                n_keys -= len(oldest.keys)
-        return made

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from oasis.collection import fields
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Follower
+from oasis.collection.fields import described, sampled
 from oasis.collection.files import Files
 from oasis.collection.kept_features import kept_sizes
-from oasis.collection.question import MAX_HITS
 from oasis.collection.records import (
+    MAX_HITS,
     ClassInfo,
     FieldInfo,
     Id,
@@ -27,7 +28,6 @@ from oasis.collection.rows import (
     ITEM_COLUMNS,
     ItemRow,
     check_count,
-    decoded_payload,
     row_crc,
 )
 from oasis.collection.setup import RecordedExtractor, Setup, feature_widths
@@ -57,28 +57,21 @@ class Lookups:
         with self._catalog.reading() as connection:
             return set(self._catalog.keys_of(connection, listed_ids(ids, "known")))
 
+    def row(self, id: Id) -> ItemRow:  # noqa: A002
+        """Return the row of an item."""
+        with self._catalog.reading() as connection:
+            return _row(connection, id)
+
     def get(self, id: Id) -> Stored:  # noqa: A002
         """Return an item as it is stored."""
         names: Sequence[str] = self._follower.current().classes
         with self._catalog.reading() as connection:
-            row = connection.execute(
-                f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
-                (check_id(id),),
-            ).fetchone()
-            if row is None:
-                raise UnknownIdError(f"no item has the id {id!r}")
-            item = ItemRow(*row).check()
+            item = _row(connection, id)
             names = self._catalog.names_from(connection, names)
-            text = text_of(connection, item.key)
-        return _stored(item, names, text)
+            return _stored(item, names, text_of(connection, item.key))
 
     def latest(self, k: int = 10, max_bytes: int | None = None) -> list[Stored]:
-        """Return the items that came last, the newest first: k, or as many as the bytes allow.
-
-        At most 1,000,000.
-
-        ``max_bytes`` bounds the JSON of their payloads together; the newest comes in any case.
-        """
+        """Return the items that came last, the newest first; see `Collection.latest`."""
         most = min(check_whole("k", k, 1), MAX_HITS)
         if max_bytes is not None:
             max_bytes = check_whole("max_bytes", max_bytes, 0)
@@ -128,12 +121,7 @@ class Lookups:
         return [group for group in found if len(group) > 1]
 
     def items(self) -> Iterator[Stored]:
-        """Yield every item as it is stored, oldest first, all of them as of one commit.
-
-        What is committed after the first item was asked for is not seen. Cost: about 8 microseconds
-        an item, in no more memory than one takes; the files cannot be tidied up while an iteration
-        goes on, so one that is given up should be closed.
-        """
+        """Yield every item as it is stored, oldest first; see `Collection.items`."""
         with self._catalog.reading() as connection:
             names = self._catalog.class_names(connection)
             kept = self._setup.keep_text
@@ -155,11 +143,7 @@ class Lookups:
         return self._picture(id, "thumbnail")
 
     def preview(self, id: Id) -> bytes | None:  # noqa: A002
-        """Return the largest picture kept of an item, up to 512 pixels wide and high, or None.
-
-        That is the thumbnail where there is no preview: one that was given with ready features, or
-        one of a small picture.
-        """
+        """Return the largest picture kept of an item, or None; see `Collection.preview`."""
         return self._picture(id, "preview") or self._picture(id, "thumbnail")
 
     def _picture(self, id: Id, what: Literal["thumbnail", "preview"]) -> bytes | None:  # noqa: A002
@@ -185,24 +169,9 @@ class Lookups:
             return self._catalog.classes(connection)
 
     def fields(self) -> list[FieldInfo]:
-        """Return the fields of payloads with examples of their values, those of most items first.
-
-        From the 1,000 oldest and the 1,000 newest items, as far as their payloads have up to 8 MiB
-        together, so that the cost does not grow with the collection.
-        """
+        """Return the fields of payloads, from a sample; see `Collection.fields`."""
         with self._catalog.reading() as connection:
-            found: dict[int, str] = {}
-            for order in ("ASC", "DESC"):
-                n_bytes = 0
-                rows = connection.execute(
-                    f"SELECT key, payload FROM items ORDER BY key {order} LIMIT {fields.SAMPLE}"  # noqa: S608
-                )
-                for key, payload in rows:
-                    n_bytes += len(payload or "")
-                    if n_bytes > fields.SAMPLE_BYTES // 2:
-                        break
-                    found[key] = payload
-        return fields.described(decoded_payload(found[key]) for key in sorted(found))
+            return described(sampled(connection))
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
@@ -232,6 +201,16 @@ class Lookups:
             keep_text=self._setup.keep_text,
             n_features_kept=n_kept,
         )
+
+
+def _row(connection: sqlite3.Connection, id: Id) -> ItemRow:  # noqa: A002
+    row = connection.execute(
+        f"SELECT {ITEM_COLUMNS} FROM items WHERE id = ?",  # noqa: S608
+        (check_id(id),),
+    ).fetchone()
+    if row is None:
+        raise UnknownIdError(f"no item has the id {id!r}")
+    return ItemRow(*row).check()
 
 
 def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:

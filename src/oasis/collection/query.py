@@ -1,15 +1,15 @@
-"""The searches of a collection, on the last committed state."""
+"""The searches of a collection: from what a user asks with to queries, and to their hits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from oasis.arrays import Single, unit_rows
-from oasis.codes import unpack
+from oasis.arrays import Matrix, Single, has_row, unit_rows
+from oasis.codes import pack, unpack
 from oasis.collection.catalog import Catalog
 from oasis.collection.class_names import (
     ClassNames,
@@ -20,37 +20,23 @@ from oasis.collection.class_names import (
 )
 from oasis.collection.committed import Committed, Follower, learned
 from oasis.collection.duplicates import RepeatLookup
-from oasis.collection.filters import AllowLists, check_meant
+from oasis.collection.filters import AllowLists, Filter, check_meant
 from oasis.collection.intake import check_sequence, extract_queries, item_text, with_text
 from oasis.collection.lookups import Lookups
-from oasis.collection.question import (
-    WEAK,
-    QueryText,
-    Question,
-    check_weighable,
-    has_content,
-)
-from oasis.collection.records import Asked, Hit, Id, utf8
-from oasis.collection.scored import answer
+from oasis.collection.ranking import WEAK, Answer, Query, Search
+from oasis.collection.records import Hit, Id, Question, utf8
 from oasis.collection.setup import RecordedExtractor
 from oasis.collection.words import check_text, corrected
 from oasis.errors import InputError, OasisError
-from oasis.features.embedders import Features
-from oasis.model import OASIS
+from oasis.features.words import tokens_of
+from oasis.hashers.chunk import check_features
+from oasis.model import OASIS, AnyModel
 
 CONFIDENT = 0.9
 """Evidence of a text that names a class."""
 
-
 UNTOLD = 0.1
 """Evidence of a text where there are no classes, on which evidence is calibrated."""
-
-
-class _Raw(NamedTuple):
-    """Raw queries: their texts, and their features."""
-
-    texts: list[QueryText]
-    X: Mapping[str, Features]
 
 
 class Queries:
@@ -94,41 +80,22 @@ class Queries:
         """
         return self.repeats.has(self._follower.snapshot.head.next_key)
 
-    def by_features(self, X: Mapping[str, Any], how: Asked) -> list[list[Hit]]:
+    # -- the kinds of queries ------------------------------------------------------------------
+
+    def by_features(self, X: Mapping[str, Any], question: Question) -> list[list[Hit]]:
         """Return the hits of ready features; see `Collection.search`."""
-        snapshot = self._follower.current()
-        question = self._question(snapshot, X, how)
-        if how.fuse:
-            question = self._with_repeats(snapshot, question, X, how)
-        return self._ask(snapshot, question)
+        snapshot, question = self._follower.current(), question.checked()
+        queries = self._of_features(snapshot, X, question)
+        if question.fuses and queries:
+            queries = self._with_repeats(snapshot, queries, X)
+        return _hits(self._answered(snapshot, queries, question))
 
-    def _with_repeats(
-        self, snapshot: Committed, question: Question, X: Mapping[str, Any], how: Asked
-    ) -> Question:
-        """Add the items that have the features of a query."""
-        if question.mode != "asymmetric" or how.content == 0 or not X:
-            return question
-        repeats = self.repeats.find(X, learned(snapshot).state_.widths, snapshot.head.next_key)
-        return question._replace(repeats=repeats)
-
-    def _question(self, snapshot: Committed, X: Mapping[str, Any], how: Asked) -> Question:
-        model = learned(snapshot)
-        codes = evidence = None
-        if how.content is not None:
-            check_weighable(model, how.content, how.mode)
-            codes = model.encode(X)  # signs of weighed projections are others
-        if isinstance(model, OASIS):
-            projections, evidence = model.project_with_evidence(X, how.content)
-        else:  # the published method does not tell how sure it is
-            projections = model.project(X)
-        return Question.of(projections, how)._replace(codes=codes, evidence=evidence)
-
-    def by_names(self, names: Iterable[str], how: Asked) -> list[list[Hit]]:
+    def by_names(self, names: Iterable[str], question: Question) -> list[list[Hit]]:
         """Return the hits of names; see `Collection.search_words`."""
-        snapshot, content = self._follower.current(), how.content
-        model = learned(snapshot)
+        snapshot, question = self._follower.current(), question.checked()
+        model, content = learned(snapshot), question.content
         if content is not None:
-            check_weighable(model, content, how.mode)
+            check_weighable(model, content)
         given: dict[int, Single] = {}
         if not isinstance(names, str) and isinstance(names, Iterable):
             names = list(names)
@@ -144,33 +111,64 @@ class Queries:
         for row, mean in given.items():  # ascending
             projections = np.insert(projections, row, mean, axis=0)
             evidence = np.insert(evidence, row, 1.0)
-        question = Question.of(projections, how)
-        return self._ask(snapshot, question._replace(evidence=evidence))
+        queries = [
+            Query(each, pack(each[None])[0], float(sure))
+            for each, sure in zip(projections, evidence, strict=True)
+        ]
+        return _hits(self._answered(snapshot, queries, question))
 
-    def near(self, id: Id, how: Asked) -> list[Hit]:  # noqa: A002 - the name that users give it
+    def near(self, id: Id, question: Question) -> list[Hit]:  # noqa: A002 - the name that users give it
         """Return the hits nearest to a stored item; see `Collection.more_like`."""
-        snapshot = self._follower.current()
-        code = np.frombuffer(self._lookups.get(id).code, dtype=np.uint8)[None, :]
-        model = learned(snapshot)
-        if how.content is not None:
-            check_weighable(model, how.content, how.mode)
-        if has_content(model) and how.mode == "asymmetric":
-            projections = model.project_codes(code, how.content)
+        snapshot, question = self._follower.current(), question.checked()
+        item, model = self._lookups.row(id), learned(snapshot)
+        code = np.frombuffer(item.code, dtype=np.uint8)
+        if question.content is not None:
+            check_weighable(model, question.content)
+        if has_content(model) and question.mode == "asymmetric":
+            (projection,) = model.project_codes(code[None], question.content)
         else:
-            projections = unpack(code).astype(np.float32)
-        question = Question.of(projections, how)
-        (hits,) = self._ask(snapshot, question._replace(codes=code, without=id))
-        return hits
+            (projection,) = unpack(code[None]).astype(np.float32)
+        (answer,) = self._answered(snapshot, [Query(projection, code)], question, item.key)
+        return answer.hits
 
-    def _ask(self, snapshot: Committed, question: Question) -> list[list[Hit]]:
-        return self._answered(snapshot, question)[0]
+    def by_items(self, items: Sequence[Any], question: Question) -> list[Answer]:
+        """Return hits and evidence of raw items; see `Collection.search_items_with_evidence`."""
+        snapshot, question = self._follower.current(), question.checked()
+        return self._answered(snapshot, self.of_items(snapshot, items, question), question)
+
+    def found(self, text: str | None, image: Any, question: Question) -> list[Hit]:
+        """Return the hits of what a person asks, with their texts; see `Collection.find`."""
+        if text is not None and not isinstance(text, str):
+            raise InputError(f"find takes a text, got {type(text).__name__}")
+        item: dict[str, Any] = {"text": text}
+        for field, embedder in self._extractor.get().sources.values():
+            item[field] = text if embedder.takes == "text" else image
+        ((hits, _),) = self.by_items([item], question)
+        texts = self._lookups.texts([hit.id for hit in hits])
+        return [replace(hit, text=texts.get(hit.id)) for hit in hits]
+
+    def suggested(self, text: str) -> str | None:
+        """Return what a text query may have meant, or None; see `Collection.suggest`."""
+        if not isinstance(text, str):
+            raise InputError(f"suggest takes a text, got {type(text).__name__}")
+        checked = check_text(text, "the text")
+        return None if checked is None else self._corrected(self._follower.current(), [checked])[0]
+
+    # -- queries and their answers -------------------------------------------------------------
 
     def _answered(
-        self, snapshot: Committed, question: Question
-    ) -> tuple[list[list[Hit]], list[float]]:
+        self,
+        snapshot: Committed,
+        queries: Sequence[Query],
+        question: Question,
+        without: int | None = None,
+    ) -> list[Answer]:
+        is_all = question.where is None or question.where == {}
+        where = None if is_all else Filter.of(question.where)
         while True:
             try:
-                lists, evidence = answer(snapshot, self._catalog, self.allow_lists, question)
+                search = Search(snapshot, self._catalog, self.allow_lists, where)
+                answers = search.answer(queries, question, without)
                 break
             except OasisError:
                 newer = self._follower.snapshot
@@ -178,140 +176,122 @@ class Queries:
                     raise
                 # the codes have moved meanwhile, and the connection to where they were is closed
                 snapshot = newer
-        if snapshot.head.n_items and lists and not any(lists):
-            self._check_where(question)
-        return lists, evidence
+        if where is not None and answers and not any(answer.hits for answer in answers):
+            is_first = not question.offset and without is None
+            if is_first or not len(self.allow_lists.of(where).keys):  # else the hits are elsewhere
+                check_meant(self._catalog, where, self._lookups.fields)
+        return answers
 
-    def _check_where(self, question: Question) -> None:
-        """Refuse a mistake in the filter of a question without hits, if no item passes it."""
-        where = question.where
-        if where is None:
-            return
-        is_first = not question.offset and question.without is None
-        if not is_first and len(self.allow_lists.of(where).keys):
-            return  # the hits are on earlier pages, or the item itself
-        with self._catalog.reading() as connection:
-            classes = [each.name for each in self._catalog.classes(connection)]
-            check_meant(connection, where, classes, self._field_names)
+    def _of_features(
+        self, snapshot: Committed, X: Mapping[str, Any], question: Question
+    ) -> list[Query]:
+        """Return queries by features alone."""
+        model, content = learned(snapshot), question.content
+        if content is not None:
+            check_weighable(model, content)
+        evidence: Iterable[float | None]
+        if isinstance(model, OASIS):
+            projections, sure = model.project_with_evidence(X, content)
+            evidence = sure.tolist()
+        else:  # the published method does not tell how sure it is
+            projections = model.project(X)
+            evidence = [None] * len(projections)
+        # signs of weighed projections are others
+        codes = pack(projections) if content is None else model.encode(X)
+        return [Query(*each) for each in zip(projections, codes, evidence, strict=True)]
 
-    def _field_names(self) -> list[str]:
-        return [each.name for each in self._lookups.fields()]
+    def _with_repeats(
+        self, snapshot: Committed, queries: list[Query], X: Mapping[str, Any]
+    ) -> list[Query]:
+        """Return queries with the items that have their features."""
+        checked = check_features(X, learned(snapshot).state_.widths)
+        found = self.repeats.find(checked, snapshot.head.next_key)
+        return [query._replace(repeats=each) for query, each in zip(queries, found, strict=True)]
 
-    # -- with raw items ------------------------------------------------------------------------
+    def of_items(
+        self, snapshot: Committed, items: Sequence[Any], question: Question
+    ) -> list[Query]:
+        """Return the queries that raw items make, with words, classes and repeats.
 
-    def by_items(self, items: Sequence[Any], how: Asked) -> list[list[Hit]]:
-        """Return the hits of raw items; see `Collection.search_items`."""
-        return self.by_items_with_evidence(items, how)[0]
-
-    def by_items_with_evidence(
-        self, items: Sequence[Any], how: Asked
-    ) -> tuple[list[list[Hit]], list[float]]:
-        """Return hits and evidence; see `Collection.search_items_with_evidence`."""
-        snapshot = self._follower.current()
-        raw = self._extracted(snapshot, items, words_count=how.fuses_words)
-        question = self._question(snapshot, raw.X, how)
-        if how.fuses_words:
-            question = self._with_texts(snapshot, question, raw, how)
-            question = self._with_repeats(snapshot, question, self._compared(raw.X), how)
-        return self._answered(snapshot, question)
-
-    def found(self, text: str | None, image: Any, how: Asked) -> list[Hit]:
-        """Return the hits of what a person asks, with their texts; see `Collection.find`."""
-        if text is not None and not isinstance(text, str):
-            raise InputError(f"find takes a text, got {type(text).__name__}")
-        item: dict[str, Any] = {"text": text}
-        for field, embedder in self._extractor.get().sources.values():
-            item[field] = text if embedder.takes == "text" else image
-        ((hits,), _) = self.by_items_with_evidence([item], how)
-        texts = self._lookups.texts([hit.id for hit in hits])
-        return [replace(hit, text=texts.get(hit.id)) for hit in hits]
-
-    def _extracted(self, snapshot: Committed, items: Sequence[Any], *, words_count: bool) -> _Raw:
-        """Return the texts and features of raw queries; refuse one that has nothing to ask with.
-
-        ``words_count`` says whether words are looked up: then they are corrected, and are enough
-        without features.
+        One that has neither features nor words is refused.
         """
         extractor = self._extractor.get()
-        items = check_sequence(items, "queries")
-        texts = [item_text(extractor, item) for item in items]
-        if words_count and any(texts):
-            items = list(items)
-            self._class_names.follow(snapshot.classes)
-            with self._catalog.reading() as connection:
-                for row, text in enumerate(texts):
-                    better = text and corrected(connection, text, self._class_names.words)
-                    if better:
-                        texts[row] = better
-                        items[row] = with_text(extractor, items[row], better)
-        asked = [QueryText.of(text) for text in texts]
-        have_words = [words_count and bool(each.tokens) for each in asked]
-        return _Raw(asked, extract_queries(extractor, items, have_words))
-
-    def _with_texts(
-        self, snapshot: Committed, question: Question, raw: _Raw, how: Asked
-    ) -> Question:
-        """Add the texts of queries, and to their projections those of the classes they mean.
-
-        A projection is ``evidence u + nearness v``, with u and v of unit length by the query and by
-        the classes. A text that means no class, and whose evidence is low, asks by its content.
-        """
-        model, projections = learned(snapshot), question.projections.copy()
-        evidence = None if question.evidence is None else question.evidence.copy()
-        alone: dict[str, Any] = {
-            name: matrix for name, matrix in raw.X.items() if not self._is_of_text(name)
+        items = list(check_sequence(items, "queries"))
+        texts = [item_text(extractor, item) or "" for item in items]
+        if question.fuses and any(texts):
+            for row, better in enumerate(self._corrected(snapshot, texts)):
+                if better:
+                    texts[row], items[row] = better, with_text(extractor, items[row], better)
+        tokens = [tokens_of(text) if question.fuses else [] for text in texts]
+        X = extract_queries(extractor, items, [bool(each) for each in tokens])
+        queries = self._of_features(snapshot, X, question)
+        if not question.fuses:
+            return queries
+        of_text = {name for name, source in extractor.sources.items() if source[1].takes == "text"}
+        beside = {
+            name: each for name, each in X.items() if name not in of_text and has_row(each).any()
         }
-        pictures = model.project(alone) if alone else None
-        named: list[frozenset[int]] = [frozenset()] * len(raw.texts)
-        for row, asked in enumerate(raw.texts):
-            if not asked.tokens:
-                continue
-            named[row] = self._class_names.named(asked.text)
-            sure = 1.0 if evidence is None else float(evidence[row])
-            meant = meant_classes(
-                snapshot, self._catalog, self._class_names, asked.text, named_only=sure >= WEAK
-            )
-            if meant is not None:
-                both = unit_rows(np.stack([projections[row], meant.projection]))
-                projections[row] = np.float32(sure) * both[0] + np.float32(meant.nearness) * both[1]
-                sure = max(sure, CONFIDENT * meant.nearness)
-            elif isinstance(model, OASIS) and not model.classes_:
-                sure = UNTOLD
-            elif sure < WEAK and how.content is None and has_content(model):
-                one = {name: matrix[row : row + 1] for name, matrix in raw.X.items()}
-                projections[row] = model.project(one, 1.0)[0]
-            if evidence is not None:
-                evidence[row] = sure
-        return question._replace(
-            projections=projections,
-            evidence=evidence,
-            texts=raw.texts,
-            pictures=pictures,
+        pictures = learned(snapshot).project(beside) if beside and any(tokens) else None
+        for row, text in enumerate(texts):
+            if tokens[row]:
+                one = {name: matrix[row : row + 1] for name, matrix in X.items()}
+                query = queries[row]._replace(text=text, tokens=tokens[row])
+                if pictures is not None and pictures[row].any():
+                    query = query._replace(picture=pictures[row])
+                queries[row] = self._with_classes(snapshot, query, one, question.content)
+        # where texts are kept, these tell more exactly whether an item has the text of a query
+        compared = beside if self._keep_text else X
+        return self._with_repeats(snapshot, queries, compared) if compared else queries
+
+    def _with_classes(
+        self, snapshot: Committed, query: Query, X: Mapping[str, Matrix], content: float | None
+    ) -> Query:
+        """Add to the projection of a text those of the classes that it means.
+
+        It becomes ``evidence u + nearness v``, with u and v of unit length by the query and by the
+        classes. A text that means no class, and whose evidence is low, asks by its content.
+        """
+        model, sure = learned(snapshot), query.sure
+        named = self._class_names.named(query.text)
+        meant = meant_classes(
+            snapshot, self._catalog, self._class_names, query.text, named, named_only=sure >= WEAK
+        )
+        projection = query.projection
+        if meant is not None:
+            both = unit_rows(np.stack([projection, meant.projection]))
+            projection = np.float32(sure) * both[0] + np.float32(meant.nearness) * both[1]
+            sure = max(sure, CONFIDENT * meant.nearness)
+        elif isinstance(model, OASIS) and not model.classes_:
+            sure = UNTOLD
+        elif sure < WEAK and content is None and has_content(model):
+            (projection,) = model.project(X, 1.0)
+        return query._replace(
+            projection=projection,
+            code=query.code if content is not None else pack(projection[None])[0],
+            evidence=None if query.evidence is None else sure,
             named=named,
         )
 
-    def _compared(self, X: Mapping[str, Features]) -> Mapping[str, Features]:
-        """Return the modalities of raw queries whose fingerprints are compared.
-
-        Where texts are kept, these tell more exactly whether an item has the text of a query.
-        """
-        if not self._keep_text:
-            return X
-        return {name: matrix for name, matrix in X.items() if not self._is_of_text(name)}
-
-    def _is_of_text(self, modality: str) -> bool:
-        source = self._extractor.get().sources.get(modality)
-        return source is not None and source[1].takes == "text"
-
-    def evidence(self, items: Sequence[Any]) -> list[float]:
-        """Return how sure it is that something here is near; see `Collection.evidence_items`."""
-        return self.by_items_with_evidence(items, Asked(k=1, payload=False))[1]
-
-    def suggested(self, text: str) -> str | None:
-        """Return what a text query may have meant, or None; see `Collection.suggest`."""
-        if not isinstance(text, str):
-            raise InputError(f"suggest takes a text, got {type(text).__name__}")
-        text = check_text(text, "the text") or ""
-        self._class_names.follow(self._follower.current().classes)
+    def _corrected(self, snapshot: Committed, texts: Sequence[str]) -> list[str | None]:
+        """Return texts without typing errors, None for those that have none."""
+        self._class_names.follow(snapshot.classes)
         with self._catalog.reading() as connection:
-            return corrected(connection, text, self._class_names.words)
+            return [corrected(connection, text, self._class_names.words) for text in texts]
+
+
+def _hits(answers: Iterable[Answer]) -> list[list[Hit]]:
+    return [answer.hits for answer in answers]
+
+
+def has_content(model: AnyModel) -> TypeGuard[OASIS]:
+    """Return whether codes have content bits; those of the published method have none."""
+    return isinstance(model, OASIS) and model.n_content_bits > 0
+
+
+def check_weighable(model: AnyModel, content: float) -> None:
+    """Refuse a weight of content where codes have no content bits."""
+    if not has_content(model):
+        raise InputError(
+            f"content={content!r}, but the codes of this collection have no content bits; leave it "
+            "out, or begin a collection with a model that has some, such as OASIS.for_search(128)"
+        )

@@ -17,6 +17,9 @@ Mode: TypeAlias = Literal["asymmetric", "hamming"]
 
 MAX_ID_BYTES = 1024
 
+MAX_HITS = 1_000_000
+"""Most hits, skipped ones included, that one query may ask for."""
+
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -29,7 +32,7 @@ class Hit:
     id : str or int, as given
     score : float from 0 to 1, higher is better
         How likely it is that the item is what was asked for; noise is near 0. The formula is in
-        `oasis.collection.scored`.
+        `oasis.collection.ranking`.
     distance : int
         Hamming distance in bits between the item's code and the signs of the query.
     payload : dict, as given
@@ -215,7 +218,7 @@ class SearchOptions(TypedDict, total=False):
     max_bytes: int | None
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """How a search is asked for: the parameters of `Collection.search` beside its queries."""
 
     k: int = 10
@@ -228,9 +231,25 @@ class Asked(NamedTuple):
     max_bytes: int | None = None
 
     @property
-    def fuses_words(self) -> bool:
-        """Whether the words of a text count; ``content=0`` asks for the kind alone."""
+    def fuses(self) -> bool:
+        """Whether words and repeats count; ``content=0`` asks for the kind alone."""
         return self.fuse and self.mode == "asymmetric" and self.content != 0
+
+    def checked(self) -> Question:
+        """Return it with plain numbers, or say what is wrong with it."""
+        if self.mode not in ("asymmetric", "hamming"):
+            raise InputError(f"mode must be 'asymmetric' or 'hamming', got {self.mode!r}")
+        k, offset = check_whole("k", self.k, 1), check_whole("offset", self.offset, 0)
+        if k + offset > MAX_HITS:
+            raise InputError(f"k + offset may be at most {MAX_HITS}, got {k + offset}")
+        if self.content is not None and self.mode == "hamming":
+            raise InputError(
+                f"content={self.content!r} weighs projections, but mode='hamming' counts all bits "
+                "alike; leave one of them out"
+            )
+        if self.max_bytes is not None:
+            check_whole("max_bytes", self.max_bytes, 0)
+        return self._replace(k=k, offset=offset)
 
 
 class Quality(NamedTuple):

@@ -54,6 +54,9 @@ FREQUENT = 1000
 """A word that more items have than this, and more than a fifth of all, is not looked up beside
 rarer ones: it says little, and takes longest."""
 
+MEANT = 400
+"""Characters of a text that its meaning is taken from."""
+
 _AT_ONCE = 10_000
 
 _WRITTEN = (
@@ -367,6 +370,19 @@ def texts_of(
             (begin, some),
         )
     return dict(rows.fetchall())
+
+
+def meant_texts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+    """Return how the texts begin whose meaning items have: kept ones, or those of payloads."""
+    found = texts_of(connection, keys, begin=MEANT)
+    missing = [key for key in keys if key not in found]
+    rows = connection.execute(
+        "SELECT key, payload FROM items WHERE payload IS NOT NULL "
+        "AND key IN (SELECT value FROM json_each(?))",
+        (json.dumps(missing),),
+    )
+    found.update((key, " ".join(payload_texts(payload))[:MEANT]) for key, payload in rows)
+    return found
 
 
 def insert_texts(connection: sqlite3.Connection, items: Sequence[Written]) -> None:
