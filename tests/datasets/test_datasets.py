@@ -163,20 +163,20 @@ def test_npz_reads_every_form_of_a_modality(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label_names": None}, "no array 'label_names' .* its arrays are .*labels.*--map image="),
-        ({"labels_indptr": None}, r"no array 'labels'; expected an \(n, 2\) indicator"),
+        ({"label_names": None}, "no array 'label_names', .* it holds .*labels.*--map image="),
+        ({"labels_indptr": None}, "no array 'labels', and measures need"),
         ({"labels": np.zeros((3, 3))}, r"'labels' has shape \(3, 3\), expected \(n, 2\)"),
         ({"labels": np.full((3, 2), 0.5)}, "'labels' holds values other than 0 and 1"),
         ({"text_indices": np.array([1, 0, 9])}, "'text' is not a valid CSR matrix"),
         ({"text_shape": None}, "no array 'text_shape'; a sparse modality has"),
         ({"image_scale": np.ones(3)}, r"'image_scale' has shape \(3,\), expected one number per"),
-        ({"sound": np.zeros((4, 2))}, "modality 'sound' has 4 rows, 'labels' has 3"),
+        ({"sound": np.zeros((4, 2))}, r"modality 'sound' has shape \(4, 2\), expected \(3"),
         ({"sound": np.array([["a"], ["b"], ["c"]])}, "modality 'sound' holds <U1"),
-        ({"arrival": np.zeros(3)}, "'arrival' holds float64, expected integers"),
+        ({"arrival": np.full(3, 0.5)}, "'arrival' holds float64, expected whole numbers"),
         ({"arrival": np.zeros(2, int)}, "column 'arrival' has shape"),
         ({"label_vectors": np.zeros((3, 5))}, r"'label_vectors' has shape \(3, 5\)"),
         ({"label_names": np.array(["sky", "sky"])}, "the class name 'sky' occurs more than once"),
-        ({"id": np.array([{}, {}, {}], dtype=object)}, "expected plain arrays, no pickles"),
+        ({"id": np.array([{}, {}, {}], dtype=object)}, "cannot be read as npz: Object arrays"),
     ],
 )
 def test_npz_that_is_wrong_names_the_array(
@@ -185,20 +185,20 @@ def test_npz_that_is_wrong_names_the_array(
     path = tmp_path / "wrong.npz"
     content = {key: value for key, value in {**arrays(), **change}.items() if value is not None}
     np.savez(path, **content)
-    with pytest.raises(DataError, match=f"wrong.npz: .*{message}"):
+    with pytest.raises(DataError, match=f"wrong.npz.*{message}"):
         npz.read(path)
 
 
 def test_npz_damaged_or_missing_is_a_data_error(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=r"cannot read .*x\.npz: No such file"):
         npz.read(path)
     np.savez(path, **arrays())
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"not a readable .npz file"):
+    with pytest.raises(DataError, match="cannot be read as npz"):
         npz.read(path)
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match="not an archive"):
+    with pytest.raises(DataError, match="no zip file of arrays"):
         npz.read(tmp_path / "one.npy")
 
 

@@ -25,36 +25,25 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from oasis.arrays import Matrix, checked_csr
-from oasis.datasets.dataset import (
-    Dataset,
-    RowSource,
-    Source,
-)
+from oasis.arrays import Indicator, Matrix, checked_csr
+from oasis.datasets.dataset import Dataset, Source, label_indicator
+from oasis.datasets.matfile import dense
 from oasis.errors import DataError, InputError
 from oasis.hashers.chunk import check_finite
+from oasis.items.numpy_files import npz_arrays
 
-# what zipfile and NumPy were seen to raise on damaged files
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    ValueError,
-)
-_RESERVED = ("labels", "label_names", "label_vectors", "arrival")
+RESERVED = ("labels", "label_names", "label_vectors", "arrival")
+"""Names of a layout or mapping that are no modality."""
+
+_PARTS = ("indices", "indptr", "data", "shape")
 
 
 def read(path: str | Path, *, name: str | None = None, drop: Iterable[str] = ()) -> Dataset:
@@ -71,52 +60,64 @@ def read(path: str | Path, *, name: str | None = None, drop: Iterable[str] = ())
     Features become float32. The file is read once more for its SHA-256.
     """
     path = Path(path)
-    arrays = _arrays(path)
-    name = path.stem if name is None else name
-    if not any(each.startswith("labels") for each in arrays):
-        raise DataError(
-            f"{path}: no labels, and measures need them; it holds {', '.join(sorted(arrays))}. "
-            "A mapping names them: --map image=ARRAY --map labels=ARRAY"
-        )
-    if "label_names" not in arrays:
-        shown = ", ".join(list(arrays)[:20])
-        raise DataError(
-            f"{path}: no array 'label_names' of the c class names; its arrays are {shown}. "
-            "A mapping uses arrays of other names: --map image=ARRAY --map labels=ARRAY"
-        )
-    classes = tuple(str(label) for label in arrays["label_names"])
-    L = _labels(path, arrays, len(classes))
-    modalities = _modalities(path, arrays, len(L))
-    vectors = arrays.get("label_vectors")
+    arrays = npz_arrays(path)
+    found: dict[str, Any] = {k: each for k, each in arrays.items() if not _is_part(k, arrays)}
+    for key in arrays:
+        each, _, part = key.rpartition("_")
+        if part == "u8" and f"{each}_scale" in arrays:
+            found[each] = _dequantised(path, each, arrays[key], arrays[f"{each}_scale"])
+        elif part == "indptr" and each not in arrays:
+            found[each] = _csr(path, each, arrays)
+    for each in ("labels", "label_names"):
+        if each not in found:
+            raise DataError(
+                f"{path}: no array {each!r}, and measures need the names and the indicator of "
+                f"classes; it holds {', '.join(list(arrays)[:20])}. A mapping uses arrays of other "
+                "names: --map image=ARRAY --map labels=ARRAY"
+            )
+    n = found["labels"].shape[0]
     payload = {
-        key: column
-        for key, column in arrays.items()
-        if key not in _RESERVED and column.shape == (len(L),) and not _is_part(key, arrays)
+        key: value
+        for key, value in found.items()
+        if key not in RESERVED and value.ndim == 1 and len(value) == n
     }
-    if vectors is not None and (vectors.ndim != 2 or len(vectors) != len(classes)):
+    named = {key: each for key, each in found.items() if key in RESERVED or each.ndim == 2}
+    dataset = assembled(path, named, path.stem if name is None else name, payload=payload)
+    dropped = list(drop)
+    return dataset.without(dropped, name) if dropped else dataset
+
+
+def assembled(path: Path, named: Mapping[str, Any], name: str, **more: Any) -> Dataset:
+    """Return the data set of arrays by their names in the layout; what is wrong is a `DataError`.
+
+    ``labels`` may be an indicator, a vector of one number or text per sample, or a list of label
+    sets. ``more`` are further fields of the data set.
+    """
+    L, classes = _labels(path, named["labels"], named.get("label_names"))
+    vectors, arrival = named.get("label_vectors"), named.get("arrival")
+    if vectors is not None and (vectors.ndim != 2 or vectors.shape[0] != len(classes)):
         raise DataError(
             f"{path}: 'label_vectors' has shape {vectors.shape}, expected ({len(classes)}, f)"
         )
-    arrival = arrays.get("arrival")
-    if arrival is not None and arrival.dtype.kind not in "iu":
-        raise DataError(f"{path}: 'arrival' holds {arrival.dtype}, expected integers")
+    if arrival is not None:
+        arrival = dense(arrival).ravel()
+        if arrival.dtype.kind not in "fiu" or (arrival != np.floor(arrival)).any():
+            raise DataError(f"{path}: 'arrival' holds {arrival.dtype}, expected whole numbers")
     try:
-        dataset = Dataset(
+        return Dataset(
             name,
-            modalities,
+            {each: _features(each, X) for each, X in named.items() if each not in RESERVED},
             L,
             classes,
             arrival=None if arrival is None else arrival.astype(np.int64),
-            payload=payload,
             vectors=None
             if vectors is None
-            else dict(zip(classes, vectors.astype(np.float32), strict=True)),
+            else dict(zip(classes, dense(vectors).astype(np.float32), strict=True)),
             sources=(Source.of(path),),
+            **more,
         )
     except InputError as error:
         raise DataError(f"{path}: {error}") from error
-    dropped = list(drop)
-    return dataset.without(dropped, name) if dropped else dataset
 
 
 def write(dataset: Dataset, path: str | Path) -> None:
@@ -135,30 +136,30 @@ def write(dataset: Dataset, path: str | Path) -> None:
     [('sky',), ('sea',)]
     """
     path = Path(path)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "labels": dataset.L,
-        "label_names": np.array(dataset.classes, dtype=str),
-    }
+    arrays: dict[str, npt.NDArray[Any]] = dict(dataset.payload)
+    for name, matrix in dataset.take(np.arange(dataset.n_samples)).items():
+        if isinstance(matrix, sp.csr_array):
+            arrays |= {f"{name}_{part}": getattr(matrix, part) for part in _PARTS[:3]}
+            arrays[f"{name}_shape"] = np.array(matrix.shape, dtype=np.int64)
+        else:
+            arrays[name] = matrix
+    if clash := sorted(set(arrays) & set(RESERVED)):
+        raise InputError(f"{dataset.name}: {clash[0]!r} is a name of the file layout; rename it")
+    arrays |= {"labels": dataset.L, "label_names": np.array(dataset.classes, dtype=str)}
     if dataset.arrival is not None:
         arrays["arrival"] = dataset.arrival
     if dataset.vectors is not None:
         arrays["label_vectors"] = np.stack([dataset.vectors[name] for name in dataset.classes])
-    parts: dict[str, npt.NDArray[Any]] = dict(dataset.payload)
-    for name, source in dataset.X.items():
-        matrix = _whole(source)
-        if isinstance(matrix, sp.csr_array):
-            parts[f"{name}_data"], parts[f"{name}_indices"] = matrix.data, matrix.indices
-            parts[f"{name}_indptr"] = matrix.indptr
-            parts[f"{name}_shape"] = np.array(matrix.shape, dtype=np.int64)
-        else:
-            parts[name] = matrix
-    clash = sorted(set(parts) & set(arrays))
-    if clash:
-        raise InputError(f"{dataset.name}: {clash[0]!r} is a name of the file layout; rename it")
     temporary = path.with_name(path.name + ".tmp")
     try:
+        # not np.savez: it cannot store an array named "file", and stamps members with the time
         with temporary.open("wb") as stream:
-            _pack({**arrays, **parts}, stream)
+            with zipfile.ZipFile(stream, "w") as archive:
+                for name, array in arrays.items():
+                    member = zipfile.ZipInfo(f"{name}.npy")
+                    member.compress_type = zipfile.ZIP_DEFLATED
+                    with archive.open(member, "w", force_zip64=True) as out:
+                        np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
@@ -166,86 +167,48 @@ def write(dataset: Dataset, path: str | Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _pack(arrays: Mapping[str, npt.NDArray[Any]], stream: BinaryIO) -> None:
-    # not np.savez: it cannot store an array named "file", and stamps members with the time
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy")
-            member.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(member, "w", force_zip64=True) as out:
-                np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
-
-
-def _whole(source: Matrix | RowSource) -> Matrix:
-    if isinstance(source, (np.ndarray, sp.csr_array)):
-        return source
-    return source[np.arange(source.shape[0])]
-
-
-def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        if not zipfile.is_zipfile(path) and path.is_file():
-            raise DataError(
-                f"{path}: not a readable .npz file; it is not an archive, or incomplete"
-            )
-        # opened here, because NumPy leaves a damaged file open
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except _DAMAGE as error:
-        raise DataError(
-            f"{path}: not a readable .npz file ({error}); expected plain arrays, no pickles"
-        ) from error
-
-
-def _labels(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], n_classes: int
-) -> npt.NDArray[np.uint8]:
-    if "labels" in arrays:
-        labels = arrays["labels"]
-    elif "labels_indptr" in arrays:
-        labels = _csr(path, arrays, "labels").toarray()
+def _labels(path: Path, values: Any, names: Any) -> tuple[Indicator, tuple[str, ...]]:
+    """Return the indicator and class names of labels in any supported form."""
+    given = None if names is None else tuple(str(name).strip() for name in np.ravel(names))
+    if isinstance(values, list) or dense(values).dtype.kind in "OUS":
+        sets = [
+            tuple(row) if isinstance(row, (tuple, list)) else (str(row).strip(),) for row in values
+        ]
+        classes = given or tuple(sorted({name for row in sets for name in row}))
+        return label_indicator(sets, classes), classes
+    matrix = dense(values)
+    is_line = matrix.ndim == 2 and 1 in matrix.shape and matrix.shape[1] != len(given or ())
+    if matrix.ndim == 1 or (is_line and matrix.size > 1):
+        numbers, column = np.unique(matrix.ravel(), return_inverse=True)
+        L = np.eye(len(numbers), dtype=np.uint8)[column]
+        found = tuple(f"class {number:g}" for number in numbers)
     else:
-        raise DataError(f"{path}: no array 'labels'; expected an (n, {n_classes}) indicator")
-    if labels.ndim != 2 or labels.shape[1] != n_classes:
+        if not np.isin(matrix, (0, 1)).all():
+            raise DataError(f"{path}: 'labels' holds values other than 0 and 1")
+        L = np.ascontiguousarray(matrix, dtype=np.uint8)
+        found = tuple(f"class {j + 1}" for j in range(matrix.shape[1]))
+    if given is not None and len(given) != len(found):
         raise DataError(
-            f"{path}: 'labels' has shape {labels.shape}, expected (n, {n_classes}): "
-            f"one column per name in 'label_names'"
+            f"{path}: 'labels' has shape {matrix.shape}, expected (n, {len(given)}): one column "
+            "per name in 'label_names'"
         )
-    if not np.isin(labels, (0, 1)).all():
-        raise DataError(f"{path}: 'labels' holds values other than 0 and 1")
-    return np.ascontiguousarray(labels, dtype=np.uint8)
+    return L, given or found
 
 
-def _modalities(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], n_samples: int
-) -> dict[str, Matrix]:
-    found: dict[str, Matrix] = {}
-    for key, array in arrays.items():
-        if key in _RESERVED:
-            continue
-        name = key.rpartition("_")[0]
-        if key.endswith("_u8") and f"{name}_scale" in arrays:
-            found[name] = _dequantised(path, name, array, arrays[f"{name}_scale"])
-        elif key.endswith("_indptr") and name != "labels":
-            found[name] = _csr(path, arrays, name)
-        elif array.ndim == 2:
-            if array.dtype.kind not in "fiub":
-                raise DataError(f"{path}: modality {key!r} holds {array.dtype}, expected numbers")
-            found[key] = np.ascontiguousarray(array, dtype=np.float32)
-    if not found:
-        raise DataError(f"{path}: no modality; expected an (n, d) array such as 'image'")
-    for name, matrix in found.items():
-        if matrix.shape[0] != n_samples:
-            raise DataError(
-                f"{path}: modality {name!r} has {matrix.shape[0]} rows, 'labels' has {n_samples}"
+def _features(name: str, values: Any) -> Matrix:
+    """Return the features of a modality as float32, checked: an error counts rows as the file."""
+    is_sparse: bool = sp.issparse(values)
+    if is_sparse:
+        matrix: Matrix = sp.csr_array(values, dtype=np.float32)
+    else:
+        array = np.asarray(values)
+        if array.ndim != 2 or array.dtype.kind not in "fiub":
+            raise InputError(
+                f"modality {name!r} holds {array.dtype} {array.shape}, expected (n, d) numbers"
             )
-        try:
-            check_finite(matrix, name)  # here, so that errors count rows as the file does
-        except InputError as error:
-            raise DataError(f"{path}: {error}") from error
-    return found
+        matrix = np.ascontiguousarray(array, dtype=np.float32)
+    check_finite(matrix, name)
+    return matrix
 
 
 def _dequantised(
@@ -260,7 +223,7 @@ def _dequantised(
     return features
 
 
-def _csr(path: Path, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> sp.csr_array:
+def _csr(path: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> sp.csr_array:
     missing = [part for part in ("indices", "indptr", "shape") if f"{name}_{part}" not in arrays]
     if missing:
         raise DataError(
@@ -283,6 +246,6 @@ def _csr(path: Path, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> sp.cs
 def _is_part(key: str, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
     """Whether an array is one of the pieces of a sparse or quantised modality."""
     name, _, part = key.rpartition("_")
-    if part in ("indices", "indptr", "data", "shape"):
-        return f"{name}_indptr" in arrays
-    return part == "scale" and f"{name}_u8" in arrays
+    if part in ("u8", "scale"):
+        return f"{name}_u8" in arrays and f"{name}_scale" in arrays
+    return part in _PARTS and f"{name}_indptr" in arrays

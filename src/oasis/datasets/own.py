@@ -8,7 +8,6 @@ follows a question mark: ``data.mat?image=I_tr,I_te&labels=L_tr,L_te``.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from oasis.arrays import Indicator, Matrix
 from oasis.datasets import npz
-from oasis.datasets.dataset import Dataset, Source, label_indicator
-from oasis.datasets.matfile import dense, open_mat
-from oasis.errors import DataError, InputError, MissingExtraError
+from oasis.datasets.dataset import Dataset, label_indicator
+from oasis.datasets.matfile import open_mat
+from oasis.errors import DataError, InputError
+from oasis.features.extractor import Extractor
+from oasis.items import Item, read_folder
+from oasis.items.numpy_files import npz_arrays, npz_names
+from oasis.items.parquet import opened_parquet
 
 SUFFIXES = (".npz", ".mat", ".parquet")
 """Suffixes of data files whose path can be given as the name of a data set."""
@@ -96,45 +98,25 @@ def read(name: str) -> Dataset:
         )
     if "labels" not in mapping:
         raise InputError(f"the mapping of {path} has no labels; add labels=VARIABLE")
-    arrays: dict[str, Any] = {
+    arrays = {
         each: read_texts(path, found) if each == "label_names" else read_arrays(path, found)
         for each, found in mapping.items()
     }
-    L, classes = _labels(path, arrays.pop("labels"), arrays.pop("label_names", None))
-    vectors, arrival = arrays.pop("label_vectors", None), arrays.pop("arrival", None)
-    if vectors is not None and (vectors.ndim != 2 or len(vectors) != len(classes)):
-        raise DataError(f"{path}: label_vectors are {vectors.shape}, expected ({len(classes)}, f)")
-    modalities = {each: _features(path, each, values) for each, values in arrays.items()}
-    try:
-        return Dataset(
-            path.stem,
-            modalities,
-            L,
-            classes,
-            arrival=None if arrival is None else dense(arrival).ravel().astype(np.int64),
-            vectors=None
-            if vectors is None
-            else dict(zip(classes, dense(vectors).astype(np.float32), strict=True)),
-            sources=(Source.of(path),),
-            recipe={"mapping": {each: list(found) for each, found in mapping.items()}},
-        )
-    except InputError as error:
-        raise DataError(f"{path}: {error}") from error
+    recipe = {"mapping": {each: list(found) for each, found in mapping.items()}}
+    return npz.assembled(path, arrays, path.stem, recipe=recipe)
 
 
 def variables(path: Path) -> list[str]:
     """Return the names of the variables, arrays or columns of a file."""
-    _check_there(path)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
     if path.suffix == ".mat":
         with open_mat(path) as mat:
             return list(mat.shapes())
     if path.suffix == ".parquet":
-        return list(_parquet().read_schema(path).names)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return [each.removesuffix(".npy") for each in archive.namelist()]
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from error
+        with opened_parquet(path) as file:
+            return list(file.schema_arrow.names)
+    return npz_names(path)
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> Any:
@@ -142,12 +124,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> Any:
 
     A list holds texts, or one tuple of texts per row.
     """
-    held = variables(path)
-    missing = [name for name in names if name not in held]
-    if missing:
-        raise DataError(
-            f"{path}: no variable {missing[0]!r}; it holds {', '.join(sorted(held)) or 'nothing'}"
-        )
+    _check_held(path, names)
     parts = [_read_one(path, name) for name in names]
     if len(parts) == 1:
         return parts[0]
@@ -159,52 +136,52 @@ def read_arrays(path: Path, names: Sequence[str]) -> Any:
             f"{path}: {', '.join(names)} have the shapes "
             f"{', '.join(str(part.shape) for part in parts)}; expected the same columns"
         )
-    if any(_is_sparse(part) for part in parts):
-        return sp.csr_array(sp.vstack(parts))
-    return np.concatenate(parts)
+    return _stacked(parts)
 
 
 def read_texts(path: Path, names: Sequence[str]) -> list[str]:
     """Return variables of a file that hold texts, such as the names of classes."""
     if path.suffix != ".mat":
         return [str(text).strip() for text in np.ravel(read_arrays(path, names))]
+    _check_held(path, names)
     with open_mat(path) as mat:
-        held = mat.shapes()
-        missing = [name for name in names if name not in held]
-        if missing:
-            raise DataError(f"{path}: no variable {missing[0]!r}; it holds {', '.join(held)}")
         return [text for name in names for text in mat.strings(name)]
+
+
+def _check_held(path: Path, names: Sequence[str]) -> None:
+    held = variables(path)
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise DataError(
+            f"{path}: no variable {missing[0]!r}; it holds {', '.join(sorted(held)) or 'nothing'}"
+        )
 
 
 def _read_one(path: Path, name: str) -> Any:
     if path.suffix == ".mat":
-        return _mat_variable(path, name)
+        with open_mat(path) as mat:
+            return _stacked([block for _, block in mat.blocks(name)])
     if path.suffix == ".parquet":
         return _column(path, name)
-    with np.load(path, allow_pickle=False) as archive:
-        try:
-            return archive[name]
-        except ValueError as error:
-            raise DataError(f"{path}: array {name!r} cannot be read ({error})") from error
+    return npz_arrays(path, [name])[name]
 
 
-def _mat_variable(path: Path, name: str) -> Any:
-    with open_mat(path) as mat:
-        blocks = [block for _, block in mat.blocks(name)]
-    if any(_is_sparse(block) for block in blocks):
-        return sp.csr_array(sp.vstack(blocks))
-    return np.concatenate(blocks)
+def _stacked(parts: Sequence[Any]) -> Any:
+    if any(sp.issparse(part) for part in parts):
+        return sp.csr_array(sp.vstack(parts))
+    return np.concatenate(parts)
 
 
 def _column(path: Path, name: str) -> Any:
     """Return a column: (n, d) of lists of numbers, a list of tuples of strings, or (n,)."""
-    column = _parquet().read_table(path, columns=[name]).column(0).combine_chunks()
+    with opened_parquet(path) as file:
+        column = file.read(columns=[name]).column(0).combine_chunks()
     kind = str(column.type)
     if "list" not in kind:
         return column.to_numpy(zero_copy_only=False)
-    if "string" in kind:
-        return [tuple(row or ()) for row in column.to_pylist()]
     rows = column.to_pylist()
+    if "string" in kind:
+        return [tuple(row or ()) for row in rows]
     lengths = {None if row is None else len(row) for row in rows}
     if len(lengths) > 1:
         found = ", ".join(sorted(map(str, lengths)))
@@ -212,56 +189,7 @@ def _column(path: Path, name: str) -> Any:
     return np.array(rows)
 
 
-def _labels(path: Path, values: Any, names: Any) -> tuple[Indicator, tuple[str, ...]]:
-    """Return the indicator and class names of labels in any supported form.
-
-    A matrix is an indicator, 0 or 1; a vector of numbers or texts has one class per sample; lists
-    of texts are label sets.
-    """
-    given = None if names is None else tuple(str(name).strip() for name in np.ravel(names))
-    if isinstance(values, list) or np.asarray(values).dtype.kind in "OUS":
-        sets = [
-            tuple(row) if isinstance(row, (tuple, list)) else (str(row).strip(),) for row in values
-        ]
-        classes = given or tuple(sorted({name for row in sets for name in row}))
-        return label_indicator(sets, classes), classes
-    matrix = dense(values)
-    if matrix.ndim == 2 and 1 in matrix.shape and matrix.size > 1:
-        matrix = matrix.ravel()
-    if matrix.ndim == 1:
-        numbers, column = np.unique(matrix, return_inverse=True)
-        L = np.eye(len(numbers), dtype=np.uint8)[column]
-        found = tuple(f"class {number:g}" for number in numbers)
-        return L, _class_names(path, given, found)
-    if not np.isin(matrix, (0, 1)).all():
-        raise DataError(f"{path}: labels hold values other than 0 and 1")
-    found = tuple(f"class {j + 1}" for j in range(matrix.shape[1]))
-    return np.ascontiguousarray(matrix, dtype=np.uint8), _class_names(path, given, found)
-
-
-def _class_names(
-    path: Path, given: tuple[str, ...] | None, found: tuple[str, ...]
-) -> tuple[str, ...]:
-    if given is not None and len(given) != len(found):
-        raise DataError(f"{path}: {len(given)} label_names for {len(found)} classes")
-    return given or found
-
-
-def _features(path: Path, name: str, values: Any) -> Matrix:
-    if _is_sparse(values):
-        return sp.csr_array(values, dtype=np.float32)
-    array = np.asarray(values)
-    if array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise DataError(
-            f"{path}: modality {name!r} is {array.dtype} {array.shape}, expected (n, d) numbers"
-        )
-    return np.ascontiguousarray(array, dtype=np.float32)
-
-
 def _pictures(path: Path) -> Dataset:
-    from oasis.features.extractor import Extractor
-    from oasis.items import Item, read_folder
-
     found = list(read_folder(path, labels_from_folders=True))
     items = [each for each in found if isinstance(each, Item)]
     if not items:
@@ -288,20 +216,3 @@ def _pictures(path: Path) -> Dataset:
             "n_bytes": sum((path / str(items[row].id)).stat().st_size for row in rows),
         },
     )
-
-
-def _is_sparse(values: Any) -> bool:
-    return bool(sp.issparse(values))
-
-
-def _check_there(path: Path) -> None:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-
-
-def _parquet() -> Any:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", extra="parquet", what="reading Parquet") from error
-    return parquet

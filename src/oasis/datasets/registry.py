@@ -131,8 +131,8 @@ def path_of(name: str, folder: str | Path | None = None) -> Path:
     return _find(entry.file, data_folder(folder), entry.how)
 
 
-def check(name: str, folder: str | Path | None = None) -> mat.FileCheck:
-    """Compare the files of ``mirflickr`` or ``nuswide`` with what they should hold; print it."""
+def check(name: str, folder: str | Path | None = None) -> list[str]:
+    """Return how the files of ``mirflickr`` or ``nuswide`` differ from those published."""
     if name not in _LAYOUTS:
         raise InputError(f"no check for {name!r}; there is one for {', '.join(_LAYOUTS)}")
     return mat.check(_mat_path(name, folder), _LAYOUTS[name])

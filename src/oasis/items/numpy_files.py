@@ -17,7 +17,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,7 @@ MAX_EXPANSION = 100
 
 def npz_columns(path: Path, fields: Fields) -> dict[str, Kind]:
     """Return the names of the arrays of an npz file; its vectors must have been named."""
-    with _opened(path) as file:
-        columns: dict[str, Kind] = dict.fromkeys(file.files, "plain")
+    columns: dict[str, Kind] = dict.fromkeys(npz_names(path), "plain")
     if not fields.vectors:
         others = [name for name in columns if name not in (fields.id, fields.labels)]
         raise DataError(
@@ -56,12 +55,10 @@ def npz_columns(path: Path, fields: Fields) -> dict[str, Kind]:
 
 def npz_rows(path: Path, fields: Fields) -> Iterator[Row]:
     """Yield the rows of an npz file, counted from 1; only the arrays needed are read."""
-    with _opened(path) as file:
-        there = set(file.files)
-        names = [name for name in fields.names() if name in there]
-        _check_sizes(path, file, [*names, *(name for name in CLASSES if name in there)])
-        arrays = {name: file[name] for name in names}
-        classes = _names(path, file, arrays.get(fields.labels or ""))
+    wanted = [*fields.names(), *CLASSES]
+    held = npz_arrays(path, [name for name in npz_names(path) if name in wanted])
+    arrays = {name: array for name, array in held.items() if name in fields.names()}
+    classes = _names(path, held, arrays.get(fields.labels or ""))
     n = _check_arrays(path, arrays, fields)
     for row in range(n):
         values = {name: _value(array, row) for name, array in arrays.items()}
@@ -116,6 +113,20 @@ def read_vector(value: str) -> Vector:
         ) from error
 
 
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays of an npz file."""
+    with _opened(path) as file:
+        return list(file.files)
+
+
+def npz_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Return arrays of an npz file, all by default; raise `DataError` if they are too large."""
+    with _opened(path) as file:
+        wanted = list(file.files if names is None else names)
+        _check_sizes(path, file, wanted)
+        return {name: file[name] for name in wanted}
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Open an npz file; what NumPy cannot read of it is a `DataError`."""
@@ -160,11 +171,13 @@ def _check_sizes(path: Path, file: Any, names: list[str]) -> None:
         )
 
 
-def _names(path: Path, file: Any, labels: npt.NDArray[Any] | None) -> list[str] | None:
+def _names(
+    path: Path, held: dict[str, npt.NDArray[Any]], labels: npt.NDArray[Any] | None
+) -> list[str] | None:
     """Return the class names of a label matrix, or None if labels are texts."""
     if labels is None or labels.ndim != 2:
         return None
-    names = next((file[name] for name in CLASSES if name in file.files), None)
+    names = next((held[name] for name in CLASSES if name in held), None)
     if names is None or names.dtype.kind != "U" or names.shape != labels.shape[1:]:
         raise DataError(
             f"{path} has labels of shape {labels.shape}; expected an array {CLASSES[0]!r} with the "

@@ -18,14 +18,14 @@ _BATCH = 256
 
 def parquet_columns(path: Path) -> dict[str, Kind]:
     """Return the columns of a Parquet file, and what they hold."""
-    with _opened(path) as file:
+    with opened_parquet(path) as file:
         return {each.name: _kind_of(each.type) for each in file.schema_arrow}
 
 
 def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
     """Yield the rows of a Parquet file, counted from 1."""
     number = 0
-    with _opened(path) as file:
+    with opened_parquet(path) as file:
         read = set(fields.names())
         needed = [name for name in file.schema_arrow.names if name in read]
         for batch in file.iter_batches(batch_size=_BATCH, columns=needed):
@@ -35,7 +35,8 @@ def parquet_rows(path: Path, fields: Fields) -> Iterator[Row]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what pyarrow cannot read of it is a `DataError`."""
     try:
         import pyarrow
         from pyarrow import parquet
