@@ -21,9 +21,9 @@ from safetensors.numpy import save_file
 
 from oasis.arrays import Single
 from oasis.datasets import load
-from oasis.datasets.coco import CAPTIONS, read_captions
 from oasis.datasets.dataset import Source
 from oasis.datasets.registry import path_of
+from oasis.datasets.texts import CAPTIONS, read_captions
 from oasis.errors import DataError
 from oasis.features import looks
 from oasis.features.meaning import Meaning

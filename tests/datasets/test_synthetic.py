@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.datasets import Dataset, load
-from oasis.datasets.shapes import COCO79, LABEL_COUNTS, SHAPES, Shape
+from oasis.datasets.coco import LABEL_COUNTS
+from oasis.datasets.shapes import COCO79, SHAPES, Shape
 from oasis.datasets.synthetic import generate
 from oasis.errors import InputError
 

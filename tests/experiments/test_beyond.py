@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from oasis import OASIS
 from oasis.baselines import ITQ, LEMON, FloatCosine
 from oasis.codes import hamming
-from oasis.datasets.coco import SUPER_CATEGORIES, read_captions, super_category_of
+from oasis.datasets.coco import SUPER_CATEGORIES, super_category_of
 from oasis.datasets.dataset import Dataset
-from oasis.datasets.texts import bag_of_words, meaning
+from oasis.datasets.texts import bag_of_words, meaning, read_captions
 from oasis.errors import DataError, InputError
 from oasis.experiments.beyond import ask, learn, parts
 from oasis.experiments.episodes import (

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from benchmarks import picture_meaning as learning
 from oasis.datasets import load
-from oasis.datasets.coco import CAPTIONS, read_captions
+from oasis.datasets.texts import CAPTIONS, read_captions
 from oasis.errors import InputError
 from oasis.features import picture_meaning, picture_tags
 from oasis.features.looks import MAP_FILE, SURE, class_names, looks_folder

@@ -12,39 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oasis.datasets.mat import MIRFLICKR, NUSWIDE
+from oasis.datasets.coco import N_SAMPLES, SUPER_CATEGORIES
+from oasis.datasets.mat import MIRFLICKR, NUSWIDE, MatLayout
 from oasis.errors import InputError
 
-LABEL_COUNTS = (15104, 11409, 5951, 3309, 1786, 1033, 543, 325, 165, 95, 44, 18, 10, 4)
-"""Number of samples of coco79 with 1, 2, ... 14 labels."""
-
-_COCO = {
-    "animal": {
-        "bird": 1492, "cat": 1889, "dog": 2069, "horse": 1373, "sheep": 275, "cow": 405,
-        "elephant": 450, "bear": 61, "zebra": 120, "giraffe": 293,
-    },
-    "vehicle, outdoor": {
-        "bicycle": 1536, "car": 5791, "motorcycle": 1682, "airplane": 1498, "bus": 1866,
-        "train": 1633, "truck": 2930, "boat": 1389, "traffic light": 1958, "fire hydrant": 803,
-        "stop sign": 821, "parking meter": 325, "bench": 2577,
-    },
-    "sports, accessory": {
-        "frisbee": 1032, "skis": 1441, "snowboard": 761, "sports ball": 1953, "kite": 1057,
-        "baseball bat": 1191, "baseball glove": 1231, "skateboard": 1631, "surfboard": 1574,
-        "tennis racket": 1598, "backpack": 2544, "umbrella": 1695, "handbag": 3069, "tie": 1725,
-        "suitcase": 879,
-    },
-    "indoor": {
-        "bottle": 2340, "wine glass": 773, "cup": 2498, "fork": 882, "knife": 1209, "spoon": 841,
-        "bowl": 1547, "banana": 501, "apple": 310, "sandwich": 471, "orange": 269,
-        "broccoli": 134, "carrot": 170, "hot dog": 319, "pizza": 762, "donut": 410, "cake": 826,
-        "chair": 4367, "couch": 1400, "potted plant": 1225, "bed": 939, "dining table": 3015,
-        "toilet": 287, "tv": 1133, "laptop": 1038, "mouse": 330, "remote": 1113, "keyboard": 423,
-        "cell phone": 1840, "microwave": 263, "oven": 513, "toaster": 30, "sink": 599,
-        "refrigerator": 481, "book": 1392, "clock": 1067, "vase": 503, "scissors": 208,
-        "teddy bear": 525, "hair drier": 41, "toothbrush": 283,
-    },
-}  # fmt: skip
+_THEMES = (
+    ("animal",),
+    ("vehicle", "outdoor"),
+    ("sports", "accessory"),
+    ("kitchen", "food", "furniture", "electronic", "appliance", "indoor"),
+)
+"""Super-categories whose classes tend to occur together."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +80,18 @@ class Shape:
 
 
 def _coco79() -> Shape:
-    n_samples = sum(LABEL_COUNTS) + 2  # two samples have more than 14 labels
+    themes = [
+        {k: n for key in theme for k, n in SUPER_CATEGORIES[key].items()} for theme in _THEMES
+    ]
     return Shape(
         name="coco79",
-        n_samples=n_samples,
+        n_samples=N_SAMPLES,
         image_features=1280,
         text_features=1025,
         text_nonzeros=4.78,
-        classes=tuple(name for theme in _COCO.values() for name in theme),
-        frequencies=tuple(n / n_samples for theme in _COCO.values() for n in theme.values()),
-        themes=tuple(i for i, theme in enumerate(_COCO.values()) for _ in theme),
+        classes=tuple(name for theme in themes for name in theme),
+        frequencies=tuple(n / N_SAMPLES for theme in themes for n in theme.values()),
+        themes=tuple(i for i, theme in enumerate(themes) for _ in theme),
         taste=3.0,
         leak=0.04,
         clutter=0.3,
@@ -127,43 +107,26 @@ def _skew(n_classes: int) -> npt.NDArray[np.float64]:
     return np.asarray(sampled * (curve.sum() / sampled.sum()))
 
 
-def _mirflickr() -> Shape:
-    n = len(MIRFLICKR.classes)
-    # names are in alphabetical order; 7 is coprime to 24, so this scatters the frequent ones
-    rank = [7 * i % n for i in range(n)]
+def _paper(layout: MatLayout, frequencies: npt.NDArray[np.float64], **more: float) -> Shape:
+    """Return the shape of one of the paper's data sets, with classes in four themes."""
     return Shape(
-        name="mirflickr",
-        n_samples=MIRFLICKR.n_samples,
-        image_features=MIRFLICKR.image_features,
-        text_features=MIRFLICKR.text_features,
-        text_nonzeros=16.0,
-        classes=MIRFLICKR.classes,
-        frequencies=tuple(_skew(n)[rank].tolist()),
-        themes=tuple(i % 4 for i in range(n)),
+        name=layout.name,
+        n_samples=layout.n_samples,
+        image_features=layout.image_features,
+        text_features=layout.text_features,
+        classes=layout.classes,
+        frequencies=tuple(frequencies.tolist()),
+        themes=tuple(i % 4 for i in range(len(layout.classes))),
         taste=1.0,
         leak=0.3,
-        clutter=0.45,
-        mention=0.09,
-    )
-
-
-def _nuswide() -> Shape:
-    n = len(NUSWIDE.classes)
-    return Shape(
-        name="nuswide",
-        n_samples=NUSWIDE.n_samples,
-        image_features=NUSWIDE.image_features,
-        text_features=NUSWIDE.text_features,
-        text_nonzeros=8.0,
-        classes=NUSWIDE.classes,
-        frequencies=tuple(_skew(n).tolist()),
-        themes=tuple(i % 4 for i in range(n)),
-        taste=1.0,
-        leak=0.3,
-        clutter=0.6,
-        mention=0.15,
+        **more,
     )
 
 
 COCO79 = _coco79()
-SHAPES = {shape.name: shape for shape in (_mirflickr(), _nuswide(), COCO79)}
+# MIRFlickr's names are in alphabetical order; 7 is coprime to 24, so this scatters frequent ones
+_MIRFLICKR = _paper(
+    MIRFLICKR, _skew(24)[7 * np.arange(24) % 24], text_nonzeros=16.0, clutter=0.45, mention=0.09
+)
+_NUSWIDE = _paper(NUSWIDE, _skew(21), text_nonzeros=8.0, clutter=0.6, mention=0.15)
+SHAPES = {shape.name: shape for shape in (_MIRFLICKR, _NUSWIDE, COCO79)}

@@ -18,10 +18,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Array, Rows
+from oasis.datasets.coco import LABEL_COUNTS
 from oasis.datasets.dataset import (
     Dataset,
 )
-from oasis.datasets.shapes import LABEL_COUNTS, SHAPES, Shape
+from oasis.datasets.shapes import SHAPES, Shape
 from oasis.errors import InputError
 
 _N_SCENES = 40

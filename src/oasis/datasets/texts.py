@@ -16,13 +16,16 @@ import scipy.sparse as sp
 
 from oasis.arrays import Matrix, Single
 from oasis.datasets import icons
-from oasis.datasets.coco import CAPTIONS, read_captions, read_vocabulary
 from oasis.datasets.dataset import Dataset
 from oasis.datasets.registry import path_of
-from oasis.errors import InputError
+from oasis.errors import DataError, InputError
 from oasis.features.meaning import Meaning
 
 _WORD = re.compile(r"[a-z][a-z]+")
+
+
+CAPTIONS = "captions.txt"
+"""The file beside ``coco40k.npz``: a line is an image's number, a tab, its caption."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,41 @@ def texts_of(dataset: Dataset, folder: str | Path | None = None) -> Texts | None
             lambda texts: icons.hashed_words(texts, n_words),
         )
     return None
+
+
+def read_captions(path: str | Path, dataset: Dataset) -> tuple[str, ...]:
+    """Return the caption of every sample of coco40k or coco79.
+
+    Parameters
+    ----------
+    path : the file, a line for each image: its number, a tab, its caption
+    dataset : with the column ``coco_id``
+    """
+    if "coco_id" not in dataset.payload:
+        raise InputError(f"{dataset.name} has no column 'coco_id'; captions are found by it")
+    captions: dict[int, str] = {}
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            key, tab, caption = line.rstrip("\n").partition("\t")
+            if not tab or not key.isdecimal():
+                raise DataError(
+                    f"{path}, line {number}: expected an image's number, a tab and its caption, "
+                    f"got {line[:40]!r}"
+                )
+            captions[int(key)] = caption
+    ids = dataset.payload["coco_id"].tolist()
+    missing = [each for each in ids if each not in captions]
+    if missing:
+        raise DataError(f"{path} has no caption of image {missing[0]}, {len(missing)} missing")
+    return tuple(captions[each] for each in ids)
+
+
+def read_vocabulary(path: str | Path) -> tuple[str, ...]:
+    """Return the word that each column of the bag of words counts, from ``coco40k.npz``."""
+    with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        if "vocab" not in archive.files:
+            raise DataError(f"{path}: no array 'vocab'; expected a word for each text column")
+        return tuple(str(word) for word in archive["vocab"])
 
 
 def bag_of_words(texts: Sequence[str], vocabulary: Sequence[str]) -> sp.csr_array:
