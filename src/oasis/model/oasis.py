@@ -19,7 +19,7 @@ from oasis.labels import LabelSpace
 from oasis.model.base import Model, ModelState, check_count
 from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codewords import sample_codes
-from oasis.model.content import ENOUGH_ROWS, SAMPLE_ROWS, Content, check_prior, shared_bits
+from oasis.model.content import ENOUGH_ROWS, SAMPLE_ROWS, Content, check_guess, shared_bits
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
 from oasis.model.paper import PublishedOASIS
@@ -68,12 +68,11 @@ class OASIS(Model[CodewordState]):
         How many of the label bits are owned by classes: such a bit says whether a sample has one
         of its owners. Owned bits serve search by projections, the others Hamming distance. None:
         by the number of the first classes (`oasis.model.state.n_owned_for`).
-    prior : optional
-        How features of a modality are predicted from another one before the stream shows it:
-        ``{("image", "meaning"): W0}`` with W0 (d_meaning, d_image + 1), for pictures at unit length
-        followed by a constant 1. Samples that lack a meaning then have content bits of the
-        predicted one from the start; the regression shrinks towards W0 instead of towards zero, so
-        samples with both correct it. Chunks have rows of zeros for what is missing.
+    guess : pair of modalities (present, missing), optional
+        Samples that lack the second have content bits of a guess from the first, and regressions
+        over samples with both correct the guess: they shrink towards it instead of towards zero.
+        The first has features of `oasis.features.image.EfficientNetLite0`, the second those of
+        `oasis.features.meaning.Meaning`; the guess is `oasis.features.picture_meaning`.
     random_state : int, numpy Generator or None
         Seed of the codewords and of the content bits.
 
@@ -112,7 +111,7 @@ class OASIS(Model[CodewordState]):
         labels: LabelSpace | Mapping[str, Any] | str | PathLike[str] | None = None,
         delta: float = 1.0,
         owned: int | None = 0,
-        prior: Mapping[tuple[str, str], Any] | None = None,
+        guess: tuple[str, str] | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -120,7 +119,7 @@ class OASIS(Model[CodewordState]):
         self.labels = labels
         self.delta = delta
         self.owned = owned
-        self.prior = prior
+        self.guess = guess
         self.random_state = random_state
 
     @staticmethod
@@ -347,7 +346,8 @@ class OASIS(Model[CodewordState]):
             -1 if self.owned is None else int(self.owned),
             Codebook.zero(n_label),
             CodeSums.zero(n_label),
-            Content({}, {}, {}, check_prior(self.prior, widths)),
+            Content({}, {}, {}, check_guess(self.guess, widths)),
+            np.zeros((0, 0)),
             BitSums.zero(self.n_content_bits),
             0,
             Calibration.none(),
@@ -358,7 +358,7 @@ class OASIS(Model[CodewordState]):
     def opened(self, state: CodewordState, widths: Mapping[str, int]) -> CodewordState:
         for width in widths.values():
             check_width(width)
-        check_prior(state.content.prior, widths)
+        check_guess(state.content.guess, widths)
         return state.with_modalities(widths, float(self.delta))
 
     def run_round(
@@ -424,22 +424,13 @@ class OASIS(Model[CodewordState]):
             raise InputError(f"content must be a multiple of 8, got {self.content!r}")
         if self.owned is not None:
             check_count("owned", self.owned, 0, self.n_label_bits)
-        prior = check_prior(self.prior, {} if state is None else state.widths)
-        known = prior if state is None else state.content.prior
-        if prior.keys() != known.keys() or any((prior[k] != known[k]).any() for k in prior):
-            raise InputError("prior is fixed once a model has learned; start a new model")
+        check_guess(self.guess, {} if state is None else state.widths)
 
     def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Stored]:
         return to_file(state)
 
     def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        state = from_file(common, file, self.n_bits, self.n_content_bits)
-        self.prior = state.content.prior or None
-        return state
-
-    def _learned_with(self) -> dict[str, Any]:
-        # matrices are no JSON: the state has them
-        return {k: v for k, v in super()._learned_with().items() if k != "prior"}
+        return from_file(common, file, self.n_bits, self.n_content_bits)
 
 
 def _check_weight(content: Any) -> float | None:

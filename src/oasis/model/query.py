@@ -100,10 +100,12 @@ class RowValues(NamedTuple):
     ----------
     values : modality name -> (n, m), see `QueryMap`
     has : modality name -> which queries have it, (n,)
+    guessed : modality that all lack -> its guessed content values, (n, r_m)
     """
 
     values: Mapping[str, Single]
     has: Mapping[str, Mask]
+    guessed: Mapping[str, Single]
 
     @property
     def n(self) -> int:
@@ -114,6 +116,7 @@ class RowValues(NamedTuple):
         return RowValues(
             {name: each[block] for name, each in self.values.items()},
             {name: each[block] for name, each in self.has.items()},
+            {name: each[block] for name, each in self.guessed.items()},
         )
 
 
@@ -199,7 +202,9 @@ class QueryMap:
             values[name], has[name] = maps[name].project_rows(name, matrix)
         own = {name: values[name][:, self._own(name)] for name in X if name in self._functions}
         self.content.complete(own, X, has)
-        return RowValues(values, has)
+        lacking = {name: self.content.guesses(name, X) for name in self._functions if name not in X}
+        guessed = {name: each for name, each in lacking.items() if each is not None}
+        return RowValues(values, has, guessed)
 
     def _parts(self, rows: RowValues) -> QueryParts:
         values, has, n_classes = rows.values, rows.has, len(self.labels.usual)
@@ -215,7 +220,8 @@ class QueryMap:
                 if (k, name) in self.content.pairs:
                     predicted[k] = each[:, start[k] : start[k] + size], has[k]
                     start[k] += size
-            content.append(self.content.joined_predictions(name, predicted, len(labels)))
+            guessed = rows.guessed.get(name)
+            content.append(self.content.joined_predictions(name, predicted, len(labels), guessed))
         strange = np.zeros(len(labels), dtype=np.float32)
         if self.strange:
             strange = _least({k: each[:, -1] for k, each in values.items()}, has)

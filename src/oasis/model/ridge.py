@@ -237,15 +237,6 @@ class Ridge:
         BX[targets] = W[targets] = 0
         return replace(self, BX=BX, W=W)
 
-    def towards(self, targets: slice, W0: Array) -> Ridge:
-        """Return the regression of which some targets shrink towards W0 (k, d) instead of zero.
-
-        All samples so far count as if their targets had been what W0 predicts.
-        """
-        BX, W = self.BX.copy(), self.W.copy()
-        BX[targets], W[targets] = self.product(np.ascontiguousarray(W0.T)).T, W0
-        return replace(self, BX=BX, W=W)
-
     def with_delta(self, delta: float) -> Ridge:
         """Return the regression of the same sums with another ridge, solved anew in float64."""
         return replace(self, delta=delta)._solved(np.asfortranarray(np.tril(self.gram())))

@@ -19,6 +19,7 @@ from oasis.model.content import (
     PRIOR_ROWS,
     Content,
     ContentMap,
+    guessed_features,
     has_few_features,
     with_functions,
 )
@@ -48,6 +49,8 @@ class CodewordState(ModelState):
     codebook : sums of label bits and labels
     guesses : the same of samples as if they had no labels, see `oasis.model.readout`
     content : the functions of the content bits
+    guessed : (257, 257), sums over guessed features with a constant while content bits of that
+        modality are not made for good, else (0, 0)
     content_bits : sums over the content bits of all samples
     content_since : samples seen before the functions of the content bits were made for good
     calibration : how well samples were predicted before they were learned
@@ -61,6 +64,7 @@ class CodewordState(ModelState):
     codebook: Codebook
     guesses: CodeSums
     content: Content
+    guessed: Array
     content_bits: BitSums
     content_since: int
     calibration: Calibration
@@ -136,46 +140,51 @@ class CodewordState(ModelState):
         for name, x in content.completed(X).items():
             if not content.sizes.get(name) or content.rows.get(name, 0) >= ENOUGH_ROWS:
                 continue
-            source, W0 = content.source(name)
-            ridge = self.of_all[source]
-            n_new, n_before = int(np.count_nonzero(has_row(x))), ridge.n_constant
+            past = self._past(name)
+            n_new, n_before = int(np.count_nonzero(has_row(x))), past[-1, -1] if len(past) else 0
             first = name not in content.own
             if n_new and (first or n_new + n_before >= ENOUGH_ROWS):
-                past = ridge.gram() if n_before else None
-                if past is not None and W0 is not None:
-                    past = W0 @ past @ W0.T
-                content = with_functions(content, name, x, past, rng)
+                content = with_functions(content, name, x, past if n_before else None, rng)
                 made.append(name)
         if not made:
-            return self
+            return self.with_guessed(X)
         again = any(name in self.content.own for name in made)
         bits = BitSums.zero(self.n_content_bits) if again else self.content_bits
         state = replace(self, content=content, content_bits=bits, content_since=self.n_seen)
         for name in made:
-            state = state._with_new_target(name)
-        return state
+            state = state._without_target(name)
+        return state.with_guessed(X)
 
-    def _with_new_target(self, name: str) -> CodewordState:
-        """Return the state whose regressions know nothing of a modality's content but its prior.
+    def _past(self, name: str) -> Array:
+        """Return X'X (d + 1, d + 1) of all earlier rows of a modality, guessed ones included."""
+        ridge, guess = self.of_all[name], self.content.guess
+        past = ridge.gram() if ridge.n_constant else np.zeros((0, 0))
+        if guess is None or name != guess[1] or not len(self.guessed):
+            return past
+        return self.guessed + past if len(past) else self.guessed
 
-        With a prior W0, ``sum X'Y + delta W0'`` begins as ``(sum X'X + delta I) W0'``: earlier rows
-        count as if they had what it predicts.
-        """
+    def with_guessed(self, X: Mapping[str, Matrix]) -> CodewordState:
+        """Return the state that also has the sums over guessed features of rows X, while needed."""
+        guess = self.content.guess
+        if guess is None or not set(guess) <= X.keys():
+            return self
+        if self.content.rows.get(guess[1], 0) >= ENOUGH_ROWS:
+            return replace(self, guessed=np.zeros((0, 0)))
+        bare = np.flatnonzero(~has_row(X[guess[1]]) & has_row(X[guess[0]]))
+        features = np.asarray(with_constant(guessed_features(X[guess[0]][bare])), np.float64)
+        sums: Array = features.T @ features
+        return replace(self, guessed=self.guessed + sums if len(self.guessed) else sums)
 
-        def begun(k: str, ridge: Ridge) -> Ridge:
-            if k == name:
-                return ridge
-            columns = self.content.without(k).place(name)
-            map_ = self.content.prior_maps.get((k, name))
-            return (
-                ridge.cleared(columns) if map_ is None else ridge.towards(columns, affine(k, map_))
-            )
+    def _without_target(self, name: str) -> CodewordState:
+        """Return the state whose regressions know no content values of a modality."""
 
-        ridges, everything = (
-            {k: begun(k, ridge) for k, ridge in each.items()}
-            for each in (self.ridges, self.everything)
-        )
-        return replace(self, ridges=ridges, everything=everything)
+        def cleared(ridges: Mapping[str, Ridge]) -> dict[str, Ridge]:
+            return {
+                k: ridge if k == name else ridge.cleared(self.content.without(k).place(name))
+                for k, ridge in ridges.items()
+            }
+
+        return replace(self, ridges=cleared(self.ridges), everything=cleared(self.everything))
 
     def with_everything(self) -> CodewordState:
         """Return the state that also has regressions over all samples, before others come."""
@@ -415,11 +424,6 @@ def n_owned_for(n_label: int, n_classes: int) -> int:
     if n_classes > 2 * n_label:
         return 0
     return n_label - 9 if n_label >= 88 else 7 * n_label // 10
-
-
-def affine(name: str, map_: LinearMap) -> Array:
-    """Return W (k, d + 1) of a map of one modality: the inverse of `_with_intercept`."""
-    return np.hstack([map_.weights[name], -map_.offsets[name][:, None]])
 
 
 def _with_intercept(name: str, W: Array) -> LinearMap:

@@ -8,7 +8,7 @@ import numpy as np
 
 from oasis.model.base import ModelState, check_shape
 from oasis.model.calibration import Calibration
-from oasis.model.content import Content, check_prior
+from oasis.model.content import Content, check_guess
 from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import LinearMap
 from oasis.model.readout import BitSums, ClassPairs, Codebook, CodeSums
@@ -32,6 +32,7 @@ def to_file(state: CodewordState) -> tuple[dict[str, Any], Stored]:
         "pairs/columns": book.pairs.columns,
         "pairs/ends": book.pairs.ends,
         "codewords": state.codewords,
+        "guessed": state.guessed,
         "content/BB": state.content_bits.BB,
         "content/B1": state.content_bits.B1,
         "calibration": np.stack([each.sums for each in (state.calibration, *state.alone.values())]),
@@ -39,8 +40,6 @@ def to_file(state: CodewordState) -> tuple[dict[str, Any], Stored]:
     for name, map_ in state.content.own.items():
         arrays[f"content/{name}/P"] = map_.weights[name]
         arrays[f"content/{name}/o"] = map_.offsets[name]
-    for number, W0 in enumerate(state.content.prior.values()):
-        arrays[f"prior/{number}"] = W0
     for name, ridge in state.everything.items():
         arrays |= {f"everything/{name}/{key}": array for key, array in ridge.state().items()}
     meta = {
@@ -50,7 +49,7 @@ def to_file(state: CodewordState) -> tuple[dict[str, Any], Stored]:
         "n_owned": state.n_owned,
         "sizes": dict(state.content.sizes),
         "made": dict(state.content.rows),
-        "prior": [list(pair) for pair in state.content.prior],
+        "guess": state.content.guess,
         "content_since": state.content_since,
         "everything": list(state.everything),
         "chosen": state.chosen,
@@ -91,6 +90,7 @@ def from_file(common: ModelState, file: ModelFile, n_bits: int, n_content: int) 
         ("calibration", arrays["calibration"], (1 + len(common.ridges), 8)),
     ):
         check_shape(name, array, shape)
+    check_shape("guessed", arrays["guessed"], (257, 257) if len(arrays["guessed"]) else (0, 0))
     everything = {
         name: Ridge.from_state(file.under(f"everything/{name}/")) for name in header["everything"]
     }
@@ -106,6 +106,7 @@ def from_file(common: ModelState, file: ModelFile, n_bits: int, n_content: int) 
         book,
         guesses,
         _content_from_file(common, file),
+        arrays["guessed"],
         content_bits,
         int(header["content_since"]),
         Calibration.from_sums(arrays["calibration"][0]),
@@ -144,9 +145,5 @@ def _content_from_file(common: ModelState, file: ModelFile) -> Content:
         or not sizes.keys() <= common.ridges.keys()
     ):
         raise ValueError(f"{sizes} content bits, expected {len(file.arrays['content/B1'])}")
-    prior = {
-        (str(present), str(missing)): file.arrays[f"prior/{number}"]
-        for number, (present, missing) in enumerate(file.header["prior"])
-    }
-    check_prior(prior, {name: ridge.n_features - 1 for name, ridge in common.ridges.items()})
-    return Content(sizes, own, rows, prior)
+    widths = {name: ridge.n_features - 1 for name, ridge in common.ridges.items()}
+    return Content(sizes, own, rows, check_guess(file.header["guess"], widths))
