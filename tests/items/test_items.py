@@ -29,6 +29,7 @@ from oasis.items import (
     read_folder,
     read_items,
 )
+from oasis.items.folder import name_words
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
 
@@ -670,6 +671,29 @@ def test_file_names_can_be_texts_where_there_is_no_caption(album: Path) -> None:
         "sea/boats/c.jpeg": "c",
         "sea/red-boat_2.jpg": "red boat 2",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((each, "") for each in ("n02099601", "IMG_2031", "DSC00042", "DSC_0042", "P1010001")),
+        *((each, "") for each in ("IMG-20190514-WA0003", "000000123456", "9f86d081884c7d65")),
+        ("550e8400-e29b-41d4-a716-446655440000", ""),
+        ("n02099601_golden_retriever", "golden retriever"),
+        ("PXL_20210704_1312 red-boat 4711", "red boat 4711"),
+        ("COCO_train2014_000000123456", "COCO train2014"),
+        ("beachSunset-1999 (2)", "beach Sunset 1999 2"),
+        ("deadbeef cafe 747 mp3 b52", "deadbeef cafe 747 mp3 b52"),
+    ],
+)
+def test_numbers_that_identify_a_file_are_no_words_of_it(name: str, words: str) -> None:
+    assert name_words(name) == words
+
+
+def test_a_picture_whose_name_only_identifies_it_has_no_text(album: Path) -> None:
+    (album / "DSC00042.jpg").write_bytes(b"picture")
+    texts = {item.id: item.text for item in items_of(read_items(album, text_from_names=True))}
+    assert texts["DSC00042.jpg"] is None and texts["b.PNG"] == "b"
 
 
 def test_folder_names_can_be_labels(album: Path) -> None:

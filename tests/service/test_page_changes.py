@@ -172,7 +172,10 @@ def test_words_of_file_names_may_be_the_texts_of_pictures(visit, folder):
         ]
         page.set_input_files("#bulk-files", with_caption)
         sync_api.expect(names).to_be_hidden()
-        bare = {**upload("sea", 2), "name": "redDouble-Decker_v2 \u65e5\u672c.png"}
+        bare = {
+            **upload("sea", 2),
+            "name": "IMG_2031 redDouble-Decker_v2 \u65e5\u672c n02099601.png",
+        }
         page.set_input_files("#bulk-files", [*with_caption, bare])
         names.check()
         page.click("text=Add them")

@@ -13,6 +13,12 @@ from oasis.items.objects import Refused, is_unicode
 
 MAX_CAPTION_BYTES = 1 << 20
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# among words: UUIDs, numbers of cameras and data sets, long or padded numbers, hexadecimal ids
+_IDENTIFIER = re.compile(
+    r"(?<!\S)(?:[\da-f]{8}(?: [\da-f]{4}){3} [\da-f]{12}|(?:img|dsc[nf]?|mvi|pxl|vid)(?: \d+)+"
+    r"|[a-z]{1,4}\d{4,}|\d{5,}|0\d+|(?=[a-f]*\d)[\da-f]{8,})(?!\S)",
+    re.ASCII | re.IGNORECASE,
+)
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -46,12 +52,15 @@ def folder_rows(
 
 
 def name_words(stem: str) -> str:
-    """Return the name of a file as a text: words separated by spaces.
+    """Return the words of a file's name, separated by spaces, without numbers that only identify.
 
     >>> name_words("audio-headphones_v2"), name_words("redDoubleDecker"), name_words("日本")
     ('audio headphones v2', 'red Double Decker', '日本')
+    >>> name_words("n02099601_golden_retriever"), name_words("IMG_2031"), name_words("Rome 2019")
+    ('golden retriever', '', 'Rome 2019')
     """
-    return " ".join(_CAMEL.sub(" ", re.sub(r"[\W_]+", " ", stem)).split())
+    words = _IDENTIFIER.sub(" ", re.sub(r"[\W_]+", " ", stem).strip())
+    return " ".join(_CAMEL.sub(" ", words).split())
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:

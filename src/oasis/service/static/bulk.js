@@ -101,8 +101,13 @@ function labelsOf(path, common, byFolder) {
 const captionsOf = (files) =>
   new Map(files.filter(({ path }) => /\.txt$/i.test(path)).map((each) => [stem(each.path), each.file]));
 
-// "red-doubleDecker_2" becomes "red double Decker 2", as `oasis ingest --text-from-names` has it.
-const nameWords = (name) => name.replace(/[^\p{L}\p{N}]+/gu, " ").replace(/(?<=[a-z])(?=[A-Z])/g, " ").trim();
+// "red-doubleDecker_2 IMG_2031" becomes "red double Decker 2", as `oasis ingest --text-from-names` has it.
+const IDENTIFIER =
+  /(?<!\S)(?:[\da-f]{8}(?: [\da-f]{4}){3} [\da-f]{12}|(?:img|dsc[nf]?|mvi|pxl|vid)(?: \d+)+|[a-z]{1,4}\d{4,}|\d{5,}|0\d+|(?=[a-f]*\d)[\da-f]{8,})(?!\S)/gi;
+const nameWords = (name) => {
+  const words = name.replace(/[^\p{L}\p{N}]+/gu, " ").trim().replace(IDENTIFIER, " ");
+  return words.replace(/(?<=[a-z])(?=[A-Z])/g, " ").replace(/ +/g, " ").trim();
+};
 
 async function itemsOf(files, common, { byFolder, byName }) {
   const items = [];
