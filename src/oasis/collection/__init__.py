@@ -45,6 +45,7 @@ files          generations beside the catalog; lock: the writer's
 replica        where the codes are searched: in memory; milvus: or in Milvus
 checks         damage and repair; backup: a copy beside a writer, and back
 feeding        data files in; exporting (data out), contact_sheet (hits as a picture)
+explain        why a score; labelling: what to label next; plane: a map; notebook: as HTML
 =============  ===================================================================================
 """
 

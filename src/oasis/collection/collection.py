@@ -15,22 +15,28 @@ from oasis.collection.checks import Finding, findings
 from oasis.collection.committed import ATTEMPTS, Committed, Follower, VanishedError, learned
 from oasis.collection.files import Files
 from oasis.collection.filters import AllowLists, index_field
+from oasis.collection.labelling import next_to_label
 from oasis.collection.lock import LOCK_NAME, WriterLock
 from oasis.collection.lookups import Lookups
+from oasis.collection.notebook import collection_html
 from oasis.collection.opening import check_model, make_directory, prepare
+from oasis.collection.plane import plane
 from oasis.collection.query import Queries
 from oasis.collection.records import (
     ClassInfo,
+    Explanation,
     FieldInfo,
     Hit,
     Id,
     Mode,
+    Plane,
     Question,
     Rejected,
     Round,
     SearchOptions,
     Stats,
     Stored,
+    ToLabel,
     Updated,
     check_id,
 )
@@ -45,6 +51,7 @@ from oasis.items import Fields
 from oasis.model import AnyModel
 
 _CLOSING_SHARE = 64
+_SHOWN_POINTS = 2000
 
 
 class Collection:
@@ -634,6 +641,33 @@ class Collection:
         unknown ones; not those that the bundled word vectors know.
         """
         return self._queries.suggested(text)
+
+    def explain(self, id: Id, query: str | Mapping[str, Any]) -> Explanation:  # noqa: A002
+        """Return why an item has its score for a query.
+
+        Which part comes from which class, from content, from which words, from meaning, and from
+        being the same; see `oasis.collection.explain`. ``query`` is a text, or the fields of a raw
+        item as in `search_items`.
+        """
+        return self._queries.explained(id, query)
+
+    def next_to_label(self, k: int = 10) -> list[ToLabel]:
+        """Return the items without labels whose labels would teach most, the most useful first.
+
+        Uncertain by the calibration, and unlike each other; see `oasis.collection.labelling`. At
+        most 4,000 items are looked at.
+        """
+        return next_to_label(self._follower.current(), self._catalog, k)
+
+    def plane(self, most: int = 20_000, random_state: int = 0) -> Plane:
+        """Return the items as points in the plane, those of a class near each other.
+
+        Beyond ``most`` items, a sample; see `oasis.collection.plane`.
+        """
+        return plane(self._follower.current(), self._catalog, most, random_state)
+
+    def _repr_html_(self) -> str:
+        return collection_html(str(self.path), self.stats(), self.plane(_SHOWN_POINTS))
 
     def duplicates(self, progress: Callable[[int], object] | None = None) -> list[list[Id]]:
         """Return groups of items that repeat each other, the oldest of each group first.

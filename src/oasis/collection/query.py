@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
@@ -20,17 +21,21 @@ from oasis.collection.class_names import (
 )
 from oasis.collection.committed import Committed, Follower, learned
 from oasis.collection.duplicates import RepeatLookup
-from oasis.collection.filters import AllowLists, Filter, check_meant
+from oasis.collection.explain import explanation
+from oasis.collection.filters import AllowLists, Filter, check_meant, index_field
 from oasis.collection.intake import check_sequence, extract_queries, item_text, with_text
 from oasis.collection.lookups import Lookups
+from oasis.collection.notebook import Hits
 from oasis.collection.ranking import WEAK, Answer, Query, Search
-from oasis.collection.records import Hit, Id, Question, utf8
+from oasis.collection.records import Explanation, Hit, Id, Question, utf8
 from oasis.collection.setup import RecordedExtractor
 from oasis.collection.words import check_text, corrected
-from oasis.errors import InputError, OasisError
+from oasis.errors import InputError, OasisError, StorageError
 from oasis.features.words import tokens_of
 from oasis.hashers.chunk import check_features
 from oasis.model import OASIS, AnyModel
+
+_LOG = logging.getLogger("oasis.collection")
 
 CONFIDENT = 0.9
 """Evidence of a text that names a class."""
@@ -88,7 +93,7 @@ class Queries:
         queries = self._of_features(snapshot, X, question)
         if question.fuses and queries:
             queries = self._with_repeats(snapshot, queries, X)
-        return _hits(self._answered(snapshot, queries, question))
+        return [answer.hits for answer in self._answered(snapshot, queries, question)]
 
     def by_names(self, names: Iterable[str], question: Question) -> list[list[Hit]]:
         """Return the hits of names; see `Collection.search_words`."""
@@ -115,7 +120,7 @@ class Queries:
             Query(each, pack(each[None])[0], float(sure))
             for each, sure in zip(projections, evidence, strict=True)
         ]
-        return _hits(self._answered(snapshot, queries, question))
+        return [answer.hits for answer in self._answered(snapshot, queries, question)]
 
     def near(self, id: Id, question: Question) -> list[Hit]:  # noqa: A002 - the name that users give it
         """Return the hits nearest to a stored item; see `Collection.more_like`."""
@@ -140,12 +145,30 @@ class Queries:
         """Return the hits of what a person asks, with their texts; see `Collection.find`."""
         if text is not None and not isinstance(text, str):
             raise InputError(f"find takes a text, got {type(text).__name__}")
+        ((hits, _),) = self.by_items([self._item(text, image)], question)
+        texts = self._lookups.texts([hit.id for hit in hits])
+        made = [replace(hit, text=texts.get(hit.id)) for hit in hits]
+        return Hits(made, self._lookups.thumbnail)
+
+    def _item(self, text: str | None, image: Any) -> dict[str, Any]:
+        """Return a raw item that has the text in all fields of texts, the picture in all others."""
         item: dict[str, Any] = {"text": text}
         for field, embedder in self._extractor.get().sources.values():
             item[field] = text if embedder.takes == "text" else image
-        ((hits, _),) = self.by_items([item], question)
-        texts = self._lookups.texts([hit.id for hit in hits])
-        return [replace(hit, text=texts.get(hit.id)) for hit in hits]
+        return item
+
+    def explained(self, id: Id, query: Any) -> Explanation:  # noqa: A002
+        """Return why an item has its score; see `Collection.explain`."""
+        snapshot, row = self._follower.current(), self._lookups.row(id)
+        item = self._item(query, None) if isinstance(query, str) else query
+        if not isinstance(item, Mapping):
+            raise InputError(
+                f"explain takes a text, or the fields of a query, got {type(item).__name__}"
+            )
+        (asked,) = self.of_items(snapshot, [item], Question())
+        fields = [name for name in self._extractor.get().fields if item.get(name)]
+        search = Search(snapshot, self._catalog, self.allow_lists)
+        return explanation(search, asked, row, fields)
 
     def suggested(self, text: str) -> str | None:
         """Return what a text query may have meant, or None; see `Collection.suggest`."""
@@ -180,7 +203,22 @@ class Queries:
             is_first = not question.offset and without is None
             if is_first or not len(self.allow_lists.of(where).keys):  # else the hits are elsewhere
                 check_meant(self._catalog, where, self._lookups.fields)
-        return answers
+        self._index_wanted()
+        return [each._replace(hits=Hits(each.hits, self._lookups.thumbnail)) for each in answers]
+
+    def _index_wanted(self) -> None:
+        """Make an index of a field that lists were made by often, unless somebody is writing."""
+        follower, wanted = self._follower, self.allow_lists.wanted
+        if not wanted or follower.follows or not follower.changing.acquire(blocking=False):
+            return
+        try:
+            while wanted and not follower.closed and not self._catalog.in_doubt:
+                with self._catalog.write() as connection:
+                    index_field(connection, wanted.pop())
+        except StorageError as error:  # the hits are right without it
+            _LOG.warning("no index was made of a field that is often filtered by: %s", error)
+        finally:
+            follower.changing.release()
 
     def _of_features(
         self, snapshot: Committed, X: Mapping[str, Any], question: Question
@@ -277,10 +315,6 @@ class Queries:
         self._class_names.follow(snapshot.classes)
         with self._catalog.reading() as connection:
             return [corrected(connection, text, self._class_names.words) for text in texts]
-
-
-def _hits(answers: Iterable[Answer]) -> list[list[Hit]]:
-    return [answer.hits for answer in answers]
 
 
 def has_content(model: AnyModel) -> TypeGuard[OASIS]:

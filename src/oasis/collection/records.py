@@ -209,6 +209,81 @@ class Rejected:
     reason: str
 
 
+class Part(NamedTuple):
+    """What one thing adds to the log-odds of a score, and its share of all that is added.
+
+    ``source`` is "class", "content" (likeness by the content bits), "words", "meaning" or "same"
+    (features that are those of the query, or nearly); ``what`` names the class, the fields of the
+    query that content is compared of, or the word, and is empty otherwise.
+    """
+
+    source: Literal["class", "content", "words", "meaning", "same"]
+    what: str
+    log_odds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an item has its score for a query.
+
+    Attributes
+    ----------
+    id : of the item
+    score : as in `Hit`
+    log_odds : log(score / (1 - score)), of a score from 0.001 to 0.999
+    base : the log-odds of an item of which nothing is told, those of 0.001
+    parts : largest first; ``base`` and their log-odds sum to ``log_odds``
+    """
+
+    id: Id
+    score: float
+    log_odds: float
+    base: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToLabel:
+    """An item whose label would teach much.
+
+    Attributes
+    ----------
+    id : str or int
+    classes : up to five that are predicted of it, the likeliest first
+    chances : how likely it has each
+    payload : dict
+    text : str or None
+    """
+
+    id: Id
+    classes: tuple[str, ...]
+    chances: tuple[float, ...]
+    payload: dict[str, Any] = field(hash=False)
+    text: str | None = None
+
+
+class Point(NamedTuple):
+    """An item in the plane: x and y from 0 to 1, y upwards.
+
+    ``label`` is its first class, which may be ``predicted``; None without any.
+    """
+
+    id: Id
+    x: float
+    y: float
+    label: str | None
+    predicted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """A map of a collection: ``points`` of its items, or of a sample; ``n_items`` that it has."""
+
+    points: tuple[Point, ...]
+    n_items: int
+
+
 class SearchOptions(TypedDict, total=False):
     """What a search takes by name; see `Collection.search`."""
 

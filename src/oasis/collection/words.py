@@ -292,6 +292,20 @@ def best_matches(
     return Matches(keys, np.clip(scores / total, 0, 1))
 
 
+def word_scores(connection: sqlite3.Connection, words: Iterable[str], key: int) -> dict[str, float]:
+    """Return the BM25 of one item for each of the words that it has."""
+    found: dict[str, float] = {}
+    for word in words:
+        if len(word) <= LONGEST:
+            row = connection.execute(
+                "SELECT -bm25(words) FROM words WHERE words MATCH ? AND rowid = ?",
+                (_any_of([word]), key),
+            ).fetchone()
+            if row is not None:
+                found[word] = row[0]
+    return found
+
+
 def equal_lines(connection: sqlite3.Connection, tokens: Sequence[str]) -> Keys:
     """Return the keys, ascending, of the items that have a line with exactly these words."""
     rows = connection.execute(
