@@ -45,11 +45,10 @@ def test_demo_tells_how_often_a_title_finds_its_icon(demo):
     first, ten = map(
         int, re.search(r"finds it first in (\d+) % and among ten in (\d+) %", told).groups()
     )
-    hamming = float(re.search(r"as much as the others, MAP is ([\d.]+)\.", told)[1])
     with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
         labelled = [each for each in opened.items() if each.labels][::13]
-        titles = [{"text": each.payload["title"]} for each in labelled]
-        lists = opened.search_items(titles, 10)
+        titles = [each.payload["title"] for each in labelled]
+        lists = [opened.find(title) for title in titles]
     places = [
         [hit.id for hit in hits].index(each.id) if each.id in {hit.id for hit in hits} else 99
         for each, hits in zip(labelled, lists, strict=True)
@@ -58,18 +57,7 @@ def test_demo_tells_how_often_a_title_finds_its_icon(demo):
     assert np.mean(np.array(places) == 0) == pytest.approx(first / 100, abs=0.12)
     assert np.mean(np.array(places) < 10) == pytest.approx(ten / 100, abs=0.12)
     assert 95 <= first <= ten
-    picture, code = map(
-        int,
-        re.search(
-            r"own picture finds it first in (\d+) %, by codes alone in (\d+) %", told
-        ).groups(),
-    )
-    assert code < picture and picture >= 95
-    by_scores, chance = map(
-        float, re.search(r"with MAP ([\d.]+) among .* random order has ([\d.]+)\.", told).groups()
-    )
-    # content bits count as much as the others by Hamming distance, and say nothing of categories
-    assert 2 * chance < hamming < by_scores
+    assert int(re.search(r"own picture finds it first in (\d+) %", told)[1]) >= 95
 
 
 def test_demo_tells_the_story(demo):
@@ -106,8 +94,8 @@ def test_page_needs_nothing_else_and_records_what_the_collection_answers(demo):
     with Collection.open(demo[0] / COLLECTION, readonly=True) as opened:
         ids = [each.id for each in opened.items()]
         assert [each["id"] for each in kept["items"]] == ids
-        for asked in ("winter", "Cloud Rain"):
-            (hits,) = opened.search_items([{"text": asked}], 12)
+        for asked in ("winter", str(opened.get(ids[9]).payload["title"])):
+            hits = opened.find(asked, k=12)
             assert [ids[hit[0]] for hit in kept["texts"][asked]] == [hit.id for hit in hits]
         (hits,) = opened.search_words(["weather"], 48)
         assert [ids[hit[0]] for hit in kept["words"]["weather"]] == [hit.id for hit in hits]

@@ -25,9 +25,9 @@ def attacked(tmp_path_factory):
 @pytest.mark.parametrize("name", NAMES)
 def test_others_are_answered_during_an_attack(attacked, name):
     server, before = attacked
-    with attacking(server.port, name, 7) as attack:
+    with attacking(server.port, name, 10) as attack:
         time.sleep(1.5)
-        felt = use(server.port, 5)
+        felt = use(server.port, 8)
         assert attack.poll() is None or attack.returncode == 0
     assert not felt.refused
     assert felt.quantile("text", 0.9) <= 4

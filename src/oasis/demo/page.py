@@ -1,8 +1,8 @@
 """The page of the service as one file that needs no service: its own assets, answers recorded.
 
 The modules of the page are put into the file as data, found by an import map. ``recorded.js`` takes
-the place of the network: it answers from what is recorded here, for every item, every label, every
-title, and the searches that the page names.
+the place of the network: it answers from what is recorded here, for every item, every label, some
+titles, and the searches that the page names.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from html import escape
 from importlib import resources
 from urllib.parse import urlencode
 
-import numpy as np
-
-from oasis.arrays import has_row
 from oasis.collection import Collection, Hit
+from oasis.demo.stream import EVERY
 
 GENERATOR = '<meta name="generator" content="oasis demo">'
 """Marks a page as written by the demo."""
@@ -46,8 +44,8 @@ def recorded_page(collection: Collection, searches: Sequence[str]) -> str:
     )
     about = (
         '<p class="lede">A recording of what <code>oasis serve</code> shows: look through labels, '
-        f"open icons, search for the title of one, or for {links}. The service itself answers any "
-        "search.</p>"
+        f"open icons, search for a label, or for {links}. Of titles, each ninth icon's can be "
+        "searched for; the service itself answers any search.</p>"
     )
     changes = {
         '<link rel="stylesheet" href="/static/style.css">': f"<style>{style}</style>{GENERATOR}",
@@ -96,7 +94,8 @@ def _recorded(collection: Collection, searches: Sequence[str]) -> dict[str, obje
             for hits in lists
         ]
 
-    texts = list(dict.fromkeys([*searches, *(str(each.payload["title"]) for each in items)]))
+    titles = [str(each.payload["title"]) for each in items[::EVERY]]
+    texts = list(dict.fromkeys([*searches, *titles]))
     labels = [each.name for each in collection.classes()]
     stats = {**asdict(collection.stats()), "readonly": True, "n_content_bits": 0}
     return {
@@ -116,16 +115,9 @@ def _recorded(collection: Collection, searches: Sequence[str]) -> dict[str, obje
             }
             for each in items
         ],
-        "texts": dict(zip(texts, ranked(_found(collection, texts)), strict=True)),
+        "texts": dict(
+            zip(texts, ranked(collection.find(text, k=_N_HITS) for text in texts), strict=True)
+        ),
         "words": dict(zip(labels, ranked(collection.search_words(labels, _N_LABEL)), strict=True)),
         "like": ranked(collection.more_like(each.id, _N_HITS) for each in items),
     }
-
-
-def _found(collection: Collection, texts: Sequence[str]) -> list[list[Hit]]:
-    """Return the hits of texts; of one without a word that makes features, none."""
-    X, _ = collection.extractor.extract([{"text": text} for text in texts])
-    able = np.logical_or.reduce([has_row(matrix) for matrix in X.values()])
-    asked = [{"text": text} for text, is_able in zip(texts, able, strict=True) if is_able]
-    lists = iter(collection.search_items(asked, _N_HITS))
-    return [next(lists) if is_able else [] for is_able in able]

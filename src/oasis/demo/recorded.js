@@ -24,7 +24,7 @@
           ? kept.words[words[0]]
           : texts.get(items[0].text?.toLowerCase());
     if (!found) {
-      return unknown("This page knows the searches that it names, titles of icons, and labels. `oasis serve` answers all.");
+      return unknown("This page knows the searches that it names, some titles of icons, and labels. `oasis serve` answers all.");
     }
     const label = where?.$labels?.has;
     const hits = found.map(hit).filter((each) => !label || each.labels.includes(label));
