@@ -119,13 +119,9 @@ def test_export_to_faiss_keeps_whole_numbers(tmp_path, oasis):
         ),
         (("search", "C", "--text", "boat", "--save", "no/such/folder.png"), "cannot write"),
         (("search", "C", "--image", "no.png"), "makes no features of pictures; use --text"),
-        (
-            ("search", "C", "--like", "ietm-3"),
-            "no item has the id 'ietm-3'; did you mean 'item-3'?",
-        ),
         (("search", "C", "--like", "Photos/item-3"), "did you mean 'item-3'?"),
         (("update", "C", "Item-3", "--no-labels"), "did you mean 'item-3'?"),
-        (("delete", "C", "item-4", "item3"), "did you mean 'item-3'?"),
+        (("delete", "C", "item-4", "ITEM-3.png"), "did you mean 'item-3'?"),
         (("search", "C", "--text", "boat", "--where", "$labels=see"), "did you mean 'sea'?"),
         (("export", "C", "out", "--format", "csv"), "expected one of faiss, npz, parquet"),
         (

@@ -78,7 +78,7 @@ def test_searches_print_the_same_as_in_a_directory(both, tmp_path):
         (("--text", "boat", "--where", "year>abc"), "the field 'year' holds numbers only"),
         (("--text", "boat", "--where", '{"$labels": {"has": "sae"}}'), "did you mean 'sea'?"),
         (("--like", "none"), "no item has the id 'none'"),
-        (("--like", "tiem/1"), "no item has the id 'tiem/1'; did you mean 'item/1'?"),
+        (("--like", "ITEM/1"), "no item has the id 'ITEM/1'; did you mean 'item/1'?"),
         (("--image", "none.png"), "the query cannot be used: image: the picture none.png is mis"),
         (("--vector", "image=[1, 2]"), "900"),
         (("--word", "unheard"), "unheard"),

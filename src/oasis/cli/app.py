@@ -15,22 +15,18 @@ import typer
 
 import oasis
 from oasis.cli.beyond_command import beyond
-from oasis.cli.check_command import backup, check, restore
 from oasis.cli.console import warnings_as_notes
-from oasis.cli.delete_command import delete
 from oasis.cli.demo_command import demo
-from oasis.cli.duplicates_command import duplicates
 from oasis.cli.evaluate_command import evaluate
-from oasis.cli.export_command import export
+from oasis.cli.files_command import backup, check, export, restore
 from oasis.cli.info_command import info
 from oasis.cli.ingest_command import ingest
-from oasis.cli.relabel_command import relabel
+from oasis.cli.items_command import delete, duplicates, relabel, update
 from oasis.cli.reproduce_command import report, reproduce
 from oasis.cli.scenarios_command import scenarios
 from oasis.cli.search_command import search
 from oasis.cli.serve_command import serve
 from oasis.cli.tune_command import tune
-from oasis.cli.update_command import update
 from oasis.errors import OasisError
 
 COMMANDS: dict[str, Callable[..., None]] = {

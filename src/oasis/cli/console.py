@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, remarks on standard error.
+"""What commands print: results on standard output, remarks and progress on standard error.
 
 A result is one JSON document with ``--json``, and a table for people without. rich is imported
 where something is printed with it: importing it takes a third of ``oasis --help``.
@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
@@ -68,6 +68,14 @@ def warnings_as_notes() -> Iterator[None]:
         if not sys.warnoptions:
             warnings.simplefilter("default", OasisWarning)
         yield
+
+
+def tell(value: Any, line: str, *, as_json: bool) -> None:
+    """Print a result: as JSON, or as a line for people."""
+    if as_json:
+        print_json(value)
+    else:
+        people().print(visible(line), markup=False, soft_wrap=True)
 
 
 def remark(text: str) -> None:
@@ -194,3 +202,46 @@ def file_size(n_bytes: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+# -- progress ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress_of(what: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show a bar with the speed and the time left; yields what to call with each advance.
+
+    A second argument of the call changes what the bar says. Only a terminal gets it, so that
+    nothing of it ends up in a file.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.{0 if speed > 2 else 2}f}/s", "dim")
+
+    console = Console(stderr=True)
+    if not console.is_terminal:  # some versions of rich end even a disabled bar with an empty line
+        yield lambda n, said=what: None
+        return
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(compact=True),
+        console=console,
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n, said=what: bar.update(task, advance=n, description=said)

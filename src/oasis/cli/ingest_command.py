@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import count, people, print_json, remark, visible
+from oasis.cli.console import count, people, print_json, progress_of, remark, visible
 from oasis.cli.options import AsJson, Index, TokenFile, TrustEmbedders, columns_of, is_address
 from oasis.errors import DataError, InputError, UnreachableError
 
@@ -176,7 +176,6 @@ def ingest(
 
     Example: oasis ingest photos.oasis photos/ --labels-from-folders
     """
-    from oasis.cli.progress import progress_of
     from oasis.collection.feeding import FeedSummary, expected_items
     from oasis.items import Fields, RejectsFile, fields_in, read_items, vector_widths
 

@@ -7,16 +7,18 @@ such as a repair, requires one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oasis.cli.options import is_address
-from oasis.errors import CollectionError, InputError
+from oasis.collection.records import MAX_ID_BYTES
+from oasis.errors import CollectionError, InputError, UnknownIdError
 
 if TYPE_CHECKING:
     from oasis.client import Client
     from oasis.collection import Collection
+    from oasis.collection.records import Id
     from oasis.features.extractor import Extractor
     from oasis.items import Item
     from oasis.model import OASIS
@@ -153,3 +155,37 @@ def extractor_to_fill(
             "pictures; where they are to come later, begin it with --image-extractor efficientnet"
         )
     return Extractor.of(image, text, widths), None
+
+
+def asked_ids(opened: Collection | Client, texts: Iterable[str]) -> list[Id]:
+    """Return the ids that texts mean, as `stored_ids` does.
+
+    One that no item has raises `UnknownIdError` here if an item has another form of it, as of a
+    file name; otherwise it is left to the caller to refuse it.
+    """
+    from oasis.collection.conditions import stored_ids
+
+    ids = stored_ids(opened, texts)
+    known = opened.known(ids)
+    for each in ids:
+        near = [] if each in known else sorted(map(str, opened.known(_forms(str(each)))))
+        if near:
+            raise UnknownIdError(
+                f"no item has the id {each!r}; did you mean {' or '.join(map(repr, near[:3]))}?"
+            )
+    return ids
+
+
+def _forms(text: str) -> list[Id]:
+    """Return other forms of an id: in lower case, without its folder, with another suffix.
+
+    >>> "b.jpg" in _forms("photos/B")
+    True
+    """
+    from oasis.items.folder import IMAGE_SUFFIXES
+
+    forms: dict[Id, None] = {}
+    for name in (text, text.lower(), text.rpartition("/")[2], text.lower().rpartition("/")[2]):
+        stem = name.rpartition(".")[0] or name
+        forms |= dict.fromkeys((name, stem, *(f"{stem}{each}" for each in IMAGE_SUFFIXES)))
+    return [each for each in forms if each and len(str(each).encode()) <= MAX_ID_BYTES]

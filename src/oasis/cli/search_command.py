@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from oasis.cli.console import Column, labels_line, people, print_json, table
+from oasis.cli.opening import asked_ids, open_to_read
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile, TrustEmbedders, columns_of
 from oasis.errors import InputError, UnknownIdError
 
@@ -103,8 +104,6 @@ def search(
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
-    from oasis.cli.asked_ids import asked_ids
-    from oasis.cli.opening import open_to_read
     from oasis.collection.conditions import parse_where
     from oasis.items import read_vector
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import remark
+from oasis.cli.console import progress_of, remark
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from oasis.experiments.runner import Event, Finished
     from oasis.experiments.task import Task
 
@@ -56,10 +54,26 @@ def numbers(text: str, option: str = "--bits") -> list[int]:
 
 def run_tasks(tasks: Sequence[Task], out: Path, data: Path | None, jobs: int) -> list[Finished]:
     """Run tasks with a bar on standard error; each failed one is a line there."""
-    from oasis.experiments.runner import run
+    from oasis.experiments.runner import Finished, RoundDone, run
 
-    with _progress() as progress:
-        finished = run(tasks, out, data=data, jobs=jobs, listener=_Bar(progress, len(tasks)))
+    share = 0.0  # of the running task; with several jobs, of the one that told last
+
+    def told(event: Event) -> None:
+        nonlocal share
+        if isinstance(event, RoundDone):  # measuring comes after the last one
+            now = max(share, event.n_done / (event.n_steps + 1))
+            advance(now - share, f"{event.task.key}  {event.n_done} of {event.n_steps}")
+            share = now
+        elif isinstance(event, Finished):
+            advance(1.0 - share, event.task.key)
+            share = 0.0
+            if not sys.stderr.isatty():
+                remark(f"{event.task.key} {event.status}")
+        else:
+            remark(f"note: {event.text}")
+
+    with progress_of("starting", len(tasks)) as advance:
+        finished = run(tasks, out, data=data, jobs=jobs, listener=told)
     for each in finished:
         if each.status == "failed":
             remark(f"error: {each.task.key}: {each.row['error']}")
@@ -84,60 +98,3 @@ def stop_if_failed(finished: Sequence[Finished]) -> None:
 def as_document(finished: Sequence[Finished], out: Path) -> dict[str, Any]:
     """Return what ``--json`` prints: the rows, with their status."""
     return {"out": str(out), "rows": [{"status": each.status, **each.row} for each in finished]}
-
-
-class _Bar:
-    """A bar that counts tasks, moves with every round, and says what happens."""
-
-    def __init__(self, progress: Progress, n_tasks: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task("starting", total=n_tasks)
-        self._share = 0.0
-
-    def __call__(self, event: Event) -> None:
-        from oasis.experiments.runner import Finished, RoundDone
-
-        console = self._progress.console
-        if isinstance(event, RoundDone):
-            self._advance(event.n_done / (event.n_steps + 1))  # measuring comes after the last one
-            text = f"{event.task.key}  {event.n_done} of {event.n_steps}"
-            self._progress.update(self._task, description=text)
-        elif isinstance(event, Finished):
-            self._advance(1.0)
-            self._share = 0.0
-            if not console.is_terminal:
-                line = f"{event.task.key} {event.status}"
-                console.print(line, highlight=False, soft_wrap=True, markup=False)
-        else:
-            console.print(f"note: {event.text}", highlight=False, soft_wrap=True, markup=False)
-
-    def _advance(self, share: float) -> None:
-        self._progress.advance(self._task, max(share, self._share) - self._share)
-        self._share = max(share, self._share)
-
-
-def _progress() -> Progress:
-    """Return a bar on standard error, so that standard output is the answer alone."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from oasis.cli.progress import TerminalProgress
-
-    return TerminalProgress(
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-        console=Console(file=sys.stderr),
-        transient=True,
-        # the speed of all tasks: single ones differ a hundredfold
-        speed_estimate_period=1e9,
-    )

@@ -1,4 +1,4 @@
-"""``oasis check``, ``oasis backup`` and ``oasis restore``."""
+"""``oasis check``, ``backup``, ``restore`` and ``export``: the files of a collection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from oasis.cli.console import people, print_json
+from oasis.cli.console import people, print_json, tell
+from oasis.cli.opening import open_directory, open_to_read
 from oasis.cli.options import AsJson, Existing, ExistingOrServed, TokenFile, is_address
+from oasis.errors import InputError
 
 Target = Annotated[
     Path, typer.Argument(metavar="DEST", help="A directory that does not exist, or is empty.")
@@ -35,7 +37,6 @@ def check(
 
     Example: oasis check photos.oasis --repair
     """
-    from oasis.cli.opening import open_to_read
     from oasis.collection import Collection
 
     if repair and is_address(collection):
@@ -86,3 +87,37 @@ def restore(
 
     n = put_back(source, target)
     people().print(f"{n:,} items restored to {target}")
+
+
+def export(
+    collection: Existing,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; replaced.")],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="faiss, npz or parquet; if not given, what OUT ends in; npz without an ending.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all codes and ids for other tools.
+
+    Bit i of a code is bit i % 8 of byte i // 8, the least significant first.
+
+    Example: oasis export photos.oasis codes.parquet
+    """
+    from oasis.collection import exporting
+
+    with open_directory(collection) as opened:
+        ending = out.suffix.lower().removeprefix(".")
+        if not form and ending and ending not in exporting.FORMATS:
+            raise InputError(
+                f"{out.name} ends in .{ending}, which is no format of codes; name it with --format "
+                f"{', '.join(exporting.FORMATS)}"
+            )
+        written = exporting.export(opened, out, form or ending or "npz")
+    line = (
+        f"{written['items']:,} codes of {written['n_bits']} bits in {', '.join(written['files'])}"
+    )
+    tell(written, line, as_json=as_json)
