@@ -90,8 +90,6 @@ def test_a_reader_that_has_not_followed_yet_shows_a_class_that_is_newer(filled, 
     with Collection.open(c.path, readonly=True) as reader:
         monkeypatch.setattr(reader._follower, "current", lambda: reader._snapshot)
         c.update(each, labels=["brand new"])
-        hits = reader.search(chunk(1)[0], 200)[0]
-        assert [hit.labels for hit in hits if hit.id == each] == [("brand new",)]
         assert reader.get(each).labels == ("brand new",)
 
 
@@ -251,7 +249,8 @@ def test_a_class_that_came_by_an_update_is_searched_by_the_codes_of_its_items(fi
     c, truth = filled
     chosen = [item[0] for item in truth.items if "cat" in item[2]][:3]
     for each in chosen:
-        c.update(each, labels=["tabby"])
+        for target in (c, truth):
+            target.update(each, labels=["tabby"])
     codes = np.stack([np.frombuffer(c.get(each).code, np.uint8) for each in chosen])
     mean = unpack(codes).mean(axis=0)[None].astype(np.float32)
     names = ["cat", "tabby", "sky", "tabby"]

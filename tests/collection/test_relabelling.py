@@ -133,16 +133,16 @@ def test_what_goes_is_subtracted_and_in_no_file(folder, how):
 
 
 def test_without_kept_features_an_item_is_found_under_its_new_label(folder, caplog):
-    X, y = clusters(200, seed=6)
+    X, y = clusters(300, seed=6)
     with opened(folder / "c", keep_features=False) as c:
-        c.ingest(X, y, list(range(200)))
+        c.ingest(X, y, list(range(300)))
         before, model = c.get(7).code, c.model
         name = next(name for name in model.classes_ if [name] != y[7])
         done = c.update(7, labels=[name])
         assert (done.changed, done.learned, done.unlearned) == (1, 0, 1)
         assert "features were not kept" in caplog.text and "keep_features=True" in caplog.text
         assert_same_sums(c.model, model, X)
-        twin = next(c.get(row).code for row in range(200) if y[row] == [name])
+        twin = next(c.get(row).code for row in range(300) if row != 7 and y[row] == [name])
         n_label = model.n_label_bits // 8
         assert c.get(7).code == twin[:n_label] + before[n_label:]
         assert c.stats().n_features_kept == 0
@@ -245,7 +245,7 @@ def test_a_renamed_class_is_learned_as_if_it_had_been_called_so(folder, joined):
 
 
 def test_without_kept_features_a_class_is_renamed_too(folder, caplog):
-    X, y = clusters(200, seed=9)
+    X, y = clusters(300, seed=9)
     with opened(folder / "c", keep_features=False) as c:
         c.ingest(X, y)
         n = sum(names == ["class 0"] for names in y)
@@ -256,3 +256,26 @@ def test_without_kept_features_a_class_is_renamed_too(folder, caplog):
         hits = c.search_words(["class 0"], k=5, where={"$labels": {"has": "birds"}})[0]
         assert len(hits) == 5
         assert c.check() == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("sizes", [(1, 300), (1, 9, 100, 400)])
+def test_first_items_are_coded_anew_once_content_bits_are_made_for_good(folder, sizes, keeps):
+    X, y = clusters(sum(sizes), seed=10)
+    with opened(folder / "c", keep_features=keeps) as c:
+        start = 0
+        for size in sizes:
+            rows = slice(start, start + size)
+            c.ingest({"image": X["image"][rows]}, y[rows], range(start, start + size))
+            assert c.stats().n_features_kept == (start + size if keeps or start + size < 256 else 0)
+            start += size
+        n_label = c.model.n_label_bits // 8
+        encoded = c.model.encode({"image": X["image"]})
+        stored = np.array([np.frombuffer(c.get(row).code, np.uint8) for row in range(start)])
+        n_first = start - sizes[-1]
+        agree = np.unpackbits(~(encoded ^ stored)[:n_first, n_label:], axis=1).mean()
+        assert agree > 0.95
+        assert c.check() == []
+        assert [hits[0].id for hits in c.search(X, 1)[:n_first]] == list(range(n_first))
+    with Collection.open(folder / "c", readonly=True) as reader:
+        assert reader.check() == []

@@ -250,5 +250,5 @@ def test_a_stream_of_changes_agrees_with_the_truth_and_with_a_reader(folder):
 def test_the_catalog_of_an_older_format_is_refused_with_both_versions(folder):
     filled(folder).close()
     damage(folder, "PRAGMA user_version = 4")
-    with pytest.raises(Exception, match=r"format version 4.*reads version 10 alone"):
+    with pytest.raises(Exception, match=r"format version 4.*reads version 11 alone"):
         Collection.open(folder / "c")

@@ -13,7 +13,7 @@ from collection_truth import Truth, assert_same_model, contents, toy_model
 from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
-from oasis.collection.replica import LocalReplica
+from oasis.collection.replica import Replica
 from oasis.errors import CollectionError, FormatError, InputError, StorageError
 from oasis.labels.sources import GivenWords
 from oasis.model import OASIS
@@ -205,10 +205,6 @@ def test_the_head_is_compared_before_it_is_replaced(folder, monkeypatch):
             other.ingest(*chunk(40, seed=2))
         with pytest.raises(CollectionError, match="changed by another writer"):
             c.ingest(*chunk(40, seed=1), ids=range(100, 140))
-    # what the loser has written is not named by any commit, and not taken for a crash's
-    with pytest.raises(FormatError, match=r"holds model-4\.\w+, .* move model-4\.\w+ away"):
-        Collection.open(folder / "c")
-    (folder / "c" / "model-4.safetensors").unlink()
     with Collection.open(folder / "c") as c:
         assert len(c) == 80
         assert c.check() == []
@@ -415,14 +411,14 @@ def test_a_reader_that_is_interrupted_goes_on(folder, monkeypatch, moment):
             follow(replica, catalog, connection, seen, head)
         raise KeyboardInterrupt
 
-    follow = LocalReplica.follow
+    follow = Replica.follow
     with open_toy(folder / "c") as c:
         ingest(40, 0)
         with Collection.open(c.path, readonly=True) as reader:
             X, _ = chunk(2, seed=7)
             ingest(40, 1)
             with monkeypatch.context() as patch:
-                patch.setattr(LocalReplica, "follow", interrupted)
+                patch.setattr(Replica, "follow", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     reader.search(X)
             for seed in (2, 3):
@@ -518,9 +514,9 @@ def test_half_a_surrogate_pair_is_refused_everywhere(folder):
     ("statement", "word"),
     [
         ("DELETE FROM members WHERE class = 1", "classes lack"),
-        ("UPDATE members SET key = key + 1000 WHERE class = 1", "members that no item tells"),
+        ("UPDATE members SET key = key + 1000 WHERE class = 1", "that no item tells"),
         ("UPDATE classes SET n = n + 1 WHERE number = 1", "counts say"),
-        ("DELETE FROM deleted", "deleted has"),
+        ("DELETE FROM deleted", "list of deleted"),
     ],
 )
 def test_copies_are_made_anew(folder, statement, word):
@@ -534,7 +530,7 @@ def test_copies_are_made_anew(folder, statement, word):
     with sqlite3.connect(c.path / "catalog.sqlite") as database:
         database.execute(statement)
     database.close()
-    if word == "deleted has":
+    if word == "list of deleted":
         check_lost_deletions(c.path)
         return
     with Collection.open(c.path) as c:
@@ -553,7 +549,7 @@ def test_copies_are_made_anew(folder, statement, word):
 def check_lost_deletions(path):
     """An index that lists items which are deleted is not used, so the collection opens."""
     with Collection.open(path) as c:
-        assert any("deleted has" in each for each in c.check())
+        assert any("list of deleted" in each for each in c.check())
         assert c.repair() == []
         assert len(c) == len(c.index) == 78
 

@@ -83,11 +83,12 @@ class Truth:
         (at,) = [at for at, item in enumerate(self.items) if item[0] == each]
         _, old_code, old_labels, old_payload = self.items[at]
         names, code = old_labels if labels is ... else tuple(labels or ()), old_code
-        if labels is not ... and (names != old_labels or self.predicted.get(each)):
+        moves = names != old_labels or (labels is not ... and bool(self.predicted.get(each)))
+        if moves:
             code = recoded(self.model, names, code)
             self.predicted.pop(each, None)
         item = (each, code, names, old_payload if payload is ... else payload or {})
-        if code == old_code:
+        if not moves:
             self.items[at] = item
         else:  # a new version, which is the youngest item
             self.items[at : at + 1] = []

@@ -317,7 +317,7 @@ class Catalog(Reads):
         if old is not None and new.model != old.model:
             delete_rows(connection, "journal", "commits <= ?", [(new.commits,)])
         if old is not None and new.index_commits != old.index_commits:
-            delete_rows(connection, "deleted", "commits <= ?", [(new.index_commits,)])
+            connection.execute("DELETE FROM deleted WHERE commits <= ?", (new.index_commits,))
 
     def put_meta(self, name: str, value: Any) -> None:
         connection = self.connection_to_write()

@@ -9,7 +9,8 @@ restored from a backup.
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
+import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from oasis.collection.catalog import Catalog
-from oasis.collection.class_members import add_members
+from oasis.collection.class_members import change_members
 from oasis.collection.committed import Committed
 from oasis.collection.files import Files
 from oasis.collection.rows import (
@@ -26,6 +27,7 @@ from oasis.collection.rows import (
     Head,
     ItemRow,
     check_count,
+    items_between,
     label_numbers,
     row_crc,
 )
@@ -36,7 +38,8 @@ from oasis.model import OASIS
 from oasis.store import recorded_checksum
 
 _SHOWN = 5
-_MEMBER = [("class", "<i8"), ("predicted", "<i8"), ("key", "<i8")]
+_BLOCK = 4096
+_KEY_BITS = 40  # of a member: its class and whether it is predicted are above
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def findings(
         # tables that SQLite cannot read are not compared
         return [Finding(f"catalog: {error}")]
     found += _model(directory, head)
-    found += _index(directory, head, snapshot)
+    if head.index:
+        found += _index(catalog, connection, directory, head, snapshot)
     if writes:
         found += [
             Finding(f"{name}: no commit names it", can_repair=True)
@@ -101,7 +105,6 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
         name: (n, crc) for name, n, crc in connection.execute("SELECT name, n, crc FROM tallies")
     }
     for table, columns in CHECKED_COLUMNS.items():
-        can_repair = table == "deleted"  # an index made anew needs no list of deletions
         bad, n, total = 0, 0, 0
         for *row, crc in connection.execute(f"SELECT {columns}, crc FROM {table}"):  # noqa: S608
             n += 1
@@ -109,12 +112,10 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
             bad += row_crc(*row) != crc
         if bad and table != "items":  # these are named by their keys
             rows = "row does" if bad == 1 else f"{bad} rows do"
-            text = f"catalog: {rows} not match the checksum in {table}"
-            yield Finding(text, can_repair)
+            yield Finding(f"catalog: {rows} not match the checksum in {table}")
         elif (n, total) != tallies.get(table, (0, 0)) and not bad:
             expected = tallies.get(table, (0, 0))[0]
-            text = f"catalog: {table} has {n} rows, {expected} were written, or other ones"
-            yield Finding(text, can_repair)
+            yield Finding(f"catalog: {table} has {n} rows, {expected} were written, or other ones")
         expected = {"rounds": head.n_rounds, "journal": head.journal_entries}.get(table, n)
         if n != expected:
             what = "rounds" if table == "rounds" else "entries of the journal"
@@ -124,7 +125,7 @@ def _tables(connection: sqlite3.Connection, head: Head) -> Iterator[Finding]:
 def _items(
     catalog: Catalog, connection: sqlite3.Connection, head: Head, snapshot: Committed
 ) -> Iterator[Finding]:
-    copies = _Copies()
+    members = array("q")
     bad: list[int] = []
     foreign: list[int] = []
     keys, codes = [], []
@@ -133,7 +134,10 @@ def _items(
         if not row.is_sound:
             bad.append(row.key)
             continue
-        copies.add(row)
+        for predicted, text in ((0, row.labels), (1, row.predicted)):
+            members.extend(
+                (2 * number + predicted) << _KEY_BITS | row.key for number in label_numbers(text)
+            )
         if len(row.code) * 8 != snapshot.replica.n_bits or not 0 < row.key < head.next_key:
             foreign.append(row.key)
             continue
@@ -150,77 +154,45 @@ def _items(
         -1, snapshot.replica.n_bits // 8
     )
     deleted = catalog.deleted(connection, 0, head.next_key)
+    if len(there := np.intersect1d(deleted, keys)):
+        text = f"catalog: {_some(there.tolist())} are listed as deleted"
+        yield Finding(text, can_repair=True)
     for text in snapshot.replica.findings(
         np.array(keys, dtype=np.int64), stored, deleted, head.next_key
     ):
         yield Finding(text, can_repair=True)
-    yield from _classes(connection, copies, exact=not bad)
-    yield from _class_members(connection, copies)
+    yield from _class_members(connection, members, exact=not bad)
 
 
-class _Copies:
-    """What items say of classes, and catalogs keep a copy of: members given, members predicted."""
-
-    def __init__(self) -> None:
-        self.numbers: tuple[list[int], list[int]] = ([], [])
-        self.keys: tuple[list[int], list[int]] = ([], [])
-
-    def add(self, row: ItemRow) -> None:
-        for kind, text in enumerate((row.labels, row.predicted)):
-            own = label_numbers(text)
-            self.numbers[kind].extend(own)
-            self.keys[kind].extend([row.key] * len(own))
-
-    def counts(self) -> tuple[Counter[int], Counter[int]]:
-        given, predicted = self.numbers
-        return Counter(given), Counter(predicted)
-
-
-def _classes(connection: sqlite3.Connection, copies: _Copies, *, exact: bool) -> Iterator[Finding]:
-    given, predicted = copies.counts()
-    known: set[int] = set()
-    for number, name, n, n_predicted in connection.execute(
+def _class_members(
+    connection: sqlite3.Connection, told: array[int], *, exact: bool
+) -> Iterator[Finding]:
+    """Compare members and counts of classes with what the items say, each as one number."""
+    rows = connection.execute(
+        f"SELECT ifnull((2 * class + predicted) << {_KEY_BITS} | key, 0) FROM members"  # noqa: S608
+    )
+    listed = np.fromiter((number for (number,) in rows), dtype=np.int64)
+    members = np.sort(np.frombuffer(told, dtype=np.int64))
+    lacking, extra = len(np.setdiff1d(members, listed)), len(np.setdiff1d(listed, members))
+    if lacking or extra:
+        text = f"catalog: classes lack {lacking} members, and have {extra} that no item tells"
+        yield Finding(text, can_repair=True)
+    numbers, n = np.unique(members >> _KEY_BITS, return_counts=True)
+    found = dict(zip(numbers.tolist(), n.tolist(), strict=True))
+    known = set()
+    for number, name, *counts in connection.execute(
         "SELECT number, name, n, n_predicted FROM classes"
     ):
         known.add(number)
-        found = (given[number], predicted[number])
-        if exact and found != (n, n_predicted):
+        right = [found.get(2 * number, 0), found.get(2 * number + 1, 0)]
+        if exact and right != counts:
             text = (
-                f"catalog: class {name!r} has {found[0]} items and is predicted of {found[1]}, its "
-                f"counts say {n} and {n_predicted}"
+                f"catalog: class {name!r} has {right[0]} items and is predicted of {right[1]}, its "
+                f"counts say {counts[0]} and {counts[1]}"
             )
             yield Finding(text, can_repair=True)
-    if unknown := sorted((set(given) | set(predicted)) - known):
+    if unknown := sorted({number // 2 for number in found} - known):
         yield Finding(f"catalog: items have classes without names: {unknown[:_SHOWN]}")
-
-
-def _class_members(connection: sqlite3.Connection, copies: _Copies) -> Iterator[Finding]:
-    """Compare the table of members with what the items say."""
-    rows = connection.execute("SELECT class, predicted, key FROM members").fetchall()
-    listed = np.array(rows, dtype=_MEMBER)
-    wanted = np.concatenate(
-        [
-            _members(numbers, kind, keys)
-            for kind, (numbers, keys) in enumerate(zip(copies.numbers, copies.keys, strict=True))
-        ]
-    )
-    if lacking := len(np.setdiff1d(wanted, listed)):
-        text = f"catalog: classes lack {lacking} members that items tell"
-        yield Finding(text, can_repair=True)
-    if extra := len(np.setdiff1d(listed, wanted)):
-        text = f"catalog: classes have {extra} members that no item tells"
-        yield Finding(text, can_repair=True)
-
-
-def _members(
-    numbers: object, predicted: int, keys: object
-) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return classes, whether they are predicted, and keys as one array of triples."""
-    classes = np.asarray(numbers, dtype=np.int64)
-    made = np.empty(len(classes), dtype=_MEMBER)
-    made["class"], made["predicted"] = classes, predicted
-    made["key"] = np.asarray(keys, dtype=np.int64)
-    return made
 
 
 def _model(directory: Path, head: Head) -> Iterator[Finding]:
@@ -234,15 +206,26 @@ def _model(directory: Path, head: Head) -> Iterator[Finding]:
             yield Finding(f"{path.name}: {error}", is_missing=isinstance(error, FileNotFoundError))
 
 
-def _index(directory: Path, head: Head, snapshot: Committed) -> Iterator[Finding]:
-    if not head.index:
-        return
+def _index(
+    catalog: Catalog,
+    connection: sqlite3.Connection,
+    directory: Path,
+    head: Head,
+    snapshot: Committed,
+) -> Iterator[Finding]:
+    """Compare the index file, less what was deleted since, with the keys of the items."""
     path = directory / head.index_name
     try:
         index = HammingIndex.open(path, verify=True)
         if index.n_bits != snapshot.replica.n_bits:
             text = f"its codes have {index.n_bits} bits, not {snapshot.replica.n_bits}"
             yield Finding(f"{path.name}: {text}", can_repair=True)
+        keys = catalog.all_keys(connection)
+        gone = catalog.deleted(connection, head.index_commits, head.index_key)
+        shown = np.setdiff1d(index.items()[1], gone)
+        if not np.array_equal(shown, keys[keys <= head.index_key]):
+            text = f"{path.name}: it and the list of deleted items do not give the items there are"
+            yield Finding(text, can_repair=True)
     except (OSError, OasisError) as error:
         text = f"{path.name}: {error} (it is made anew from the catalog)"
         yield Finding(text, can_repair=True, is_missing=isinstance(error, FileNotFoundError))
@@ -257,24 +240,17 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
     """
     connection.execute("DELETE FROM members")
     connection.execute("DELETE FROM deleted")
-    connection.execute("DELETE FROM tallies WHERE name = 'deleted'")
     connection.execute("UPDATE classes SET n = 0, n_predicted = 0")
-    chunks: list[tuple[int, dict[int, list[int]], dict[int, list[int]]]] = []
-    at = n = 0
-    for values in connection.execute(f"SELECT {ITEM_COLUMNS} FROM items ORDER BY key"):  # noqa: S608
-        row = ItemRow(*values).check()
-        n += 1
-        if row.round != at:
-            at = row.round
-            chunks.append((row.key, {}, {}))
-        first_key, given, predicted = chunks[-1]
-        for text, members in ((row.labels, given), (row.predicted, predicted)):
-            for number in label_numbers(text):
-                members.setdefault(number, []).append(row.key - first_key)
+    last = n = 0
+    while items := items_between(connection, last, sys.maxsize, _BLOCK):
+        last, n = items[-1].key, n + len(items)
+        for predicted in (False, True):
+            members = (
+                (each.key, label_numbers(each.predicted if predicted else each.labels))
+                for each in items
+            )
+            change_members(connection, members, predicted=predicted, adds=True)
     check_count(connection, "items", n)
-    for first_key, given, predicted in chunks:
-        add_members(connection, first_key, given)
-        add_members(connection, first_key, predicted, predicted=True)
     rebuild_words(connection)
 
 

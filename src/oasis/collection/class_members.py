@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from oasis.arrays import Rows
 from oasis.collection.rows import Keys, row_crc, tally
 from oasis.errors import FormatError
 
@@ -50,68 +50,50 @@ def check_members(connection: sqlite3.Connection, names: Iterable[str]) -> None:
             )
 
 
-def add_members(
+def change_members(
     connection: sqlite3.Connection,
-    first_key: int,
-    members: Mapping[int, Sequence[int] | Rows],
+    items: Iterable[tuple[int, Sequence[int]]],
     *,
-    predicted: bool = False,
+    predicted: bool,
+    adds: bool,
 ) -> None:
-    """Add items: by class, the offsets of their keys from ``first_key``."""
-    connection.executemany(
-        f"INSERT INTO members VALUES (?, {int(predicted)}, ?)",  # noqa: S608
-        (
-            (number, key)
-            for number, offsets in members.items()
-            for key in (first_key + np.asarray(offsets, dtype=np.int64)).tolist()
-        ),
+    """Add items, given by key and numbers of classes, to their classes, or remove them there."""
+    pairs = sorted((number, key) for key, numbers in items for number in numbers)
+    if not pairs:
+        return
+    statement = (
+        "INSERT INTO members (class, key, predicted) VALUES (?, ?, ?)"
+        if adds
+        else "DELETE FROM members WHERE class = ? AND key = ? AND predicted = ?"
     )
-    _count(connection, {number: len(each) for number, each in members.items()}, predicted)
-
-
-def remove_members(
-    connection: sqlite3.Connection, members: Mapping[int, Sequence[int]], *, predicted: bool = False
-) -> None:
-    """Remove items from classes, by class their keys."""
+    connection.executemany(statement, ((number, key, predicted) for number, key in pairs))
+    column, sign = "n_predicted" if predicted else "n", 1 if adds else -1
     connection.executemany(
-        f"DELETE FROM members WHERE class = ? AND predicted = {int(predicted)} AND key = ?",  # noqa: S608
-        ((number, key) for number, keys in members.items() for key in keys),
+        f"UPDATE classes SET {column} = {column} + ? WHERE number = ?",  # noqa: S608
+        [(sign * n, number) for number, n in Counter(number for number, _ in pairs).items()],
     )
-    _count(connection, {number: -len(keys) for number, keys in members.items()}, predicted)
 
 
-def add_classes(connection: sqlite3.Connection, classes: Iterable[tuple[int, str, int]]) -> None:
-    """Add classes that no item has yet: number, name, and the round they came with.
+def add_classes(connection: sqlite3.Connection, first: int, names: Sequence[str]) -> None:
+    """Add classes that no item has yet, numbered from ``first`` on.
 
-    Round 0 stands for a class that no round brought.
+    Their round is 0, that of a class that no round brought.
     """
-    rows = list(classes)
-    crcs = [row_crc(*row) for row in rows]
-    connection.executemany(
-        "INSERT INTO classes (number, name, round, crc) VALUES (?, ?, ?, ?)",
-        ((*row, crc) for row, crc in zip(rows, crcs, strict=True)),
-    )
-    tally(connection, "classes", len(rows), sum(crcs))
+    rows = [(number, name, 0, row_crc(number, name, 0)) for number, name in enumerate(names, first)]
+    connection.executemany("INSERT INTO classes (number, name, round, crc) VALUES (?,?,?,?)", rows)
+    tally(connection, "classes", len(rows), sum(row[-1] for row in rows))
 
 
-def note_round(connection: sqlite3.Connection, numbers: Sequence[int], at: int) -> None:
+def note_round(connection: sqlite3.Connection, numbers: Iterable[int], at: int) -> None:
     """Record that a round was the first with these classes, if no earlier one was."""
     rows = connection.execute(
         "SELECT number, name, crc FROM classes WHERE round = 0 "
         "AND number IN (SELECT value FROM json_each(?))",
         (json.dumps(list(numbers)),),
     ).fetchall()
-    crcs = [row_crc(number, name, at) for number, name, _ in rows]
-    connection.executemany(
-        "UPDATE classes SET round = ?, crc = ? WHERE number = ?",
-        ((at, crc, row[0]) for row, crc in zip(rows, crcs, strict=True)),
-    )
-    tally(connection, "classes", 0, sum(crcs) - sum(old for _, _, old in rows))
-
-
-def _count(connection: sqlite3.Connection, more: Mapping[int, int], predicted: bool) -> None:
-    column = "n_predicted" if predicted else "n"
-    connection.executemany(
-        f"UPDATE classes SET {column} = {column} + ? WHERE number = ?",  # noqa: S608
-        ((n, number) for number, n in more.items()),
-    )
+    for number, name, old in rows:
+        crc = row_crc(number, name, at)
+        connection.execute(
+            "UPDATE classes SET round = ?, crc = ? WHERE number = ?", (at, crc, number)
+        )
+        tally(connection, "classes", 0, crc - old)

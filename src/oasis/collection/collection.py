@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, Unpack
 
 from oasis.collection.catalog import Catalog, translated
-from oasis.collection.changes import Changes
 from oasis.collection.checks import Finding, findings
 from oasis.collection.committed import ATTEMPTS, Committed, Follower, VanishedError, learned
 from oasis.collection.files import Files
-from oasis.collection.filters import AllowLists, index_field
+from oasis.collection.filters import AllowLists
 from oasis.collection.labelling import next_to_label
 from oasis.collection.lock import LOCK_NAME, WriterLock
 from oasis.collection.lookups import Lookups
@@ -50,7 +49,6 @@ from oasis.index import CodeIndex
 from oasis.items import Fields
 from oasis.model import AnyModel
 
-_CLOSING_SHARE = 64
 _SHOWN_POINTS = 2000
 
 
@@ -99,7 +97,7 @@ class Collection:
         try:
             if lock is not None:
                 files = Files(directory, lock)
-                self._writer = Writer(catalog, files, setup, words, self._snapshot.replica)
+                self._writer = Writer(catalog, files, setup, self._follower, self._extractor, words)
             self._extractor.settle(feature_widths(self._snapshot.model), records=lock is not None)
         except BaseException:
             self._snapshot.replica.close()
@@ -109,11 +107,20 @@ class Collection:
         self._queries = Queries(
             catalog, self._follower, self._extractor, self._lookups, keep_text=setup.keep_text
         )
-        self._changes = Changes(self._writer, *of, self._lookups)
 
     @property
     def _snapshot(self) -> Committed:
         return self._follower.snapshot
+
+    @property
+    def _writing(self) -> Writer:
+        """What changes the collection; refused where this object can only read."""
+        self._follower.check_open()
+        if self._writer is None:
+            raise CollectionError(
+                f"{self.path} was opened with readonly=True; open it without to change it"
+            )
+        return self._writer
 
     # -- opening and closing -------------------------------------------------------------------
 
@@ -227,19 +234,14 @@ class Collection:
             if follower.closed:
                 return
             try:
-                if self._writer is not None and not self._catalog.in_doubt:
-                    share = follower.snapshot.head.n_items // _CLOSING_SHARE
-                    follower.snapshot = self._writer.checkpoint(
-                        follower.snapshot, index_changes=share
-                    )
+                if self._writer is not None:
+                    self._writer.close()
             finally:
                 follower.closed = True
                 follower.snapshot.replica.close()
                 self._catalog.close()
                 if self._lock is not None:
                     self._lock.release()
-                if self._writer is not None:
-                    self._writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -290,7 +292,7 @@ class Collection:
         A chunk with 32 or more labelled samples, and the first one, writes the whole model; a
         smaller one goes to the journal (see `oasis.collection.journal`).
         """
-        self._changes.ingest(X, y, ids, payload, thumbnails, texts)
+        self._writing.ingest(X, y, ids, payload, thumbnails, texts)
 
     def replace(
         self,
@@ -309,7 +311,7 @@ class Collection:
         """
         if ids is None:
             raise InputError("replace takes the ids of the items to replace, got None")
-        self._changes.ingest(X, y, ids, payload, thumbnails, texts, replaces=True)
+        self._writing.ingest(X, y, ids, payload, thumbnails, texts, replaces=True)
 
     def update(
         self,
@@ -343,7 +345,7 @@ class Collection:
         UnknownIdError
             No item has the id; nothing was changed.
         """
-        return self._changes.update(ids, payload, labels, progress)
+        return self._writing.update(ids, payload, labels, progress)
 
     def rename_label(
         self, old: str, new: str, progress: Callable[[int], object] | None = None
@@ -354,7 +356,7 @@ class Collection:
         ``progress`` is called with the number of items after every block of them. An unknown class
         is an `InputError`.
         """
-        return self._changes.rename_label(old, new, progress)
+        return self._writing.rename_label(old, new, progress)
 
     def delete(self, ids: Iterable[Id]) -> int:
         """Delete items for ever, other codes untouched; return how many. Every id must be there.
@@ -362,7 +364,7 @@ class Collection:
         What was learned from them is subtracted from the sums of the model where their features
         are kept, and stays there where they are not.
         """
-        return self._changes.delete(ids)
+        return self._writing.delete(ids)
 
     def ingest_items(
         self,
@@ -391,7 +393,7 @@ class Collection:
             or the id is there already. An ingest that was interrupted is therefore resumed by
             giving the same items again.
         """
-        return self._changes.take_items(items, thumbnails, strict, progress, replaces=False)
+        return self._writing.ingest_items(items, thumbnails, strict, progress, replaces=False)
 
     def replace_items(
         self,
@@ -406,7 +408,7 @@ class Collection:
         Parameters and result are those of `ingest_items`, but an item is left out whose id is not
         there.
         """
-        return self._changes.take_items(items, thumbnails, strict, progress, replaces=True)
+        return self._writing.ingest_items(items, thumbnails, strict, progress, replaces=True)
 
     def ingest_table(
         self,
@@ -456,7 +458,7 @@ class Collection:
             this collection; nothing has been changed.
         """
         fields = Fields(id, None, None, labels, payload, dict(features))
-        return self._changes.take_table(table, fields, separator, batch, strict, progress)
+        return self._writing.ingest_table(table, fields, separator, batch, strict, progress)
 
     def index_field(self, name: str) -> None:
         """Make an index of a field of the payload, so that filters by it read only what passes.
@@ -465,16 +467,15 @@ class Collection:
         """
         if not isinstance(name, str):
             raise InputError(f"a field has a text as its name, got {name!r}")
-        with self._changes.writing(), self._catalog.write() as connection:
-            index_field(connection, name)
+        self._writing.index_field(name)
 
     def checkpoint(self) -> None:
         """Write the whole model and the index, and erase the journal with the features in it."""
-        self._changes.checkpoint()
+        self._writing.checkpoint()
 
     def add_words(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors of class names to a collection whose label space was made from a mapping."""
-        self._changes.add_words(vectors)
+        self._writing.add_words(vectors)
 
     # -- searching ------------------------------------------------------------------------------
 
@@ -817,17 +818,10 @@ class Collection:
         items' rows and texts; files that no commit names are removed. Items, texts, thumbnails,
         class names, rounds, the model and its journal can only be restored from a backup.
         """
-        self._changes.check_writable()
-        found = self._checked_findings()
-        if any(finding.can_repair for finding in found):
-            with self._changes.writing() as writer:
-                writer.repair(self._follower.snapshot)
-                follower = self._follower
-                before, follower.snapshot = follower.snapshot, follower.look(None)
-                if follower.snapshot.replica is not before.replica:
-                    before.replica.close()
-                self._queries.allow_lists = AllowLists(self._catalog)
-            self.checkpoint()
+        writer = self._writing
+        if any(finding.can_repair for finding in self._checked_findings()):
+            writer.repair()
+            self._queries.allow_lists = AllowLists(self._catalog)
         return self.check()
 
     def _checked_findings(self) -> list[Finding]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oasis.collection.catalog import Catalog, fault_of_doubt
+from oasis.collection.item_rows import NewItems
 from oasis.collection.journal import replayed
 from oasis.collection.replica import Replica, open_replica
 from oasis.collection.rows import Head
@@ -52,6 +53,40 @@ class Committed:
     def index(self) -> CodeIndex:
         """Codes by key."""
         return self.replica.index
+
+
+@dataclass
+class Change:
+    """The commit after a committed state, in the making, inside its transaction.
+
+    Attributes
+    ----------
+    before : the state that it follows
+    connection : that writes
+    head, model : of the new commit, as far as it is made
+    classes : all names, those that are new included
+    new : items with new keys, in the order of these
+    gone : keys of items that are deleted, or have a new version
+    amended : keys of items whose payload is another one
+    taught : for each block of items that was forgotten or learned again, its entry of the journal;
+        None where the model file is to be written
+    """
+
+    before: Committed
+    connection: sqlite3.Connection
+    head: Head
+    model: AnyModel | None
+    classes: list[str]
+    new: list[NewItems] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    amended: list[int] = field(default_factory=list)
+    taught: list[bytes | None] = field(default_factory=list)
+
+    def add(self, new: NewItems) -> None:
+        """Note items that were inserted."""
+        # payloads of many blocks are kept only where they are sent
+        self.new.append(replace(new, payloads=[]) if self.before.replica.is_local else new)
+        self.head = replace(self.head, next_key=self.head.next_key + len(new.labels))
 
 
 def load(
@@ -198,6 +233,12 @@ class Follower:
         else:
             self.snapshot = self.look_at(connection, known)
         self._interrupted = False
+        if self.snapshot.replica is not before.replica:
+            before.replica.close()
+
+    def reload(self) -> None:
+        """Load everything anew, after files or rows that memory relies on were made anew."""
+        before, self.snapshot = self.snapshot, self.look(None)
         if self.snapshot.replica is not before.replica:
             before.replica.close()
 

@@ -43,15 +43,16 @@ _BETWEEN = "\0"
 class Intake:
     """The checked facts of a chunk's items, in their order.
 
-    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails``, ``texts`` and
-    ``previews`` are None where there is none.
+    ``payloads`` are JSON texts, None for an empty payload; ``thumbnails``, ``texts``, ``previews``
+    and ``looks`` (names of what a picture looks like, a line each) are None where there is none.
     """
 
     ids: list[Id]
     payloads: list[str | None]
     thumbnails: list[bytes | None]
-    texts: list[str | None]
     previews: list[bytes | None]
+    texts: list[str | None]
+    looks: list[str | None]
 
 
 def check_intake(
@@ -70,22 +71,25 @@ def check_intake(
     payloads: list[str | None] = [None] * n
     if payload is not None:
         payloads = _check_payloads(_as_many(payload, n, "payload"))
-    pictures: list[bytes | None] = [None] * n
-    previews: list[bytes | None] = [None] * n
-    if thumbnails is not None:
-        given = _as_many(thumbnails, n, "thumbnails")
-        pictures = [_picture("thumbnail", row, value) for row, value in enumerate(given)]
-        previews = [
-            _picture("preview", row, value.preview) if isinstance(value, Thumbnail) else None
-            for row, value in enumerate(given)
-        ]
+    pictures = check_pictures(thumbnails, n)
     words: list[str | None] = [None] * n
     if texts is not None:
         words = [
             check_text(value, f"the text of sample {row}")
             for row, value in enumerate(_as_many(texts, n, "texts"))
         ]
-    return Intake(checked, payloads, pictures, words, previews)
+    return Intake(checked, payloads, *pictures, words, [None] * n)
+
+
+def check_pictures(thumbnails: Any, n: int) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Return the thumbnails of n items, and their previews."""
+    if thumbnails is None:
+        return [None] * n, [None] * n
+    given = _as_many(thumbnails, n, "thumbnails")
+    return [_picture("thumbnail", row, value) for row, value in enumerate(given)], [
+        _picture("preview", row, value.preview) if isinstance(value, Thumbnail) else None
+        for row, value in enumerate(given)
+    ]
 
 
 def check_classes(labels: Sequence[tuple[str, ...]], known: Sequence[str]) -> None:
@@ -206,7 +210,7 @@ def _picture(what: str, row: int, value: Any) -> bytes | None:
 
 
 class Extracted(NamedTuple):
-    """The items that can be ingested, in their order.
+    """The items that can be ingested, by their rows, in their order; all checked but the labels.
 
     ``thumbnails`` are None unless they were to be made.
     """
@@ -215,9 +219,21 @@ class Extracted(NamedTuple):
     X: dict[str, Features]
     ids: list[Id]
     labels: list[Any]
-    payloads: list[Any]
-    thumbnails: list[bytes | None] | None
+    payloads: list[str | None]
     texts: list[str | None]
+    thumbnails: list[bytes | None] | None
+
+    def intake(self, pictures: list[bytes | None] | None, *, keeps_text: bool) -> Intake:
+        """Return the facts, with pictures that were given for all rows, if any were."""
+        given = self.thumbnails if pictures is None else [pictures[row] for row in self.rows]
+        nothing: list[str | None] = [None] * len(self.rows)
+        return Intake(
+            self.ids,
+            self.payloads,
+            *check_pictures(given, len(self.rows)),
+            self.texts if keeps_text else nothing,
+            nothing,
+        )
 
 
 def extract_items(
@@ -234,42 +250,29 @@ def extract_items(
     An item is an object with ``id``, ``labels`` and ``payload`` beside the fields of the extractor,
     or a mapping with such keys; it may have ``vectors`` by modality. ``known`` says which ids are
     in the collection already: their items are left out before anything is extracted, or, where
-    items are to be replaced, those of all other ids. So are items that have none of the fields, or
-    a text that is too long to be kept.
+    items are to be replaced, those of all other ids. So are items that have none of the fields, and
+    those with a text, a payload or labels that are too large to be kept.
     """
     ids = check_ids([_field(item, "id") for item in items])
-    there = known(ids)
+    there, seen = known(ids), set[Id]()
     rejected: list[Rejected] = []
-    seen: set[Id] = set()
-    rows: list[int] = []
-    texts: dict[int, str | None] = {}
-    for row, each in enumerate(ids):
-        if replaces and each not in there:
-            rejected.append(Rejected(row, each, f"no item has the id {each!r}"))
-        elif each in there and not replaces:
-            rejected.append(Rejected(row, each, f"id {each!r} is in the collection already"))
-        elif each in seen:
-            rejected.append(Rejected(row, each, f"id {each!r} is given more than once"))
-        elif not extractor.has_anything(items[row]):
-            reason = f"it has nothing to learn from; expected one of {extractor.fields}"
-            if extractor.is_begun_without_pictures() and _field(items[row], "image") is not None:
-                reason = (
-                    "it has a picture and no text, and this collection was begun without pictures; "
-                    "give it a text, or begin a collection with pictures"
-                )
-            rejected.append(Rejected(row, each, reason))
-        elif _n_labels(items[row]) > MAX_LABELS:
-            reason = f"it has {_n_labels(items[row])} labels, at most {MAX_LABELS} are learned"
-            rejected.append(Rejected(row, each, reason))
-        else:
-            try:
-                texts[row] = item_text(extractor, items[row])
-            except InputError as error:
-                rejected.append(Rejected(row, each, str(error)))
-                continue
+    kept: dict[int, tuple[str | None, str | None]] = {}  # by row, payload and text
+    for row, (each, item) in enumerate(zip(ids, items, strict=True)):
+        try:
+            if replaces and each not in there:
+                raise InputError(f"no item has the id {each!r}")
+            if each in there and not replaces:
+                raise InputError(f"id {each!r} is in the collection already")
+            if each in seen:
+                raise InputError(f"id {each!r} is given more than once")
+            _check_content(extractor, item)
+            payload = check_payload(_field(item, "payload"))
+            kept[row] = payload, item_text(extractor, item)
             seen.add(each)
-            rows.append(row)
-    new, made = [items[row] for row in rows], None
+        except InputError as error:
+            rejected.append(Rejected(row, each, str(error)))
+    rows, made = list(kept), None
+    new = [items[row] for row in rows]
     if with_thumbnails:
         X, failures, made = extractor.extract_with_thumbnails(new, progress)
     else:
@@ -278,20 +281,37 @@ def extract_items(
     for failure in failures:
         failed.setdefault(failure.row, f"{failure.modality}: {failure.reason}")
     rejected += [Rejected(rows[at], ids[rows[at]], reason) for at, reason in failed.items()]
-    kept = [at for at in range(len(rows)) if at not in failed]
     if failed:
-        X = {name: matrix[kept] for name, matrix in X.items()}
-    rows = [rows[at] for at in kept]
+        sound = [at for at in range(len(rows)) if at not in failed]
+        X = {name: matrix[sound] for name, matrix in X.items()}
+        rows, made = (
+            [rows[at] for at in sound],
+            None if made is None else [made[at] for at in sound],
+        )
     extracted = Extracted(
         rows,
         X,
         [ids[row] for row in rows],
         [_field(items[row], "labels") for row in rows],
-        [_field(items[row], "payload") for row in rows],
-        None if made is None else [made[at] for at in kept],
-        [texts[row] for row in rows],
+        [kept[row][0] for row in rows],
+        [kept[row][1] for row in rows],
+        made,
     )
     return extracted, sorted(rejected, key=lambda each: each.row)
+
+
+def _check_content(extractor: Extractor, item: Any) -> None:
+    """Refuse an item that there is nothing to learn from, or that has too many labels."""
+    if not extractor.has_anything(item):
+        if extractor.is_begun_without_pictures() and _field(item, "image") is not None:
+            raise InputError(
+                "it has a picture and no text, and this collection was begun without pictures; "
+                "give it a text, or begin a collection with pictures"
+            )
+        raise InputError(f"it has nothing to learn from; expected one of {extractor.fields}")
+    labels = _field(item, "labels")
+    if isinstance(labels, Sized) and len(labels) > MAX_LABELS:
+        raise InputError(f"it has {len(labels)} labels, at most {MAX_LABELS} are learned")
 
 
 def item_text(extractor: Extractor, item: Any) -> str | None:
@@ -345,8 +365,3 @@ def check_sequence(items: Any, what: str) -> Sequence[Any]:
 
 def _field(item: Any, name: str) -> Any:
     return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
-def _n_labels(item: Any) -> int:
-    labels = _field(item, "labels")
-    return len(labels) if isinstance(labels, Sized) else 0

@@ -1,4 +1,4 @@
-"""Kept features: what an item taught, so that labels given later can teach.
+"""Kept features: what an item taught, so that labels given later can teach; and the journal.
 
 A row of ``features`` has the features of one item, as they were learned: for each modality that it
 has, the length and the name of the modality, a letter for the kind of the values, their number, and
@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Matrix, is_sparse
-from oasis.collection.rows import ROWS_AT_ONCE, insert_rows, row_crc
+from oasis.arrays import Matrix, Rows, has_row, is_sparse
+from oasis.collection.rows import ROWS_AT_ONCE, Keys, insert_rows, row_crc
 from oasis.errors import FormatError
+from oasis.model import OASIS, AnyModel
+from oasis.model.content import ENOUGH_ROWS
 
 _HEAD = struct.Struct("<BcI")
 _KINDS: dict[str, np.dtype[Any]] = {
@@ -87,10 +89,16 @@ def _packed(name: str, matrix: Matrix) -> list[bytes]:
     return found
 
 
-def unpacked_features(rows: Sequence[bytes], widths: Mapping[str, int]) -> dict[str, Matrix]:
-    """Return the features that `packed_features` made, by modality: (n, width) each."""
+def unpacked_features(
+    rows: Sequence[bytes], widths: Mapping[str, int], sparse_names: Iterable[str] = ()
+) -> dict[str, Matrix]:
+    """Return the features that `packed_features` made, by modality: (n, width) each.
+
+    A modality that no row has is dense, unless named.
+    """
     dense: dict[str, npt.NDArray[Any]] = {}
-    sparse: dict[str, list[tuple[int, bytes, bytes, np.dtype[Any]]]] = {}
+    sparse: dict[str, list[tuple[int, bytes, bytes, np.dtype[Any]]]]
+    sparse = {name: [] for name in sparse_names}
     for at, row in enumerate(rows):
         offset = 0
         while offset < len(row):
@@ -126,7 +134,7 @@ def _csr(found: list[tuple[int, bytes, bytes, np.dtype[Any]]], n_rows: int, widt
     sizes = np.zeros(n_rows + 1, dtype=np.int64)
     for at, places, _, _ in found:
         sizes[at + 1] = len(places) // 4
-    values = np.concatenate([np.frombuffer(each, kind) for _, _, each, kind in found])
+    values = np.concatenate([np.empty(0), *(np.frombuffer(each, kind) for *_, each, kind in found)])
     joined = b"".join(places for _, places, _, _ in found)
     indices = np.frombuffer(joined, "<u4").astype(np.int32)
     double = any(kind.itemsize == 8 for *_, kind in found)
@@ -134,11 +142,31 @@ def _csr(found: list[tuple[int, bytes, bytes, np.dtype[Any]]], n_rows: int, widt
     return sp.csr_array((values, indices, np.cumsum(sizes)), shape=(n_rows, width))
 
 
+def unsettled_rows(model: AnyModel, X: Mapping[str, Matrix]) -> Rows:
+    """Return the rows of a learned chunk whose codes are to be made anew later.
+
+    Those are the first samples, and the first with some modality, whose content bits have no
+    function for good yet.
+    """
+    if not isinstance(model, OASIS) or not model.n_content_bits:
+        return np.empty(0, dtype=np.intp)
+    state, n = model.state_, next(iter(X.values())).shape[0]
+    if state.n_seen < ENOUGH_ROWS:
+        return np.arange(n)
+    some = np.zeros(n, dtype=np.bool_)
+    for name, size in state.content.sizes.items() if state.unsettled else ():
+        if size and name in X and state.content.rows.get(name, 0) < ENOUGH_ROWS:
+            some |= has_row(X[name])
+    return np.flatnonzero(some)
+
+
 def insert_features(
-    connection: sqlite3.Connection, keys: Sequence[int], X: Mapping[str, Matrix]
+    connection: sqlite3.Connection, keys: Keys, X: Mapping[str, Matrix], rows: Rows
 ) -> None:
-    """Keep the features of new items; inside a transaction."""
-    insert_rows(connection, "features", zip(keys, packed_features(X), strict=True))
+    """Keep the features of some rows of new items; inside a transaction."""
+    if len(rows) < len(keys):
+        X = {name: matrix[rows] for name, matrix in X.items()}
+    insert_rows(connection, "features", zip(keys[rows].tolist(), packed_features(X), strict=True))
 
 
 def read_features(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, bytes]:

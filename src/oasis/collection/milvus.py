@@ -29,7 +29,8 @@ import numpy as np
 from oasis.codes import Codes
 from oasis.collection.catalog import Catalog
 from oasis.collection.files import Files
-from oasis.collection.item_rows import NewChunk
+from oasis.collection.item_rows import NewItems
+from oasis.collection.replica import Replica
 from oasis.collection.rows import Head, Keys, label_numbers, without_index_file
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
@@ -46,7 +47,7 @@ _MOST_EXTRA = 65_000
 in the catalog alone, which decides filters anyway."""
 
 
-class MilvusReplica:
+class MilvusReplica(Replica):
     """The codes of a collection in Milvus; see `oasis.collection.replica.Replica`.
 
     Parameters
@@ -68,7 +69,7 @@ class MilvusReplica:
         self.address = address
         self.n_bits = n_bits
         self._owner = owner
-        self._index: MilvusIndex | None = None
+        self._connection: MilvusIndex | None = None
         self._connecting = threading.Lock()
         self._failure: EngineError | None = None  # of the last attempt to connect
         self._failed_at = 0.0
@@ -86,15 +87,15 @@ class MilvusReplica:
         with self._connecting:
             if self._closed:
                 raise CollectionError(f"the collection whose codes are at {self.address} is closed")
-            if self._index is None:
+            if self._connection is None:
                 if self._failure is not None and time.monotonic() < self._failed_at + _KEPT:
                     raise EngineError(str(self._failure)) from self._failure
                 try:
-                    self._index = self._connected()
+                    self._connection = self._connected()
                 except EngineError as error:
                     self._failure, self._failed_at = error, time.monotonic()
                     raise
-            return self._index
+            return self._connection
 
     def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
         """Search the items of a commit, and those deleted since that Milvus still has."""
@@ -165,15 +166,15 @@ class MilvusReplica:
     ) -> None:
         """Nothing to do: the writer has sent everything."""
 
-    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
-        """Upsert the items of a chunk; when it returns, Milvus has them."""
+    def before_commit(self, catalog: Catalog, head: Head, items: NewItems) -> None:
+        """Upsert items; when it returns, Milvus has them."""
         if self._behind:
             with catalog.reading() as connection:
                 self._catch_up(catalog, connection, head)
         self._behind = True
-        self._send(chunk.codes, chunk.keys, chunk.labels, chunk.intake.payloads)
+        self._send(items.codes, items.keys, items.labels, items.payloads)
 
-    def after_commit(self, chunk: NewChunk) -> None:
+    def after_commit(self, items: NewItems) -> None:
         """Note that all it holds is committed."""
         self._behind = False
 
@@ -232,16 +233,15 @@ class MilvusReplica:
         """Close the connection, if there is one; it is not opened again."""
         with self._connecting:
             self._closed = True
-            if self._index is not None:
-                self._index.close()
-                self._index = None
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _connected(self) -> MilvusIndex:
         """Connect, and check the owner: two collections would remove each other's items."""
         ours = f"{_OWNER} {self._owner}" if self._owner else ""
         index = MilvusIndex(self.address, self.n_bits, description=ours)
-        # a Milvus collection made by hand, or by an older version, has no owner in its description
-        if index.description.startswith(_OWNER) and index.description != ours:
+        if ours and index.description != ours:
             index.close()
             raise CollectionError(
                 f"{self.address} is not of this collection: it says {index.description!r}; give "

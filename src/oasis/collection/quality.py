@@ -1,4 +1,4 @@
-"""The quality curve: precision of a chunk's samples as queries before the chunk is learned."""
+"""What a model says of a chunk: predicted labels, and precision before the chunk is learned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
 from oasis.collection.records import Quality
 from oasis.collection.rows import label_numbers
+from oasis.hashers.chunk import Chunk
+from oasis.model import OASIS, AnyModel
 from oasis.model.threads import one_thread
+
+LIKELY = 0.5
+"""A class is predicted from this value of `OASIS.predict_proba` on.
+
+F1 of the labels predicted of samples that were not learned, beside that of `OASIS.predict`, whose
+values are not calibrated: icons 0.64 and 0.50, 8,000 samples of coco79 0.64 and 0.64, of
+synthetic-mirflickr 0.68 and 0.63.
+"""
 
 N_QUERIES = 200
 """Most samples of a chunk that are asked."""
@@ -25,6 +35,24 @@ N_HITS = 10
 _LOOKED_AT = 50
 _SAMPLE = 1000
 _STALE = 1.125
+
+
+def predicted_labels(model: AnyModel, chunk: Chunk) -> list[tuple[str, ...]]:
+    """Return the classes that are predicted of each sample without labels, the surest first.
+
+    ``model`` has learned the chunk. Of a sample with labels nothing is predicted, and the published
+    method predicts nothing at all.
+    """
+    predicted: list[tuple[str, ...]] = [()] * chunk.n_samples
+    rows = [row for row, names in enumerate(chunk.labels) if not names]
+    if not rows or not isinstance(model, OASIS) or not model.classes_:
+        return predicted
+    sure = model.predict_proba({name: matrix[rows] for name, matrix in chunk.X.items()})
+    names = np.array(model.classes_, dtype=object)
+    for row, values in zip(rows, sure, strict=True):
+        likely = np.flatnonzero(values >= LIKELY)
+        predicted[row] = tuple(names[likely[np.argsort(-values[likely], kind="stable")]])
+    return predicted
 
 
 class QualityMeter:

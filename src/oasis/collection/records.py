@@ -199,6 +199,14 @@ class Updated:
     learned: int = 0
     unlearned: int = 0
 
+    def plus(self, other: Updated) -> Updated:
+        """Return what became of both."""
+        return Updated(
+            self.changed + other.changed,
+            self.learned + other.learned,
+            self.unlearned + other.unlearned,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:

@@ -1,7 +1,7 @@
 """Replica: where the codes of a collection are searched, and how they follow its commits.
 
 The catalog holds every code, and its commit is the commit. A replica is a searchable copy of the
-codes: in memory with a file beside the catalog (`LocalReplica`), or in Milvus (`MilvusReplica`). It
+codes: in memory with a file beside the catalog (`Replica`), or in Milvus (`MilvusReplica`). It
 may hold keys that are not committed, or deleted already; searches drop them.
 """
 
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,9 +23,9 @@ import numpy as np
 from oasis.codes import Codes
 from oasis.collection.catalog import Catalog
 from oasis.collection.files import Files
-from oasis.collection.item_rows import NewChunk
+from oasis.collection.item_rows import NewItems
 from oasis.collection.rows import Head, Keys, delete_rows, without_index_file
-from oasis.errors import CollectionError, FormatError, InputError
+from oasis.errors import FormatError, InputError
 from oasis.index import CodeIndex, HammingIndex, Matches, ScoredMatches
 from oasis.model import OASIS
 from oasis.scale.milvus.address import Address, without_user
@@ -35,82 +35,6 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 """The address of codes in memory, with a file beside the catalog."""
-
-
-class Replica(Protocol):
-    """A searchable copy of the catalog's codes. One thread changes it, any may search."""
-
-    @property
-    def address(self) -> str:
-        """What `check_address` has returned for it."""
-
-    @property
-    def n_bits(self) -> int:
-        """Length of a code."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether codes are searched in this process; known without connecting to anything."""
-
-    @property
-    def most(self) -> int:
-        """The most keys that one search can return for a query."""
-
-    @property
-    def index(self) -> CodeIndex:
-        """Codes by key, to be read only."""
-
-    def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
-        """Return the k nearest keys of each query; ``next_key`` is that of the caller's commit.
-
-        Keys from it on are left out where they can be many: the index may hold a chunk that is not
-        committed.
-        """
-
-    def search_asymmetric(
-        self, projections: Any, k: int, allow: Keys | None, next_key: int
-    ) -> ScoredMatches:
-        """Return the k best keys of each query, as `search` does."""
-
-    def codes_of(
-        self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys
-    ) -> tuple[Keys, Codes]:
-        """Return those of the keys, ascending, that are there still, and their codes."""
-
-    def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
-        """Make it equal to what is committed, after a crash of the last writer."""
-
-    def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
-        """Compare all keys and codes with the catalog, and make them the same."""
-
-    def follow(
-        self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
-    ) -> None:
-        """Bring it from one commit to a later one, of another writer; all of it or nothing."""
-
-    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
-        """Take the items of a chunk that is about to follow the commit of ``head``."""
-
-    def after_commit(self, chunk: NewChunk) -> None:
-        """Take the items of a committed chunk, unless it has them already."""
-
-    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
-        """Take the labels and payloads of items whose change is committed."""
-
-    def forget(self, keys: Keys) -> None:
-        """Remove items whose deletion is committed."""
-
-    def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
-        """Keep the state of ``shown``, which it has; return the head that says so.
-
-        Where that cannot be done now, the head is returned as it is.
-        """
-
-    def findings(self, keys: Keys, codes: Codes, deleted: Keys, next_key: int) -> Iterator[str]:
-        """Yield what differs from the catalog's items, ascending by key, in words."""
-
-    def close(self) -> None:
-        """Let go of connections."""
 
 
 def check_address(index: Any) -> str:
@@ -150,15 +74,26 @@ def place_of(address: str) -> str:
 _LOG = logging.getLogger("oasis.collection")
 
 
-class LocalReplica:
-    """The replica of a collection that needs no server; see `Replica`."""
+class Replica:
+    """The codes in memory, with a file beside the catalog; one thread changes it, any may search.
+
+    `MilvusReplica` has the same methods, for codes elsewhere.
+
+    Attributes
+    ----------
+    address : what `check_address` has returned for it
+    n_bits : length of a code
+    is_local : whether codes are searched in this process; known without connecting to anything
+    most : the most keys that one search can return for a query
+    """
 
     address = LOCAL
     is_local = True
     most = sys.maxsize
+    n_bits: int
 
     def __init__(self, index: HammingIndex) -> None:
-        self.index = index
+        self._index = index
         self.n_bits = index.n_bits
 
     @classmethod
@@ -169,7 +104,7 @@ class LocalReplica:
         directory: Path,
         head: Head,
         n_bits: int,
-    ) -> LocalReplica:
+    ) -> Replica:
         """Return the codes that the connection sees.
 
         Cost: the items that the index file does not have; the file itself is mapped.
@@ -182,63 +117,75 @@ class LocalReplica:
                 _LOG.warning("%s is passed over: %s", head.index_name, error)
         return cls(_indexed(catalog, connection, None, head, n_bits))
 
+    @property
+    def index(self) -> CodeIndex:
+        """Codes by key, to be read only."""
+        return self._index
+
     def search(self, codes: Codes, k: int, allow: Keys | None, next_key: int) -> Matches:
-        """Search all that memory has; beyond the caller's commit that is what came since."""
-        return self.index.search(codes, k, allow)
+        """Return the k nearest keys of each query; ``next_key`` is that of the caller's commit.
+
+        Keys from it on are left out where they can be many: Milvus may hold a chunk that is not
+        committed.
+        """
+        return self._index.search(codes, k, allow)
 
     def search_asymmetric(
         self, projections: Any, k: int, allow: Keys | None, next_key: int
     ) -> ScoredMatches:
-        """Search all that memory has; beyond the caller's commit that is what came since."""
-        return self.index.search_asymmetric(projections, k, allow)
+        """Return the k best keys of each query, as `search` does."""
+        return self._index.search_asymmetric(projections, k, allow)
 
     def codes_of(
         self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys
     ) -> tuple[Keys, Codes]:
-        """Return codes from memory; where a key is not there any more, from the catalog."""
+        """Return those of the keys, ascending, that are there still, and their codes."""
         try:
-            return keys, self.index.codes_of(keys)
+            return keys, self._index.codes_of(keys)
         except InputError:
             return catalog.codes_of(connection, keys, self.n_bits)
 
     def repair(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
-        """Nothing to do: it was made from what is committed."""
+        """Make it equal to what is committed, after a crash of the last writer."""
 
     def reconcile(self, catalog: Catalog, connection: sqlite3.Connection) -> None:
-        """Nothing to do: without an index file it is made from the items' rows on loading."""
+        """Compare all keys and codes with the catalog, and make them the same."""
 
     def follow(
         self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
     ) -> None:
-        """Add and remove what has changed between two commits."""
+        """Bring it from one commit to a later one, of another writer; all of it or nothing."""
         last = seen.next_key - 1
         gone = catalog.deleted(connection, seen.commits, last)
-        blocks = list(catalog.codes(connection, last, self.index.n_bits))
+        blocks = list(catalog.codes(connection, last, self.n_bits))
         for keys, codes in blocks:
-            self.index.add(codes, keys)
-        self.index.remove(gone)
+            self._index.add(codes, keys)
+        self._index.remove(gone)
 
-    def before_commit(self, catalog: Catalog, head: Head, chunk: NewChunk) -> None:
-        """Nothing to do: memory follows the commit."""
+    def before_commit(self, catalog: Catalog, head: Head, items: NewItems) -> None:
+        """Take items that are about to follow the commit of ``head``."""
 
-    def after_commit(self, chunk: NewChunk) -> None:
-        """Add the items of a chunk."""
-        self.index.add(chunk.codes, chunk.keys)
+    def after_commit(self, items: NewItems) -> None:
+        """Take committed items, unless it has them already."""
+        self._index.add(items.codes, items.keys)
 
     def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
-        """Nothing to do: memory has codes alone."""
+        """Take the payloads of items whose change is committed."""
 
     def forget(self, keys: Keys) -> None:
-        """Remove items."""
-        self.index.remove(keys)
+        """Remove items whose deletion is committed."""
+        self._index.remove(keys)
 
     def checkpoint(self, catalog: Catalog, files: Files, head: Head, shown: Head) -> Head:
-        """Write the index file."""
-        return files.write_index(head, shown, self.index)
+        """Keep the state of ``shown``, which it has; return the head that says so.
+
+        Where that cannot be done now, the head is returned as it is.
+        """
+        return files.write_index(head, shown, self._index)
 
     def findings(self, keys: Keys, codes: Codes, deleted: Keys, next_key: int) -> Iterator[str]:
-        """Compare all items, in memory."""
-        held, ids = self.index.items()
+        """Yield what differs from the catalog's items, ascending by key, in words."""
+        held, ids = self._index.items()
         order = np.argsort(ids)
         if not np.array_equal(ids[order], keys):
             yield "index: it does not hold the same items as the catalog"
@@ -246,7 +193,7 @@ class LocalReplica:
             yield "index: some of its codes differ from those in the catalog"
 
     def close(self) -> None:
-        """Nothing to do: the memory is freed with the last reference."""
+        """Let go of connections."""
 
 
 def _indexed(
@@ -278,10 +225,8 @@ def recorded_label_bits(catalog: Catalog, connection: sqlite3.Connection) -> int
 
 
 _ADDRESS = "index"
-_FILLED = "index_filled"
 _OWNER = "owner"
-"""Facts in the catalog: the address now, all those that this collection has filled, and a UUID that
-identifies the collection in Milvus."""
+"""Facts in the catalog: the address now, and a UUID that identifies the collection in Milvus."""
 
 
 def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
@@ -293,7 +238,7 @@ def recorded_address(catalog: Catalog, connection: sqlite3.Connection) -> str:
 def forget_address(catalog: Catalog) -> None:
     """Record that codes are searched in memory, and nothing of other places; in a transaction."""
     connection = catalog.connection_to_write()
-    delete_rows(connection, "meta", "name = ?", [(_FILLED,), (_OWNER,)])
+    delete_rows(connection, "meta", "name = ?", [(_OWNER,)])
     catalog.put_meta(_ADDRESS, LOCAL)
 
 
@@ -308,7 +253,7 @@ def open_replica(
     """Return the recorded replica as of a commit; one that is ``known`` keeps its connection."""
     address = recorded_address(catalog, connection)
     if address == LOCAL:
-        return LocalReplica.load(catalog, connection, directory, head, n_bits)
+        return Replica.load(catalog, connection, directory, head, n_bits)
     if known is not None and known.address == address:
         return known
     return _milvus(address, n_bits, _owner(catalog, connection))
@@ -358,23 +303,14 @@ def settle(catalog: Catalog, n_bits: int, address: str) -> None:
 
 def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
     with catalog.reading() as connection:
-        filled = _filled(catalog, connection)
         owner = _owner(catalog, connection)
     if not owner:
+        # recorded before the first item is sent, so that these are recognised after a crash
         owner = str(uuid.uuid4())
         with catalog.write():
             catalog.put_meta(_OWNER, owner)
     replica = _milvus(address, n_bits, owner)
     try:
-        if place_of(address) not in filled:
-            if n := len(replica.index):
-                raise CollectionError(
-                    f"{address} holds {n} items that are not of this collection; give it another "
-                    "name, or empty it first"
-                )
-            # recorded before the first item is sent, so that it is recognised after a crash
-            with catalog.write():
-                catalog.put_meta(_FILLED, json.dumps([*filled, place_of(address)]))
         with catalog.reading() as connection:
             replica.reconcile(catalog, connection)
     finally:
@@ -384,12 +320,3 @@ def _fill(catalog: Catalog, n_bits: int, address: str) -> None:
 def _owner(catalog: Catalog, connection: sqlite3.Connection) -> str:
     """Return the UUID of the collection; empty where it has not needed one yet."""
     return str(catalog.meta(connection, _OWNER) or "")
-
-
-def _filled(catalog: Catalog, connection: sqlite3.Connection) -> list[str]:
-    text = catalog.meta(connection, _FILLED)
-    try:
-        found = [] if text is None else json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"{catalog.path} is damaged: {_FILLED} is unreadable") from error
-    return [str(each) for each in found]

@@ -1,18 +1,18 @@
-"""The tables, the head row, and how rows are written, checked and tallied.
+"""The tables, the head row, and how rows are written and checked.
 
-Every row has a ``crc`` of its other columns (but the counts of a class, which
-are counted again), and ``tallies`` holds for every table the number of rows and the sum of their
-crcs: so a changed, lost or added row is found. ``items`` holds one row per item that is not
-deleted; its key only grows and is never used again. An item whose labels change gets a new code and
-a new key; ``born`` is its first key, under which its pictures and features are. ``labels`` are
-numbers of classes, as text with commas, and ``predicted`` the same for classes that the model
-predicted of an item without labels.
-``prints`` are the fingerprints of its features
-(`oasis.collection.duplicates`), NULL without any.
-``changed`` is the commit that changed labels or payload last, NULL for an item as it came.
-``deleted`` lists keys that readers and the index file may still have.
-`oasis.collection.class_members` describes ``members``, and
-`oasis.collection.words` the tables of words.
+Every row that came from outside has a ``crc`` of its other columns (but the counts of a class), and
+``tallies`` holds for each such table the number of rows and the sum of their crcs: so a changed,
+lost or added row is found. ``members``, ``deleted``, the counts of classes and the tables of words
+are derived from these, compared by `check`, and made anew by `repair`.
+
+``items`` holds one row per item that is not deleted; its key only grows and is never used again. An
+item whose labels change gets a new key, and a new code; ``born`` is its first key, under which its
+pictures and features are. ``labels`` are numbers of classes, as text with commas, ``predicted`` the
+same for classes that the model predicted of an item without labels, ``looks`` names that its
+picture surely looks like, a line each. ``prints`` are the fingerprints of its features
+(`oasis.collection.duplicates`), NULL without any. ``changed`` is the commit that changed its
+payload last, NULL for an item as it came. ``deleted`` lists keys that readers and the index file
+may still have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of items, (n,)."""
 
 APPLICATION_ID = 0x0A515
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -51,7 +51,8 @@ CREATE TABLE head (
 CREATE TABLE items (
     key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, born INTEGER NOT NULL, round INTEGER NOT NULL,
     code BLOB NOT NULL,
-    prints BLOB, labels TEXT, predicted TEXT, payload TEXT, changed INTEGER, crc INTEGER NOT NULL
+    prints BLOB, labels TEXT, predicted TEXT, looks TEXT, payload TEXT, changed INTEGER,
+    crc INTEGER NOT NULL
 );
 CREATE INDEX changed ON items (changed) WHERE changed IS NOT NULL;
 CREATE TABLE classes (
@@ -68,9 +69,7 @@ CREATE TABLE thumbnails (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INT
 CREATE TABLE previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE features (key INTEGER PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE texts (key INTEGER PRIMARY KEY, text TEXT NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE deleted (
-    key INTEGER PRIMARY KEY, commits INTEGER NOT NULL, crc INTEGER NOT NULL
-);
+CREATE TABLE deleted (key INTEGER PRIMARY KEY, commits INTEGER NOT NULL);
 CREATE TABLE tallies (name TEXT PRIMARY KEY, n INTEGER NOT NULL, crc INTEGER NOT NULL);
 """
 
@@ -144,7 +143,7 @@ HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
 CHECKED_COLUMNS = {
-    "items": "key, id, born, round, code, prints, labels, predicted, payload, changed",
+    "items": "key, id, born, round, code, prints, labels, predicted, looks, payload, changed",
     "classes": "number, name, round",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
     "journal": "commits, entry",
@@ -152,10 +151,12 @@ CHECKED_COLUMNS = {
     "previews": "key, picture",
     "features": "key, data",
     "texts": "key, text",
-    "deleted": "key, commits",
     "meta": "name, value",
 }
 """Tables whose rows are tallied, and the columns that ``crc`` covers."""
+
+IDS_AT_ONCE = 900
+"""Parameters of one statement."""
 
 ROWS_AT_ONCE = 50
 """Rows of one statement, which takes three quarters of the time of one each."""
@@ -167,20 +168,13 @@ def row_crc(*values: Any) -> int:
     >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
     (False, False)
     """
-    return _crc(values, _blob_places(values))
-
-
-def _blob_places(values: Sequence[Any]) -> list[int]:
-    return [at for at, value in enumerate(values) if isinstance(value, bytes)]
-
-
-def _crc(values: Sequence[Any], blobs: Sequence[int]) -> int:
-    """Return the checksum of a row whose values at the places ``blobs`` are bytes."""
-    shown, joined = list(values), b""
-    for at in blobs:
-        joined += shown[at]
-        shown[at] = len(shown[at])
-    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), len(blobs))
+    shown, joined, n_blobs = list(values), b"", 0
+    for at, value in enumerate(values):
+        if isinstance(value, bytes):
+            joined += value
+            shown[at] = len(value)
+            n_blobs += 1
+    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), n_blobs)
     return zlib.crc32(joined, crc) - (1 << 31)
 
 
@@ -195,6 +189,7 @@ class ItemRow(NamedTuple):
     prints: bytes | None
     labels: str | None
     predicted: str | None
+    looks: str | None
     payload: str | None
     changed: int | None
     crc: int
@@ -245,6 +240,28 @@ class ItemRow(NamedTuple):
 ITEM_COLUMNS = CHECKED_COLUMNS["items"] + ", crc"
 
 
+def items_with(connection: sqlite3.Connection, column: str, values: Sequence[Id]) -> list[ItemRow]:
+    """Return the checked rows of the items with these ids, or keys, in the order of their keys."""
+    found: list[ItemRow] = []
+    for start in range(0, len(values), IDS_AT_ONCE):
+        block = values[start : start + IDS_AT_ONCE]
+        rows = connection.execute(
+            f"SELECT {ITEM_COLUMNS} FROM items WHERE {column} IN ({','.join('?' * len(block))})",  # noqa: S608
+            block,
+        )
+        found += [ItemRow(*row).check() for row in rows]
+    return sorted(found, key=lambda item: item.key)
+
+
+def items_between(connection: sqlite3.Connection, last: int, end: int, most: int) -> list[ItemRow]:
+    """Return the checked rows of the first items with keys beyond ``last`` and below ``end``."""
+    rows = connection.execute(
+        f"SELECT {ITEM_COLUMNS} FROM items WHERE key > ? AND key < ? ORDER BY key LIMIT ?",  # noqa: S608
+        (last, end, most),
+    )
+    return [ItemRow(*row).check() for row in rows]
+
+
 def decoded_payload(text: str | None) -> dict[str, Any]:
     """Return the payload of a row, or raise `FormatError` if it cannot be read."""
     try:
@@ -279,21 +296,15 @@ def check_count(connection: sqlite3.Connection, table: str, n: int) -> None:
 def insert_rows(
     connection: sqlite3.Connection, table: str, rows: Iterable[tuple[Any, ...]]
 ) -> None:
-    """Insert rows, given by their checked columns, with their crcs; and tally them.
-
-    All have their blobs in the columns in which the first one has some.
-    """
+    """Insert rows, given by their checked columns, with their crcs; and tally them."""
     columns = CHECKED_COLUMNS[table]
     marks = f"({','.join('?' * (columns.count(',') + 2))})"
     n = total = 0
     remaining = iter(rows)
-    blobs: list[int] = []
     while some := list(islice(remaining, ROWS_AT_ONCE)):
-        if not n:
-            blobs = _blob_places(some[0])
         values: list[Any] = []
         for row in some:
-            crc = _crc(row, blobs)
+            crc = row_crc(*row)
             total += crc
             values += row
             values.append(crc)
