@@ -22,7 +22,7 @@ from oasis.errors import DataError, InputError
 from oasis.features.extractor import Extractor
 from oasis.items import Item, read_folder
 from oasis.items.numpy_files import npz_arrays, npz_names
-from oasis.items.parquet import opened_parquet
+from oasis.items.table import opened_parquet
 
 SUFFIXES = (".npz", ".mat", ".parquet")
 """Suffixes of data files whose path can be given as the name of a data set."""

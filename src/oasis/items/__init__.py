@@ -12,10 +12,9 @@ must be inside this folder unless ``allow_outside=True``.
 """
 
 from oasis.items.fields import Fields
-from oasis.items.item import Item, Reject
+from oasis.items.item import Item, Reject, RejectsFile
 from oasis.items.numpy_files import read_vector
 from oasis.items.read import fields_in, read_folder, read_items, read_table, vector_widths
-from oasis.items.rejects import RejectsFile
 
 __all__ = [
     "Fields",

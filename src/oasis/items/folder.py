@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oasis.items.builder import ItemBuilder
-from oasis.items.item import Row
-from oasis.items.objects import Refused, is_unicode
+from oasis.items.builder import ItemBuilder, is_unicode
+from oasis.items.item import Refused, Row
 
 MAX_CAPTION_BYTES = 1 << 20
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -1,13 +1,16 @@
-"""Items, and rows that are none."""
+"""Items, rows that are none, and the file that lists these."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, Self, TypeAlias
 
 import numpy.typing as npt
+
+from oasis.errors import DataError, InputError
 
 Vector: TypeAlias = npt.NDArray[Any]
 """Features of one item in one modality: (d,) real numbers, in their original precision."""
@@ -40,3 +43,60 @@ class Reject:
     where: str
     id: str | int | None
     reason: str
+
+
+class Refused(Exception):
+    """Why a row cannot be used; readers turn it into a `Reject`."""
+
+
+class RejectsFile:
+    """Writes rejects to a JSONL file, one per line; an existing file is replaced.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with RejectsFile(Path(folder, "rejects.jsonl")) as rejects:
+    ...         rejects.write(Reject("items.jsonl:7", "b", "labels is a text"))
+    ...     print(rejects.count, Path(folder, "rejects.jsonl").read_text().strip())
+    1 {"where": "items.jsonl:7", "id": "b", "reason": "labels is a text"}
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.count = 0
+        self.first: Reject | None = None
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise self._not_written(error) from error
+        return self
+
+    def write(self, reject: Reject) -> None:
+        """Write and flush one line, so that it survives a crash of this process."""
+        if self._file is None:
+            raise InputError("the rejects file is not open; use it in a with statement")
+        try:
+            self._file.write(json.dumps(asdict(reject)) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._not_written(error) from error
+        self.count += 1
+        self.first = self.first or reject
+
+    def told(self) -> str:
+        """Return where the reasons are, with the first of them, for a message."""
+        if self.first is None:
+            return f"{self.path} says why"
+        return f"{self.path} says why; the first: {self.first.where}: {self.first.reason}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _not_written(self, error: OSError) -> DataError:
+        return DataError(f"cannot write the rejects file {self.path}: {error.strerror}")

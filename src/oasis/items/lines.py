@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from oasis.errors import DataError
+from oasis.items.builder import is_unicode, parse_object
 from oasis.items.fields import Fields, Kind, check_columns
-from oasis.items.item import Row
-from oasis.items.objects import Refused, is_unicode, parse_object
+from oasis.items.item import Refused, Row
 
 MAX_LINE_BYTES = 1 << 24
 """A longer line is rejected without being held in memory."""
@@ -36,10 +36,10 @@ def open_file(path: Path) -> BufferedReader:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
-def jsonl_columns(path: Path) -> dict[str, Kind]:
+def jsonl_columns(path: Path, fields: Fields) -> dict[str, Kind]:
     """Return the fields of the first 256 objects of a JSONL file."""
     found: dict[str, Kind] = {}
-    for _, values in islice(jsonl_rows(path), _FIRST):
+    for _, values in islice(jsonl_rows(path, fields), _FIRST):
         for name, value in () if isinstance(values, str) else values.items():
             if _is_vector(value):
                 found[name] = "vectors"
@@ -47,7 +47,7 @@ def jsonl_columns(path: Path) -> dict[str, Kind]:
     return found
 
 
-def jsonl_rows(path: Path) -> Iterator[Row]:
+def jsonl_rows(path: Path, _fields: Fields) -> Iterator[Row]:
     """Yield the objects of a JSONL file by line."""
     with open_file(path) as file:
         lines = _Lines(file)
@@ -65,7 +65,7 @@ def jsonl_rows(path: Path) -> Iterator[Row]:
                 yield f"{path.name}:{lines.number}", values
 
 
-def csv_columns(path: Path) -> dict[str, Kind]:
+def csv_columns(path: Path, _fields: Fields) -> dict[str, Kind]:
     """Return the names in the header of a CSV file."""
     with open_file(path) as file:
         _, header = _opened(path, _Lines(file))

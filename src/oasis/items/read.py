@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from oasis.errors import DataError, InputError
 from oasis.items.builder import ItemBuilder
-from oasis.items.fields import Fields, listed
+from oasis.items.fields import Fields, Kind, listed
 from oasis.items.folder import folder_rows
-from oasis.items.item import Item, Reject, Row
+from oasis.items.item import Item, Refused, Reject, Row
 from oasis.items.lines import csv_columns, csv_rows, jsonl_columns, jsonl_rows
 from oasis.items.numpy_files import npy_columns, npy_rows, npz_columns, npz_rows
-from oasis.items.objects import Refused
-from oasis.items.parquet import parquet_columns, parquet_rows
-from oasis.items.table import table_columns, table_rows
+from oasis.items.table import parquet_columns, parquet_rows, table_columns, table_rows
 
-_NUMBERED = (".npz", ".npy")
+_JSONL, _CSV = (jsonl_columns, jsonl_rows), (csv_columns, csv_rows)
+_FORMATS: dict[
+    str,
+    tuple[Callable[[Path, Fields], Mapping[str, Kind]], Callable[[Path, Fields], Iterator[Row]]],
+] = {
+    ".jsonl": _JSONL,
+    ".ndjson": _JSONL,
+    ".csv": _CSV,
+    ".tsv": _CSV,
+    ".parquet": (parquet_columns, parquet_rows),
+    ".npz": (npz_columns, npz_rows),
+    ".npy": (npy_columns, npy_rows),
+}
+"""By suffix: the columns of a file, and its rows."""
 
 
 def read_items(
@@ -82,7 +93,8 @@ def read_items(
         )
     fields = fields_in(path, fields)
     builder = ItemBuilder(fields, path.parent, allow_outside=allow_outside, separator=separator)
-    return _read(lambda: _rows(path, fields), builder, strict)
+    rows = _FORMATS[path.suffix.lower()][1]
+    return _read(lambda: rows(path, fields), builder, strict)
 
 
 def fields_in(path: Path | str, fields: Fields | None = None) -> Fields:
@@ -105,26 +117,17 @@ def fields_in(path: Path | str, fields: Fields | None = None) -> Fields:
         )
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
-    what = "column"
-    match suffix:
-        case ".jsonl" | ".ndjson":
-            columns, what = jsonl_columns(path), "field"
-            if not columns:  # nothing, or no JSON: each line is refused by itself
-                return fields
-        case ".csv" | ".tsv":
-            columns = csv_columns(path)
-        case ".parquet":
-            columns = parquet_columns(path)
-        case ".npz":
-            columns = npz_columns(path, fields)
-        case ".npy":
-            columns = npy_columns(path, fields)
-        case _:
-            raise DataError(
-                f"cannot tell what {path} is; expected a folder of pictures, or a file that ends "
-                "in .jsonl, .ndjson, .csv, .tsv, .parquet, .npz or .npy"
-            )
-    return fields.settled(path, columns, what=what, numbered=suffix in _NUMBERED)
+    if suffix not in _FORMATS:
+        raise DataError(
+            f"cannot tell what {path} is; expected a folder of pictures, or a file that ends in "
+            f"{', '.join(_FORMATS)}"
+        )
+    columns = _FORMATS[suffix][0](path, fields)
+    is_jsonl = suffix in (".jsonl", ".ndjson")
+    if is_jsonl and not columns:  # nothing, or no JSON: each line is refused by itself
+        return fields
+    numbered = suffix in (".npz", ".npy")
+    return fields.settled(path, columns, what="field" if is_jsonl else "column", numbered=numbered)
 
 
 def read_folder(
@@ -217,19 +220,6 @@ def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str,
     column = next(name for modality, name in fields.vectors.items() if modality not in widths)
     why = "" if refused is None else f"; {refused.where} cannot be used: {refused.reason}"
     raise DataError(f"no row that can be used has a vector in {column!r}{why}")
-
-
-def _rows(path: Path, fields: Fields) -> Iterator[Row]:
-    match path.suffix.lower():
-        case ".csv" | ".tsv":
-            return csv_rows(path, fields)
-        case ".parquet":
-            return parquet_rows(path, fields)
-        case ".npz":
-            return npz_rows(path, fields)
-        case ".npy":
-            return npy_rows(path, fields)
-    return jsonl_rows(path)
 
 
 def _read(
