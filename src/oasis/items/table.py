@@ -124,7 +124,8 @@ def table_rows(table: Any, fields: Fields) -> Iterator[Row]:
     if hasattr(table, "to_batches"):
         batches = table.select(needed).to_batches(max_chunksize=_BATCH)
         rows: Iterator[dict[str, Any]] = (
-            values for each in batches for values in _batch_rows("the table", each, fields))
+            values for each in batches for values in _batch_rows("the table", each, fields)
+        )
     else:
         rows = _column_rows(table, needed)
     for number, values in enumerate(rows):
