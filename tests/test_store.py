@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from oasis.arrays import LowerTriangle
 from oasis.errors import FormatError, MissingFileError
+from oasis.model.gram import LowerTriangle
 from oasis.store import (
     checksum,
     disk,

@@ -6,8 +6,7 @@ it: `is_sparse` tells a CSR matrix from an array without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,50 +32,6 @@ Indicator: TypeAlias = npt.NDArray[np.uint8]
 
 GeneratorState: TypeAlias = Mapping[str, Any]
 """State of a PCG64 generator, as JSON can hold it."""
-
-_TRIANGLE_COLUMNS = 64  # 2 MB of a matrix of 4,096 columns
-
-
-@dataclass(frozen=True)
-class LowerTriangle:
-    """The lower triangle of a matrix, column by column, as an array that is made block by block.
-
-    Attributes
-    ----------
-    matrix : (d, d), Fortran order; what stands above the diagonal is never read
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> triangle = LowerTriangle(np.array([[1.0, 9.0], [2.0, 3.0]], order="F"))
-    >>> triangle.shape, np.asarray(triangle).tolist()
-    ((3,), [1.0, 2.0, 3.0])
-    """
-
-    matrix: npt.NDArray[Any]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.matrix.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        d = len(self.matrix)
-        return (d * (d + 1) // 2,)
-
-    def blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the entries, one-dimensional, in order; a new array for every few columns."""
-        d = len(self.matrix)
-        # one call for a block: copying column by column would take the interpreter's lock for each
-        lower = ~np.tri(min(_TRIANGLE_COLUMNS, d), d, -1, dtype=np.bool_)
-        for start in range(0, d, _TRIANGLE_COLUMNS):
-            columns = self.matrix.T[start : start + _TRIANGLE_COLUMNS, start:]
-            yield columns[lower[: len(columns), : d - start]]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("joining columns makes a copy")
-        return np.concatenate(list(self.blocks())).astype(dtype or self.dtype, copy=False)
 
 
 def is_sparse(matrix: Matrix) -> TypeIs[sp.csr_array]:

@@ -21,19 +21,32 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import safetensors
 
-from oasis.arrays import LowerTriangle
 from oasis.errors import FormatError, MissingFileError, OasisError, StorageError
 
 _BLOCK = 1 << 20
 _LARGE = 8 << 20  # bytes; to free so many takes about a millisecond
 
-ArrayToWrite: TypeAlias = npt.NDArray[Any] | LowerTriangle
+
+class Blocks(Protocol):
+    """An array that is made block by block while it is written."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def blocks(self) -> Iterable[npt.NDArray[Any]]:
+        """Yield the entries, one-dimensional, in order."""
+
+
+ArrayToWrite: TypeAlias = npt.NDArray[Any] | Blocks
 """An array to be written."""
 
 Part: TypeAlias = tuple[int, bytes | memoryview]
@@ -279,14 +292,14 @@ _TYPES = {"|b1": "BOOL", "|u1": "U8", "|i1": "I8", "<f2": "F16", "<f4": "F32", "
 
 
 def _little_endian(array: ArrayToWrite) -> ArrayToWrite:
-    if isinstance(array, LowerTriangle):
+    if not isinstance(array, np.ndarray):
         return array
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _parts(array: ArrayToWrite) -> Iterator[memoryview]:
     """Yield the content of an array."""
-    for part in array.blocks() if isinstance(array, LowerTriangle) else [array]:
+    for part in [array] if isinstance(array, np.ndarray) else array.blocks():
         if part.size:
             yield part.reshape(-1).view(np.uint8).data
 

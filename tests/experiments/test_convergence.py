@@ -16,8 +16,7 @@ from oasis.experiments.task import Grid, Row, Task, load_dataset, runbook_for
 from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
-from oasis.model.ridge import Ridge
-from oasis.model.ridge_round import start_round
+from oasis.model.ridge import Ridge, start_round
 from oasis.model.round import Published, RowsInMemory, iterations
 from oasis.model.updates import SemanticSums, Weights
 from oasis.streams import rounds

@@ -28,8 +28,8 @@ def same(one, other, X):
     for name, ridge in a.ridges.items():
         assert np.allclose(ridge.gram(), b.ridges[name].gram(), atol=1e-9)
         assert np.allclose(ridge.BX, b.ridges[name].BX, atol=1e-6)
-    for key in ("BB", "LB", "counts", "content/BB", "pairs"):
-        p, q = one.described()[1][key], other.described()[1][key]
+    for key in ("bits/BB", "LB", "counts", "pairs/data"):
+        p, q = (each.described()[1][f"codebook/{key}"] for each in (one, other))
         assert np.allclose(p, q, atol=1e-9), key
 
 

@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from oasis.model.gram import (
     GramSum,
-    column_squares,
-    lower_zeros,
+    LowerTriangle,
+    factored,
     product,
     rounding,
     transposed_product,
@@ -26,21 +26,6 @@ def truth(*pieces):
     dense = [X.toarray() if sp.issparse(X) else X for X in pieces]
     X = np.vstack(dense).astype(np.float64)
     return np.tril(X.T @ X)
-
-
-@pytest.fixture
-def used(monkeypatch):
-    """How many rows were multiplied in which precision, in order."""
-    calls = []
-    for name in ("_add_single", "_add_double"):
-        real = getattr(GramSum, name)
-
-        def note(self, X, *heavy, real=real, name=name):
-            calls.append((name.removeprefix("_add_"), len(X)))
-            real(self, X, *heavy)
-
-        monkeypatch.setattr(GramSum, name, note)
-    return calls
 
 
 @pytest.mark.parametrize("pieces", [(30,), (30, 1, 200), (9000,)])
@@ -64,7 +49,7 @@ def test_wide_features_take_several_blocks_and_leave_the_start_alone(dtype, d):
     one.add(first)
     before = np.tril(one.lower)
     for more in (second, thin):
-        later = GramSum(d, delta=1.0, start=one.lower)
+        later = GramSum(d, delta=1.0, start=LowerTriangle(one.lower))
         later.add(more)
         later.merge(one)
         np.testing.assert_allclose(np.tril(later.lower), truth(first, more, first), atol=1e-5)
@@ -86,12 +71,6 @@ def test_a_sum_is_sent_to_another_process_bit_for_bit_without_the_upper_triangle
     for total in (arrived, sent):
         total.add(rows(30, d=d, dtype=dtype, seed=1))
     assert np.array_equal(np.tril(arrived.lower), np.tril(sent.lower))
-
-
-def test_a_sum_that_only_has_a_start_is_sent_with_it():
-    start = np.asfortranarray(np.tril(np.arange(9.0).reshape(3, 3)))
-    arrived = pickle.loads(pickle.dumps(GramSum(3, delta=1.0, start=start)))
-    assert np.array_equal(np.tril(arrived.lower), start)
 
 
 def test_the_sum_of_wide_float32_features_does_not_depend_on_the_number_of_threads():
@@ -121,20 +100,6 @@ def test_products_with_few_columns_are_those_of_float64_with_any_number_of_threa
         np.testing.assert_allclose(one, expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
 
 
-@pytest.mark.parametrize("place", [0, 7, 20])
-def test_a_column_much_longer_than_the_others_is_summed_in_float64(used, place):
-    chunks = [np.insert(rows(n, seed=n), place, 1, axis=1) for n in (3000, 500)]
-    total = GramSum(21, delta=1.0)
-    for X in chunks:
-        total.add(X)
-    assert used == [("single", 3000), ("single", 500)]
-    found, expected = np.tril(total.lower), truth(*chunks)
-    np.testing.assert_allclose(found[place], expected[place], rtol=1e-13)
-    np.testing.assert_allclose(found[:, place], expected[:, place], rtol=1e-13)
-    np.testing.assert_allclose(found, expected, atol=1e-3, rtol=0)
-    assert not np.allclose(found, expected, rtol=1e-13)  # the others are float32
-
-
 def test_the_estimate_of_rounding_errors_is_of_their_size():
     for seed, scale in enumerate((1.0, np.geomspace(1, 1e-3, 64))):
         X = (rows(4000, d=64, seed=seed) * scale).astype(np.float32)
@@ -142,33 +107,7 @@ def test_the_estimate_of_rounding_errors_is_of_their_size():
         total.add(X)
         error = np.tril(total.lower) - truth(X)
         size = np.linalg.norm(error + np.tril(error, -1).T, 2)
-        assert 0.05 * rounding(column_squares(X)) < size < 2 * rounding(column_squares(X))
-
-
-def test_many_float32_rows_are_cut_into_pieces_that_float32_can_take(used):
-    X = rows(30_000)
-    total = GramSum(20, delta=1.0)
-    total.add(X)
-    assert {name for name, _ in used} == {"single"}
-    assert sum(n for _, n in used) == 30_000 and len(used) == 3
-    assert np.allclose(np.tril(total.lower), truth(X), atol=1e-3, rtol=0)
-
-
-def test_rows_too_long_for_float32_are_multiplied_in_float64(used):
-    X = 100 * rows(2000)
-    total = GramSum(20, delta=1.0)
-    total.add(X)
-    assert used == [("double", 2000)]
-    assert np.allclose(np.tril(total.lower), truth(X), rtol=1e-12)
-
-
-def test_a_piece_with_longer_rows_than_the_others_is_multiplied_in_float64(used):
-    X = rows(20_000)
-    X[:3000] *= 5
-    total = GramSum(20, delta=1.0)
-    total.add(X)
-    assert {name for name, _ in used} == {"double", "single"}
-    assert np.allclose(np.tril(total.lower), truth(X), atol=2e-3, rtol=0)
+        assert 0.05 * rounding(X) < size < 2 * rounding(X)
 
 
 def test_sums_join_and_start_where_another_ended():
@@ -176,7 +115,7 @@ def test_sums_join_and_start_where_another_ended():
     one, other = GramSum(20, 1.0), GramSum(20, 1.0)
     one.add(X)
     other.add(Y)
-    later = GramSum(20, 1.0, start=one.lower)
+    later = GramSum(20, 1.0, start=LowerTriangle(one.lower))
     later.add(Y)
     before = one.lower.copy()
     assert np.allclose(np.tril(one.joined(other).lower), truth(X, Y), rtol=1e-12)
@@ -184,11 +123,38 @@ def test_sums_join_and_start_where_another_ended():
     assert np.array_equal(np.tril(one.lower), np.tril(before))
 
 
-@pytest.mark.parametrize("d", [5, 1300])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_lower_zeros_are_writable_zeros_of_their_own(d, dtype):
-    one, other = lower_zeros(d, dtype), lower_zeros(d, dtype)
-    assert one.dtype == dtype and one.shape == (d, d) and one.flags.f_contiguous
-    one[d - 1, 0] = 3
-    assert one.sum() == 3 and not other.any()
-    assert np.array_equal(pickle.loads(pickle.dumps(one)), one)
+def test_rows_too_long_for_float32_are_multiplied_in_float64():
+    X = rows(20_000)
+    X[:3000] *= 100
+    total = GramSum(20, delta=1.0)
+    total.add(X)
+    assert total.single  # the rows were float32
+    assert np.allclose(np.tril(total.lower), truth(X), rtol=1e-5, atol=2e-3)
+    alone = GramSum(20, delta=1.0)
+    alone.add(X[:3000])
+    assert np.allclose(np.tril(alone.lower), truth(X[:3000]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("d", [1, 30, 600])
+def test_both_halves_of_a_factor_together_solve_the_system(single, d):
+    A = LowerTriangle(np.asfortranarray(truth(rows(500, d, np.float64))))
+    factor, whole = factored(A, 2.0, single), A.whole() + 2.0 * np.eye(d)
+    Y = np.random.default_rng(0).standard_normal((d, 7))
+    rtol = 1e-4 if single else 1e-10
+    np.testing.assert_allclose(whole @ factor.upper(factor.lower(Y)), Y, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(factor.lower(Y)[:, :1], factor.lower(Y[:, :1]), rtol=rtol, atol=rtol)
+    # (L^-1 Y)'(L^-1 Y) = Y' A^-1 Y: what small chunks are added by
+    half = factor.lower(Y)
+    np.testing.assert_allclose(half.T @ half, Y.T @ np.linalg.solve(whole, Y), rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(A.product(Y), A.whole() @ Y, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sum_that_float32_cannot_factor_is_factored_in_float64():
+    X = np.random.default_rng(1).standard_normal((50, 3))
+    X = np.hstack([X, X[:, :1] + 1e-6 * X[:, 1:2]])
+    factor = factored(LowerTriangle(np.asfortranarray(X.T @ X)), 1e-10, single=True)
+    Y = np.ones((4, 1))
+    np.testing.assert_allclose(
+        factor.upper(factor.lower(Y)), np.linalg.solve(X.T @ X + 1e-10 * np.eye(4), Y), rtol=1e-3
+    )

@@ -402,8 +402,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="16"))
-    with pytest.raises(NewerVersionError, match="format version 16, this oasis reads up to 15"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="17"))
+    with pytest.raises(NewerVersionError, match="format version 17, this oasis reads up to 16"):
         OASIS.load(saved)
 
 
@@ -428,12 +428,15 @@ def test_a_foreign_file_is_refused(saved, folder):
 @pytest.mark.parametrize(
     ("key", "change"),
     [
-        ("pairs/columns", lambda a: a + 100),
-        ("pairs/ends", lambda a: a[::-1].copy()),
-        ("pairs/ends", lambda a: a[1:].copy()),
-        ("pairs", lambda a: a[1:].copy()),
-        ("counts", lambda a: a[1:].copy()),
+        ("codebook/pairs/columns", lambda a: a + 100),
+        ("codebook/pairs/ends", lambda a: a[::-1].copy()),
+        ("codebook/pairs/ends", lambda a: a[1:].copy()),
+        ("codebook/pairs/data", lambda a: a[1:].copy()),
+        ("codebook/counts", lambda a: a[1:].copy()),
         ("codewords", lambda a: a[:, 1:].copy()),
+        ("codewords", lambda a: a.astype(np.float32)),
+        ("ridges/text/base", lambda a: a[1:].copy()),
+        ("ridges/text/W", lambda a: a[:, 1:].copy()),
     ],
 )
 def test_arrays_that_do_not_fit_each_other_are_refused(saved, key, change):

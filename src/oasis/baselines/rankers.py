@@ -29,8 +29,7 @@ from oasis.hashers.protocol import Labels
 from oasis.model.hash_functions import (
     LinearMap,
 )
-from oasis.model.ridge import Ridge, check_width
-from oasis.model.ridge_round import start_round
+from oasis.model.ridge import Ridge, check_width, start_round
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 
@@ -232,7 +231,7 @@ class Probe(Estimator):
         ridges: dict[tuple[str, ...], Ridge] = {}
         weights: dict[str, npt.NDArray[np.float64]] = {}
         for names, known in old.ridges.items():
-            ridge = known.widened(len(classes))
+            ridge = known.resized(len(classes))
             if len(rows):
                 units = _joined([unit_rows(X[name][rows]) for name in names])
                 ridge = start_round(ridge, units).finish(L[rows].toarray())

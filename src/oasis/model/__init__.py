@@ -3,8 +3,7 @@
 ==============  ================================================================================
 oasis           `OASIS`: its parameters and one round of it
 state           `CodewordState`: what `OASIS` remembers, and the functions that follow
-state_file      what a file says of it
-ridge           1. streaming ridge regression onto labels and content; how strong it is
+ridge           1. streaming ridge regression onto labels and content, and one round of it
 codewords       2. `grown_codewords`: the codeword of each class; `sample_codes`: B = sign(L C)
 content         2. bits that say what the labels do not
 readout         3. `Codebook`: sums over stored codes; its `readout` projects labels into code space
@@ -13,10 +12,9 @@ query           queries and unlabelled items, from what is predicted of them
 hash_functions  `LinearMap`; `LabelMap`: labels predicted from features
 paper           `PublishedOASIS`, the method as published; formulas in docs/formulas.md
 updates         the published block updates, one function for each equation
-base, file      what both share: parameters, a state, saving and loading
+base, file      what both share: parameters, a state; the file of a state
 round           a round over rows in memory or on a cluster
-ridge_round     one round of a regression
-gram, factor    the sum X'X that it keeps, and its Cholesky factor
+gram            the sum X'X that it keeps, its products and its Cholesky factor
 threads         how many threads BLAS uses
 ==============  ================================================================================
 """

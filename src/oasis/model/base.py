@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, GeneratorState, Single, generator_at
-from oasis.codes import Codes, check_n_bits
+from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.hashers.chunk import Chunk
 from oasis.hashers.learner import Learner
 from oasis.labels import LabelSpace
-from oasis.model.file import ModelFile, Stored, read_model, write_model
+from oasis.model.file import Stored, put_together, reading_model, taken_apart, under, write_model
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge
 from oasis.model.round import ChunkRows, RowsInMemory
@@ -67,6 +67,12 @@ class ModelState:
         """Return a generator that continues from the end of the last round."""
         return generator_at(self.generator)
 
+    def check(self) -> None:
+        """Raise ValueError unless the parts fit each other, as those of a damaged file do not."""
+        self.rng()
+        for name, ridge in self.ridges.items():
+            ridge.check(name)
+
 
 class HashFunction(Protocol):
     """A map from features to the values whose signs are codes."""
@@ -91,6 +97,8 @@ class Model(Learner[S]):
     """Name of the class in files."""
     kinds: ClassVar[dict[str, type[Model[Any]]]] = {}
     """Every class of models, by its name in files."""
+    state_type: ClassVar[type[ModelState]]
+    """What it remembers."""
     unit_length: ClassVar[bool]
     """Whether each row of features is scaled to unit length, modality by modality."""
 
@@ -158,23 +166,17 @@ class Model(Learner[S]):
 
         Two models with the same description give the same results from then on, bit for bit.
         """
-        state = self.learned
-        meta, arrays = self._to_file(state)
+        state, seed, arrays = self.learned, self.random_state, Stored()
         labels, label_arrays = state.labels.state()
-        arrays |= {f"labels/{key}": array for key, array in label_arrays.items()}
-        for name, ridge in state.ridges.items():
-            arrays |= {f"modality/{name}/{key}": array for key, array in ridge.state().items()}
-        seed = self.random_state
+        parameters = {k: v for k, v in state.parameters.items() if k != "labels"}
         header = {
-            **meta,
             "kind": self.kind,
-            "parameters": {k: _plain(v) for k, v in state.parameters.items() if k != "labels"},
+            "parameters": taken_apart(parameters, arrays),
             "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
             "labels": labels,
-            "modalities": list(state.ridges),
-            "n_seen": state.n_seen,
-            "generator": dict(state.generator),
+            "state": taken_apart(state, arrays, leave_out=("parameters", "labels")),
         }
+        arrays |= {f"labels/{key}": array for key, array in label_arrays.items()}
         return header, arrays | {"codes": self.codes_}
 
     @classmethod
@@ -187,36 +189,18 @@ class Model(Learner[S]):
             Path of the word source, if it is a file that has moved. It is needed only when new
             classes arrive, and must have the same checksum.
         """
-        file = read_model(Path(path))
-        with file.refusing_damage():
-            header = file.header
-            labels = LabelSpace.from_state(header["labels"], file.under("labels/"), words)
+        with reading_model(Path(path)) as (header, arrays):
+            labels = LabelSpace.from_state(header["labels"], under(arrays, "labels/"), words)
             parameters = {**header["parameters"], "labels": labels.without_classes()}
             make: Any = cls.kinds[header["kind"]]
             model = make(**parameters, random_state=header["random_state"])
             model._check_parameters(None)
-            ridges = {
-                name: Ridge.from_state(file.under(f"modality/{name}/"))
-                for name in header["modalities"]
-            }
-            common = ModelState(
-                parameters, labels, ridges, int(header["n_seen"]), header["generator"]
-            )
-            common.rng()
-            for name, ridge in ridges.items():
-                ridge.check_shapes(name)
-            model.state_ = model._from_file(common, file)
-            model.codes_ = file.codes(model.n_bits)
+            known = {"parameters": parameters, "labels": labels}
+            state = put_together(model.state_type, header["state"], arrays, known=known)
+            state.check()
+            model.state_, model.codes_ = state, check_codes(arrays["codes"], model.n_bits)
         loaded: Self = model  # of the kind that was saved
         return loaded
-
-    @abstractmethod
-    def _to_file(self, state: S) -> tuple[dict[str, Any], Stored]:
-        """Return what only this kind of state has: JSON-able facts, and arrays by name."""
-
-    @abstractmethod
-    def _from_file(self, common: ModelState, file: ModelFile) -> S:
-        """Return the state that `_to_file` described; ValueError or KeyError when it is damaged."""
 
     def _learned_with(self) -> dict[str, Any]:
         """Return the parameters that are fixed once a model has learned."""
@@ -268,18 +252,8 @@ def check_count(name: str, value: Any, least: int, most: int | None = None) -> N
         raise InputError(f"{name} must be an integer {expected}, got {value!r}")
 
 
-def check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an array of a file is float64 of this shape."""
-    if array.shape != shape or array.dtype != np.float64:
-        raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float64 {shape}")
-
-
 def _same(value: Any, learned: Any) -> bool:
     if value is learned:
         return True
     simple = (str, PathLike, int, float, np.number)
     return isinstance(value, simple) and isinstance(learned, simple) and value == learned
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,76 +1,110 @@
-"""The file of a model: safetensors with a JSON header. Knows no model.
+"""The file of a model: a tree of dataclasses, as safetensors with a JSON header.
 
-The metadata has ``format`` "oasis-model", ``version``, and ``model``, a JSON object with all that
-is no array; and a checksum of all of it (`oasis.store.write_arrays`).
+The types of its fields say what is kept of a state, and how: numbers and names in the header, an
+array under the path to it, such as ``ridges/image/BX``. Fields whose names begin with an underscore
+are left out. The metadata has ``format`` "oasis-model", ``version``, and ``model``, the header; and
+a checksum of all of it (`oasis.store.write_arrays`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import UnionType
+from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import LowerTriangle
-from oasis.codes import Codes, check_codes
 from oasis.errors import FormatError, NewerVersionError, OasisError
+from oasis.model.gram import LowerTriangle
 from oasis.store import read_arrays, write_arrays
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 
-Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Arrays by name, as they are read."""
 
 Stored: TypeAlias = dict[str, npt.NDArray[Any] | LowerTriangle]
 """Arrays by name, as they are written."""
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """The content of a model file.
+def taken_apart(thing: Any, arrays: Stored, path: str = "", leave_out: tuple[str, ...] = ()) -> Any:
+    """Return what JSON can hold of a value, and add the arrays in it to ``arrays``.
 
-    Attributes
-    ----------
-    path : where it was
-    header : all that is no array
-    arrays : arrays by name
+    >>> arrays = {}
+    >>> taken_apart({"n": 3, "sums": {"image": np.zeros(2)}}, arrays), list(arrays)
+    ({'n': 3, 'sums': {'image': None}}, ['sums/image'])
     """
-
-    path: Path
-    header: Mapping[str, Any]
-    arrays: Arrays
-
-    def under(self, prefix: str) -> Arrays:
-        """Return the arrays whose names begin with a prefix, which is cut off."""
+    if isinstance(thing, (np.ndarray, LowerTriangle)):
+        arrays[path] = thing
+        return None
+    if dataclasses.is_dataclass(thing):
+        names = [each.name for each in dataclasses.fields(thing)]
+        thing = {name: getattr(thing, name) for name in names if not name.startswith("_")}
+    if isinstance(thing, Mapping):
         return {
-            key.removeprefix(prefix): array
-            for key, array in self.arrays.items()
-            if key.startswith(prefix)
+            name: taken_apart(value, arrays, f"{path}/{name}".removeprefix("/"))
+            for name, value in thing.items()
+            if name not in leave_out
         }
+    return thing.item() if isinstance(thing, np.generic) else thing
 
-    def codes(self, n_bits: int) -> Codes:
-        """Return the codes of the last chunk."""
-        return check_codes(self.arrays["codes"], n_bits)
 
-    @contextmanager
-    def refusing_damage(self) -> Iterator[None]:
-        """Turn whatever goes wrong while the content is read into a `FormatError`."""
-        try:
-            yield
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            OasisError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise FormatError(f"{self.path} is damaged: {error}") from error
+def put_together(
+    kind: Any, facts: Any, arrays: Arrays, path: str = "", known: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the value of a type that `taken_apart` took apart; bit for bit the same.
+
+    Parameters
+    ----------
+    known : fields that were left out
+
+    Raises
+    ------
+    TypeError, ValueError, LookupError
+        The parts are not those of this type.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):  # X | None
+        if facts is None and path not in arrays:
+            return None
+        return put_together(inner[0], facts, arrays, path)
+    if kind is LowerTriangle:
+        return LowerTriangle.unpacked(arrays[path])
+    if origin is np.ndarray:
+        expected = np.dtype(get_args(inner[1])[0])
+        if arrays[path].dtype != expected:
+            raise TypeError(f"{path} is {arrays[path].dtype}, expected {expected}")
+        return arrays[path]
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints, made = get_type_hints(kind), dict(known or {})
+        for each in dataclasses.fields(kind):
+            name = each.name
+            if name not in made and not name.startswith("_"):
+                inside = f"{path}/{name}".removeprefix("/")
+                made[name] = put_together(hints[name], facts[name], arrays, inside)
+        return kind(**made)
+    if origin is tuple:
+        return tuple(put_together(*each, arrays, path) for each in zip(inner, facts, strict=True))
+    if origin is not None and issubclass(origin, Mapping):
+        return {
+            str(name): put_together(inner[1], value, arrays, f"{path}/{name}")
+            for name, value in facts.items()
+        }
+    if kind is not Any and not isinstance(facts, kind):
+        raise TypeError(f"{path} is {facts!r}, expected {kind.__name__}")
+    return facts
+
+
+def under(arrays: Arrays, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays whose names begin with a prefix, which is cut off."""
+    found = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in found.items()}
 
 
 def write_model(path: Path, header: Mapping[str, Any], arrays: Stored) -> None:
@@ -79,16 +113,22 @@ def write_model(path: Path, header: Mapping[str, Any], arrays: Stored) -> None:
     write_arrays(path, arrays, metadata)
 
 
-def read_model(path: Path) -> ModelFile:
-    """Return the content of a file that `write_model` wrote."""
+@contextmanager
+def reading_model(path: Path) -> Iterator[tuple[Mapping[str, Any], Arrays]]:
+    """Yield header and arrays of a file of `write_model`; what goes wrong with them is damage."""
     metadata, arrays = read_arrays(path, lambda found: _check_format(path, found))
+    wrong = (ArithmeticError, AttributeError, LookupError, OasisError, TypeError, ValueError)
     try:
-        header = json.loads(metadata["model"])
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"{path} is damaged: its header cannot be read") from error
-    if not isinstance(header, dict):
-        raise FormatError(f"{path} is damaged: its header is a {type(header).__name__}")
-    return ModelFile(path, header, arrays)
+        yield json.loads(metadata["model"]), arrays
+    except wrong as error:
+        raise FormatError(f"{path} is damaged: {error}") from error
+
+
+def check_shapes(arrays: Mapping[str, tuple[npt.NDArray[Any], tuple[int, ...]]]) -> None:
+    """Raise ValueError unless each array, by name, has the shape beside it."""
+    for name, (array, shape) in arrays.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
 
 
 def _check_format(path: Path, metadata: Mapping[str, str]) -> None:

@@ -20,7 +20,6 @@ from oasis.model.base import Model, ModelState, check_count
 from oasis.model.calibration import SAMPLES, Calibration
 from oasis.model.codewords import sample_codes
 from oasis.model.content import ENOUGH_ROWS, SAMPLE_ROWS, Content, check_guess, shared_bits
-from oasis.model.file import ModelFile, Stored
 from oasis.model.hash_functions import Mask
 from oasis.model.paper import PublishedOASIS
 from oasis.model.query import QueryMap, QueryParts
@@ -28,7 +27,6 @@ from oasis.model.readout import BitSums, Codebook, CodeSums
 from oasis.model.ridge import Ridge, check_targets, check_width
 from oasis.model.round import ChunkRows, evenly_spaced
 from oasis.model.state import CodewordState
-from oasis.model.state_file import from_file, to_file
 
 NEAR_COSINE = 0.35
 """Cosine of two word vectors above which names are near: of random nine-letter words 1 to 3 % reach
@@ -101,6 +99,7 @@ class OASIS(Model[CodewordState]):
     """
 
     kind: ClassVar[str] = "oasis"
+    state_type: ClassVar[type[ModelState]] = CodewordState
     unit_length: ClassVar[bool] = True
     may_add: ClassVar[bool] = True
 
@@ -425,12 +424,6 @@ class OASIS(Model[CodewordState]):
         if self.owned is not None:
             check_count("owned", self.owned, 0, self.n_label_bits)
         check_guess(self.guess, {} if state is None else state.widths)
-
-    def _to_file(self, state: CodewordState) -> tuple[dict[str, Any], Stored]:
-        return to_file(state)
-
-    def _from_file(self, common: ModelState, file: ModelFile) -> CodewordState:
-        return from_file(common, file, self.n_bits, self.n_content_bits)
 
 
 def _check_weight(content: Any) -> float | None:

@@ -15,8 +15,8 @@ from oasis.arrays import Array, Single, state_of
 from oasis.codes import Codes
 from oasis.hashers.chunk import check_features
 from oasis.labels import LabelSpace
-from oasis.model.base import Model, ModelState, check_count, check_number, check_shape
-from oasis.model.file import ModelFile, Stored
+from oasis.model.base import Model, ModelState, check_count, check_number
+from oasis.model.file import check_shapes
 from oasis.model.hash_functions import LinearMap
 from oasis.model.ridge import Ridge, check_width
 from oasis.model.round import ChunkRows, Published, iterations
@@ -42,6 +42,15 @@ class PublishedState(ModelState):
         """Return the state that also knows the classes of these label sets; sums grow by zeros."""
         labels = self.labels.grown(dict.fromkeys(chain.from_iterable(label_sets)))
         return replace(self, labels=labels, sums=self.sums.widened(labels.n_features))
+
+    def check(self) -> None:
+        super().check()
+        sums, f = self.sums, self.labels.n_features if self.n_seen else 0
+        r = self.parameters["n_bits"]
+        shapes = {"BG": (sums.BG, (r, f)), "GV": (sums.GV, (f, r)), "VV": (sums.VV, (r, r))}
+        for name, ridge in self.ridges.items():
+            shapes[f"{name}/BX"] = (ridge.BX, (r, ridge.n_features))
+        check_shapes(shapes)
 
     @cached_property
     def linear_map(self) -> LinearMap:
@@ -81,6 +90,7 @@ class PublishedOASIS(Model[PublishedState]):
     """
 
     kind: ClassVar[str] = "paper"
+    state_type: ClassVar[type[ModelState]] = PublishedState
     unit_length: ClassVar[bool] = False
 
     def __init__(
@@ -164,29 +174,3 @@ class PublishedOASIS(Model[PublishedState]):
         check_number("theta", self.theta, positive=True)
         check_count("n_iter", self.n_iter, 1)
         super()._check_parameters(state)
-
-    def _to_file(self, state: PublishedState) -> tuple[dict[str, Any], Stored]:
-        sums = state.sums
-        return {"n": sums.n}, {"BG": sums.BG, "GV": sums.GV, "VV": sums.VV}
-
-    def _from_file(self, common: ModelState, file: ModelFile) -> PublishedState:
-        arrays, r = file.arrays, self.n_bits
-        f = arrays["BG"].shape[-1]
-        for name, shape in (("BG", (r, f)), ("GV", (f, r)), ("VV", (r, r))):
-            check_shape(name, arrays[name], shape)
-        for name, ridge in common.ridges.items():
-            check_shape(f"{name}/BX", ridge.BX, (r, ridge.n_features))
-        n = int(file.header["n"])
-        if n and f != common.labels.n_features:
-            raise ValueError(
-                f"sums of {f} semantic dimensions, labels of {common.labels.n_features}"
-            )
-        sums = SemanticSums(arrays["BG"], arrays["GV"], arrays["VV"], n)
-        return PublishedState(
-            common.parameters,
-            common.labels,
-            common.ridges,
-            common.n_seen,
-            common.generator,
-            sums,
-        )

@@ -1,33 +1,50 @@
 """Streaming ridge regression: the W step, ``W = (sum B'X)(sum X'X + de I)^-1``.
 
-One `Ridge` holds the sums of one modality. It is immutable: a round (`oasis.model.ridge_round`)
-ends with a new `Ridge`.
+One `Ridge` holds the sums of one modality. It is immutable: a round (`start_round`) ends with a new
+`Ridge`.
+
+Cost of a round with n samples and d features
+    A large chunk pays one ``syrk`` and one Cholesky factorisation, and nothing else of that order.
+    A small one (n at most d / 8, together with the small ones before it) pays neither: with A the
+    old matrix and ``E = A^-1 X'`` (d, n), the new solution is
+
+        ``W_new' = W' + E (I + X E)^-1 (B - X W')``
+
+    and A^-1 comes from the last factor and, by Woodbury's formula, the small chunks since. What is
+    kept of these is ``tail``, a triangular root R of their Gram matrix (R'R = X'X, chunk by chunk):
+    a sum in factored form, which goes into the full matrix when it would grow past d / 8 rows.
 
 Precision
     Sums are float64. Where the data are float32 and its rounding is far below the ridge, the Gram
     matrix and the factor are computed in float32, and the final W is refined against the float64
     sums until it is right to about nine digits. Everything else is done in float64.
-
-What is kept of small chunks
-    ``tail``, a triangular root R of their Gram matrix (R'R = X'X, chunk by chunk). It is a sum in
-    factored form, at most d / 8 rows, and goes into the full matrix when it would grow past that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.arrays import Array, LowerTriangle, Matrix, has_row, in_range, is_sparse
-from oasis.errors import FormatError, InputError
-from oasis.model.factor import Factor, Identity, cholesky, symmetric_product
-from oasis.model.gram import lower_zeros
-from oasis.model.threads import in_threads
+from oasis.arrays import Array, Matrix, Rows, has_row, is_sparse
+from oasis.errors import InputError
+from oasis.model.file import check_shapes
+from oasis.model.gram import (
+    EPS32,
+    Factor,
+    GramSum,
+    LowerTriangle,
+    factored,
+    product,
+    transposed_product,
+)
+from oasis.model.threads import one_thread
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 MAX_FEATURES = 8192
 """Widest modality that is accepted: its Gram matrix takes 0.5 GB."""
@@ -44,9 +61,13 @@ MOST_CHOSEN = 1024
 MARGIN = 1.01
 """The strongest ridge is taken whose error is at most so many times the least."""
 
-# a square on the diagonal is copied: above it the sum is not defined
-_COLUMNS = 256
-_ROWS = 256
+Solver: TypeAlias = Callable[[Array], Array]
+"""Solves a system approximately, for targets (d, m)."""
+
+_SMALL = 8  # a chunk is small up to d / 8 rows
+# the factor is float32 while its rounding error, bounded by eps times the trace of what is
+# factored, stays this far below delta: then refinement contracts, and refines the error away
+_FACTOR_MARGIN = 5e-2
 _REFINED = 1e-9
 _MAX_REFINEMENTS = 8
 
@@ -97,29 +118,6 @@ def with_constant(X: Matrix) -> Matrix:
     return np.hstack([X, there.astype(X.dtype)[:, None]])
 
 
-def unit_rows_with_constant(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `with_constant` of rows scaled to unit length (n, d + 1), in several threads.
-
-    >>> unit_rows_with_constant(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    array([[0.6, 0.8, 1. ],
-           [0. , 0. , 0. ]])
-    """
-    n, d = X.shape
-    wide = np.empty((n, d + 1), dtype=X.dtype)
-
-    def work(rows: slice) -> None:
-        given, scale = in_range(X[rows])
-        np.multiply(np.asarray(given), scale[:, None], out=wide[rows, :d])
-        wide[rows, d] = scale > 0
-
-    in_threads(work, [slice(start, start + _ROWS) for start in range(0, n, _ROWS)])
-    return wide
-
-
-class _Solver(Protocol):
-    def __call__(self, target: Array, /) -> Array: ...
-
-
 @dataclass(frozen=True)
 class Ridge:
     """Ridge regression of r targets on d features, learned from a stream.
@@ -129,16 +127,16 @@ class Ridge:
     delta : the ridge
     BX : (r, d), sum of B'X
     W : (r, d), the solution for the sums
-    base : (d, d), sum of X'X without the tail, Fortran order, lower triangle only; None while zero
+    base : (d, d), sum of X'X without the tail; None while zero
     tail : (k, d), a root of the Gram matrix of the small chunks since ``base`` was last changed
-    half : (d, k), ``L^-1 tail'`` with L the factor of ``base + delta I``
+    half : (k, d), ``tail L'^-1`` with L the factor of ``base + delta I``
     single : whether that factor is float32
     """
 
     delta: float
     BX: Array
     W: Array
-    base: Array | None
+    base: LowerTriangle | None
     tail: Array
     half: Array
     single: bool
@@ -147,9 +145,8 @@ class Ridge:
     @classmethod
     def zero(cls, n_targets: int, n_features: int, delta: float) -> Ridge:
         """Return the regression that has seen nothing; its W is zero."""
-        nothing = np.zeros((n_targets, n_features))
-        empty = np.zeros((0, n_features))
-        return cls(delta, nothing, nothing, None, empty, empty.T.copy(), False)
+        nothing, empty = np.zeros((n_targets, n_features)), np.zeros((0, n_features))
+        return cls(delta, nothing, nothing, None, empty, empty, False)
 
     @property
     def n_features(self) -> int:
@@ -158,26 +155,26 @@ class Ridge:
     @property
     def n_constant(self) -> float:
         """Rows in the sums, where each has a constant as its last feature (`with_constant`)."""
-        base = 0.0 if self.base is None else float(self.base[-1, -1])
-        return base + float(np.square(self.tail[:, -1]).sum())
+        return float(self.sum_of_rows()[-1])
 
     def sum_of_rows(self) -> Array:
         """Return the sum of all rows (d,), where each has a constant as its last feature."""
         small = self.tail[:, -1] @ self.tail
-        return small if self.base is None else small + self.base[-1]
+        return small if self.base is None else small + self.base.line(self.n_features - 1)
+
+    def product(self, C: Array) -> Array:
+        """Return ``(sum X'X + delta I) C`` for C (d, m)."""
+        out = self.delta * C + self.tail.T @ (self.tail @ C)
+        return out if self.base is None else out + self.base.product(C)
 
     def square_along(self, x: Array) -> float:
-        """Return ``x' (sum X'X) x`` for x (d,): without SciPy, which searches do not load."""
-        total = float(np.square(self.tail @ x).sum())
-        if self.base is None:
-            return total
-        for start in range(0, self.n_features, _COLUMNS):
-            stop = start + _COLUMNS
-            columns, part = self.base[:, start:stop], x[start:stop]
-            square = np.tril(columns[start:stop])
-            total += float(2 * part @ (square @ part) - np.square(part) @ np.diagonal(square))
-            total += float(2 * x[stop:] @ (columns[stop:] @ part))
-        return total
+        """Return ``x' (sum X'X) x`` for x (d,)."""
+        return float(x @ self.product(x[:, None])[:, 0] - self.delta * (x @ x))
+
+    def gram(self) -> Array:
+        """Return the whole symmetric (d, d) sum of X'X."""
+        full = self.tail.T @ self.tail
+        return full if self.base is None else full + self.base.whole()
 
     @cached_property
     def factor(self) -> Factor:
@@ -185,57 +182,48 @@ class Ridge:
         if self._known_factor is not None:
             return self._known_factor
         if self.base is None:
-            return Identity(self.delta)
-        return cholesky(self.base, self.delta, self.single)
+            return Factor(self.delta)
+        return factored(self.base, self.delta, self.single)
 
-    def gram(self) -> Array:
-        """Return the whole symmetric (d, d) sum of X'X."""
-        full = self.tail.T @ self.tail
-        if self.base is not None:
-            lower = np.tril(self.base)
-            full += lower + np.tril(lower, -1).T
-        return full
-
-    def check_shapes(self, name: str) -> None:
+    def check(self, name: str) -> None:
         """Raise ValueError unless the arrays fit each other, as those of a damaged file do not."""
-        (n_targets, d), k = self.BX.shape, len(self.tail)
-        for key, array, shape in (
-            ("BX", self.BX, (n_targets, d)),
-            ("W", self.W, (n_targets, d)),
-            ("tail", self.tail, (k, d)),
-            ("half", self.half, (d, k)),
-        ):
-            if array.shape != shape or array.dtype != np.float64:
-                raise ValueError(
-                    f"{name}/{key} is {array.dtype} {array.shape}, expected float64 {shape}"
-                )
+        (r, d), k = self.BX.shape, len(self.tail)
+        shapes = {"W": (self.W, (r, d)), "tail": (self.tail, (k, d)), "half": (self.half, (k, d))}
+        if self.base is not None:
+            shapes["base"] = (self.base.matrix, (d, d))
+        check_shapes({f"{name}/{key}": pair for key, pair in shapes.items()})
+        if not 0 < self.delta < np.inf:
+            raise ValueError(f"{name} has a ridge of {self.delta}")
 
-    def widened(self, n_targets: int) -> Ridge:
-        """Return the regression with more targets, which were zero for all samples so far."""
-        if n_targets == len(self.BX):
-            return self
-        more = ((0, n_targets - len(self.BX)), (0, 0))
-        return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
+    def taking(self, targets: Rows) -> Ridge:
+        """Return the regression of these targets; -1 is one that was zero for all samples."""
 
-    def first(self, n_targets: int) -> Ridge:
-        """Return the regression of the first targets alone."""
-        return replace(self, BX=self.BX[:n_targets].copy(), W=self.W[:n_targets].copy())
+        def taken(matrix: Array) -> Array:
+            out = np.zeros((len(targets), self.n_features))
+            out[targets >= 0] = matrix[targets[targets >= 0]]
+            return out
 
-    def last(self, n_targets: int) -> Ridge:
-        """Return the regression of the last targets alone."""
-        start = len(self.BX) - n_targets
-        return replace(self, BX=self.BX[start:].copy(), W=self.W[start:].copy())
+        return replace(self, BX=taken(self.BX), W=taken(self.W))
 
-    def led_by(self, n_targets: int) -> Ridge:
-        """Return the regression with more targets in front, zero for all samples so far."""
-        more = ((n_targets, 0), (0, 0))
-        return replace(self, BX=np.pad(self.BX, more), W=np.pad(self.W, more))
+    def resized(self, n_targets: int) -> Ridge:
+        """Return the regression of the first targets; further ones were zero for all samples."""
+        rows = np.arange(n_targets)
+        return self.taking(np.where(rows < len(self.BX), rows, -1))
+
+    def towards(self, targets: slice, W0: Array) -> Ridge:
+        """Return the regression of which some targets shrink towards W0 (k, d) instead of zero.
+
+        All samples so far count as if their targets had been what W0 predicts.
+        """
+        BX, W = self.BX.copy(), self.W.copy()
+        BX[targets], W[targets] = self.product(np.ascontiguousarray(W0.T)).T, W0
+        return replace(self, BX=BX, W=W)
 
     def cleared(self, targets: slice) -> Ridge:
         """Return the regression in which some targets were zero for all samples so far."""
-        BX, W = self.BX.copy(), self.W.copy()
-        BX[targets] = W[targets] = 0
-        return replace(self, BX=BX, W=W)
+        rows = np.arange(len(self.BX))
+        rows[targets] = -1
+        return self.taking(rows)
 
     def with_delta(self, delta: float) -> Ridge:
         """Return the regression of the same sums with another ridge, solved anew in float64."""
@@ -243,12 +231,11 @@ class Ridge:
 
     def _solved(self, base: Array) -> Ridge:
         """Return the regression whose sum of X'X is ``base`` alone, solved anew in float64."""
-        empty = np.zeros((0, self.n_features))
-        new = replace(
-            self, base=base, tail=empty, half=empty.T.copy(), single=False, _known_factor=None
+        factor, empty = factored(LowerTriangle(base), self.delta, False), self.tail[:0]
+        Wt = factor.upper(factor.lower(self.BX.T))  # (d, r)
+        return Ridge(
+            self.delta, self.BX, _rows(Wt.T), LowerTriangle(base), empty, empty, False, factor
         )
-        Wt = new.factor.upper(new.factor.lower(self.BX.T))  # (d, r)
-        return replace(new, W=np.ascontiguousarray(Wt.T), _known_factor=new.factor)
 
     def without(self, X: Matrix, targets: Array) -> Ridge:
         """Return the regression without rows X (n, d) that were learned with targets (n, r).
@@ -257,19 +244,18 @@ class Ridge:
         """
         from scipy.linalg import blas
 
-        rows = (X.toarray() if is_sparse(X) else X).astype(np.float64, copy=False)
+        rows = _dense(X)
         base = np.asfortranarray(np.tril(self.gram()))
         base = blas.dsyrk(-1.0, rows.T, beta=1.0, c=base, lower=1, overwrite_c=1)
         return replace(self, BX=self.BX - targets.T @ rows)._solved(base)
 
     def leverages(self, X: Matrix) -> Array:
         """Return ``x' (sum X'X + delta I)^-1 x`` (n,) of rows x."""
-        rows = (X.toarray() if is_sparse(X) else X).astype(np.float64, copy=False)
-        lowered = self.factor.lower(rows.T)  # (d, n)
+        lowered = self.factor.lower(_dense(X).T)  # (d, n)
         squares: Array = np.square(lowered).sum(axis=0)
         if len(self.tail):
-            inner = np.eye(len(self.tail)) + self.half.T @ self.half
-            part = self.half.T @ lowered
+            inner = np.eye(len(self.tail)) + self.half @ self.half.T
+            part = self.half @ lowered
             squares -= np.vecdot(np.linalg.solve(inner, part).T, part.T)
         return squares
 
@@ -308,16 +294,7 @@ class Ridge:
         delta = float(tried[np.flatnonzero(errors <= MARGIN * errors.min())[0]])
         return self if delta == self.delta else self.with_delta(delta)
 
-    def product(self, C: Array) -> Array:
-        """Return ``(sum X'X + delta I) C`` for C (d, m)."""
-        out = self.delta * C
-        if self.base is not None:
-            out += symmetric_product(self.base, C)
-        if len(self.tail):
-            out += self.tail.T @ (self.tail @ C)
-        return out
-
-    def refine(self, C: Array, target: Array, approximate: _Solver) -> Array | None:
+    def refine(self, C: Array, target: Array, approximate: Solver) -> Array | None:
         """Improve C (d, m) until ``(sum X'X + delta I) C = target``; None when it cannot be.
 
         The error falls by a constant factor a step, so its size after a step is predicted from
@@ -338,47 +315,169 @@ class Ridge:
             last = now
         return None
 
-    def state(self) -> dict[str, npt.NDArray[Any] | LowerTriangle]:
-        """Return the arrays that `from_state` needs; of the lower triangle its columns."""
-        arrays: dict[str, npt.NDArray[Any] | LowerTriangle] = {
-            "BX": self.BX,
-            "W": self.W,
-            "tail": self.tail,
-            "half": np.ascontiguousarray(self.half.T),
-            "single": np.array([self.single]),
-            "delta": np.array([self.delta]),
-        }
-        if self.base is not None:
-            arrays["XX"] = LowerTriangle(self.base)
-        return arrays
 
-    @classmethod
-    def from_state(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Ridge:
-        """Return the regression that `state` described, bit for bit."""
-        BX = arrays["BX"]
-        base = None
-        if "XX" in arrays:
-            d = BX.shape[1]
-            if arrays["XX"].shape != (d * (d + 1) // 2,) or arrays["XX"].dtype != np.float64:
-                raise FormatError(f"XX does not hold the lower triangle of a {d} x {d} matrix")
-            base = lower_zeros(d, np.float64)
-            ends = np.cumsum(np.arange(d, 0, -1))
-            for j, column in enumerate(np.split(arrays["XX"], ends[:-1])):
-                base[j:, j] = column
-        delta = float(arrays["delta"][0])
-        if not 0 < delta < np.inf:
-            raise FormatError(f"a ridge of {delta}")
-        return cls(
-            delta,
-            BX,
-            arrays["W"],
-            base,
-            arrays["tail"],
-            np.asfortranarray(arrays["half"].T),
-            bool(arrays["single"][0]),
-        )
+def _dense(X: Matrix) -> Array:
+    """Return rows as a dense float64 array."""
+    return (X.toarray() if is_sparse(X) else X).astype(np.float64, copy=False)
+
+
+def _rows(matrix: Array) -> Array:
+    # in the order in memory that a loaded array has: another one rounds products differently
+    return np.ascontiguousarray(matrix)
 
 
 def _norm(C: Array) -> float:
     # without BLAS: NumPy's threads would spin for a while, beside those of SciPy that do the work
     return float(np.sqrt(np.einsum("ij,ij->", C, C)))
+
+
+def start_round(ridge: Ridge, X: Matrix) -> LargeRound | SmallRound:
+    """Start a round on the chunk X (n, d).
+
+    It has ``predict(B)``, which returns ``X W'`` (n, r) with W solved from the sums that include B,
+    and ``finish(*targets)``, which returns the `Ridge` whose sums include the chunk. Targets are
+    (n, r_1), (n, r_2), ..., side by side the targets B (n, r); labels may be sparse.
+    """
+    small = len(ridge.tail) + X.shape[0] <= ridge.n_features // _SMALL
+    return (small and SmallRound.start(ridge, X)) or LargeRound(ridge, X)
+
+
+class RidgeFit:
+    """W for sums that include a chunk, solved anew whenever the chunk's codes change.
+
+    It needs of the chunk its Gram matrix and, for each B, the product X'B: not its rows, which may
+    be anywhere.
+
+    Parameters
+    ----------
+    ridge : the regression before the chunk
+    base : (d, d), lower triangle of ``ridge.base`` plus the chunk's Gram matrix; overwritten
+    is_single : whether the chunk's features are float32
+    """
+
+    def __init__(self, ridge: Ridge, base: Array, is_single: bool) -> None:
+        from scipy.linalg import blas
+
+        if len(ridge.tail):
+            base = blas.dsyrk(1.0, ridge.tail.T, beta=1.0, c=base, lower=1, overwrite_c=1)
+        total = float(np.trace(base))
+        _check_sums(np.isfinite(total))  # no product is larger than the squares it is made of
+        single, empty = is_single and total * EPS32 <= _FACTOR_MARGIN * ridge.delta, ridge.tail[:0]
+        base_ = LowerTriangle(base)
+        self._new = Ridge(ridge.delta, ridge.BX, ridge.W, base_, empty, empty, single)
+        self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
+        self._Wt = np.zeros_like(self._target)  # (d, r)
+
+    def solve(self, XB: Array) -> Array:
+        """Return W' (d, r) for the chunk's X'B (d, r)."""
+        # B changes little from one iteration to the next, so only the difference is solved for:
+        # the error of a float32 solution then shrinks with it.
+        target = self._new.BX.T + XB
+        _check_sums(np.isfinite(target).all())
+        if not np.array_equal(target, self._target):
+            self._Wt = self._Wt + self._approximate(target - self._target)
+            self._target = target
+        return self._Wt
+
+    def finish(self) -> Ridge:
+        """Return the regression whose sums include the chunk, with the codes last solved for."""
+        if self._new.single:
+            refined = self._new.refine(self._Wt, self._target, self._approximate)
+            if refined is None:
+                self._new = replace(self._new, single=False)
+                refined = self._approximate(self._target)
+            self._Wt = refined
+        BX, W = _rows(self._target.T), _rows(self._Wt.T)
+        return replace(self._new, BX=BX, W=W, _known_factor=self._new.factor)
+
+    def _approximate(self, target: Array) -> Array:
+        factor = self._new.factor
+        return factor.upper(factor.lower(target))
+
+
+class LargeRound:
+    """A round that adds the chunk's Gram matrix to the sum and factors it once."""
+
+    def __init__(self, ridge: Ridge, X: Matrix) -> None:
+        self._X = X
+        gram = GramSum(ridge.n_features, ridge.delta, start=ridge.base)
+        gram.add(X)
+        self._fit = RidgeFit(ridge, gram.lower, gram.single)
+
+    def predict(self, B: Array) -> Array:
+        return product(self._X, self._fit.solve(transposed_product(self._X, B)))
+
+    def finish(self, *targets: Array | sp.csr_array) -> Ridge:
+        products = [transposed_product(self._X, each) for each in targets]
+        self._fit.solve(products[0] if len(products) == 1 else np.hstack(products))
+        return self._fit.finish()
+
+
+class SmallRound:
+    """A round that leaves the sum's factor alone and corrects the last W.
+
+    Its matrices are small: BLAS threads would gain nothing from more, and those of NumPy and SciPy
+    would wait for each other.
+    """
+
+    def __init__(self, ridge: Ridge, X: Array, lowered: Array, E: Array) -> None:
+        from scipy.linalg import cho_factor
+
+        self._old, self._X, self._lowered, self._E = ridge, X, lowered, E
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._XE = X @ E  # (n, n)
+        _check_sums(np.isfinite(self._XE).all())
+        self._gain = cho_factor(np.eye(len(X)) + self._XE, lower=True)
+        self._before = X @ ridge.W.T  # (n, r)
+
+    @classmethod
+    @one_thread()
+    def start(cls, ridge: Ridge, X: Matrix) -> SmallRound | None:
+        """Return the round, or None when the old factor is too coarse to be refined."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        dense = _dense(X)
+        half, factor = ridge.half, ridge.factor
+        inner = cho_factor(np.eye(len(half)) + half @ half.T, lower=True)
+
+        def woodbury(lowered: Array) -> Array:  # A^-1 Y from L^-1 Y, with A = L L' + tail' tail
+            return factor.upper(lowered - half.T @ cho_solve(inner, half @ lowered))
+
+        lowered = factor.lower(dense.T)  # (d, n), L^-1 X'
+        E = woodbury(lowered)  # (d, n), A^-1 X'
+        if not ridge.single:
+            return cls(ridge, dense, lowered, E)
+        refined = ridge.refine(E, dense.T, lambda target: woodbury(factor.lower(target)))
+        return None if refined is None else cls(ridge, dense, lowered, refined)
+
+    @one_thread()
+    def predict(self, B: Array) -> Array:
+        return self._before + self._XE @ self._change(B)
+
+    @one_thread()
+    def finish(self, *targets: Array | sp.csr_array) -> Ridge:
+        B = np.hstack([each.toarray() if is_sparse(each) else each for each in targets])
+        old = self._old
+        Q, R = np.linalg.qr(self._X)  # (n, n), (n, d): R'R = X'X
+        half = np.vstack([old.half, (self._lowered @ Q).T])  # R L'^-1 = Q' X L'^-1
+        return replace(
+            old,
+            BX=_rows(old.BX + B.T @ self._X),
+            W=_rows(old.W + (self._E @ self._change(B)).T),
+            tail=np.vstack([old.tail, R]),
+            half=half,
+            _known_factor=old.factor,
+        )
+
+    def _change(self, B: Array) -> Array:
+        from scipy.linalg import cho_solve
+
+        return cho_solve(self._gain, B - self._before)  # (n, r)
+
+
+def _check_sums(are_finite: bool | np.bool_) -> None:
+    if not are_finite:
+        raise InputError(
+            "the sums X'X and X'B overflow: features this large cannot be used as they are; scale "
+            "them first"
+        )

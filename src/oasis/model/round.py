@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, Rows, Single, is_sparse, random_signs, unit_rows
+from oasis.arrays import Array, Matrix, Rows, Single, random_signs, unit_rows
 from oasis.codes import Codes, pack
 from oasis.model.hash_functions import Mask
-from oasis.model.ridge import Ridge, unit_rows_with_constant, with_constant
-from oasis.model.ridge_round import start_round
+from oasis.model.ridge import Ridge, start_round, with_constant
 from oasis.model.threads import one_thread
 from oasis.model.updates import (
     SemanticSums,
@@ -159,15 +158,7 @@ class RowsInMemory:
     """
 
     def __init__(self, X: Mapping[str, Matrix], unit_length: bool) -> None:
-        self._X = dict(X)
-        self._with_constant: dict[str, Matrix] = {}
-        if unit_length:
-            for name, x in X.items():
-                if is_sparse(x):
-                    self._X[name] = unit_rows(x)
-                else:  # one copy for both: the rows, and the rows that end with a constant
-                    self._with_constant[name] = wide = unit_rows_with_constant(x)
-                    self._X[name] = wide[:, :-1]
+        self._X = {name: unit_rows(x) for name, x in X.items()} if unit_length else dict(X)
 
     def sample(self, n: int, chosen: Mask) -> dict[str, Matrix]:
         rows = evenly_spaced(np.flatnonzero(chosen), n)
@@ -184,10 +175,7 @@ class RowsInMemory:
         regressed = {}
         for name, matrix in X.items():
             values = [others[name].project(X).astype(np.float64)] if name in others else []
-            wide = self._with_constant.get(name) if chosen.all() else None
-            if wide is None:
-                wide = with_constant(matrix)
-            regressed[name] = start_round(ridges[name], wide).finish(*values, L)
+            regressed[name] = start_round(ridges[name], with_constant(matrix)).finish(*values, L)
         return regressed
 
     def codes(self, function: Projector, n_bits: int, chosen: Mask) -> Codes:

@@ -19,10 +19,12 @@ from oasis.model.content import (
     PRIOR_ROWS,
     Content,
     ContentMap,
+    check_guess,
     guessed_features,
     has_few_features,
     with_functions,
 )
+from oasis.model.file import check_shapes
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.query import LabelCoder, QueryMap, strangeness
 from oasis.model.readout import BitSums, Codebook, CodeSums
@@ -76,6 +78,45 @@ class CodewordState(ModelState):
         # the last feature of a ridge is the constant
         return {name: ridge.n_features - 1 for name, ridge in self.ridges.items()}
 
+    def check(self) -> None:
+        super().check()
+        book, guesses, (c, r) = self.codebook, self.guesses, self.codewords.shape
+        c_guessed, r_c = len(guesses.counts), self.n_content_bits
+        shapes = {
+            "BB": (book.bits.BB, (r, r)),
+            "B1": (book.bits.B1, (r,)),
+            "LB": (book.LB, (c, r)),
+            "counts": (book.counts, (c,)),
+            "guesses/BB": (guesses.bits.BB, (r, r)),
+            "guesses/B1": (guesses.bits.B1, (r,)),
+            "guesses/LB": (guesses.LB, (c_guessed, r)),
+            "content/BB": (self.content_bits.BB, (r_c, r_c)),
+        }
+        for each in (self.calibration, *self.alone.values()):
+            check_shapes({"calibration": (each.sums, (8,))})
+        for name, map_ in self.content.own.items():
+            n, d = self.content.sizes[name], self.widths[name]
+            shapes[f"content/{name}/P"] = (map_.weights[name], (n, d))
+            shapes[f"content/{name}/o"] = (map_.offsets[name], (n,))
+        for name, ridge in self.ridges.items():
+            n = self.n_others(name)
+            shapes[f"{name}/BX"] = (ridge.BX, (n + c, ridge.n_features))
+            if self.everything:
+                self.everything[name].check(name)
+                BX = self.everything[name].BX
+                shapes[f"everything/{name}/BX"] = (BX, (n, ridge.n_features))
+        book.pairs.check(c)
+        if r + r_c != self.parameters["n_bits"] or c > len(self.classes) or c_guessed > c:
+            raise ValueError(f"{r} and {r_c} bits, {c} and {c_guessed} classes")
+        check_guess(self.content.guess, self.widths)
+        shapes["guessed"] = (self.guessed, (257, 257) if len(self.guessed) else (0, 0))
+        check_shapes(shapes)
+        sizes, known = self.content.sizes, self.ridges.keys()
+        if sizes and (sum(sizes.values()) != r_c or not sizes.keys() <= known):
+            raise ValueError(f"{sizes} content bits, expected {r_c}")
+        if not -1 <= self.n_owned <= r or (self.everything and self.everything.keys() != known):
+            raise ValueError(f"{self.n_owned} owned bits, regressions of {list(self.everything)}")
+
     @property
     def n_content_bits(self) -> int:
         """Content bits of a code."""
@@ -104,7 +145,7 @@ class CodewordState(ModelState):
         for name in new:
             n_targets = self.n_others(name) + len(self.codewords)
             made[name] = Ridge.zero(n_targets, widths[name] + 1, delta)
-        more = {name: ridge.first(self.n_others(name)) for name, ridge in made.items()}
+        more = {name: ridge.resized(self.n_others(name)) for name, ridge in made.items()}
         return replace(
             self,
             ridges={**self.ridges, **made},
@@ -119,12 +160,12 @@ class CodewordState(ModelState):
             content=replace(self.content, sizes=sizes, own={}, rows={}),
             content_bits=BitSums.zero(self.n_content_bits),
         )
-        labels = {name: ridge.last(len(self.codewords)) for name, ridge in self.ridges.items()}
-        ridges = {name: ridge.led_by(made.n_others(name)) for name, ridge in labels.items()}
-        everything = {
-            name: ridge.last(0).led_by(made.n_others(name))
-            for name, ridge in self.everything.items()
-        }
+        new = {name: np.full(made.n_others(name), -1) for name in self.ridges}
+        ridges = {}
+        for name, ridge in self.ridges.items():
+            labels = np.arange(self.n_others(name), len(ridge.BX))
+            ridges[name] = ridge.taking(np.append(new[name], labels))
+        everything = {name: ridge.taking(new[name]) for name, ridge in self.everything.items()}
         return replace(made, ridges=ridges, everything=everything)
 
     def with_content(self, X: Mapping[str, Matrix], rng: np.random.Generator) -> CodewordState:
@@ -190,7 +231,7 @@ class CodewordState(ModelState):
         """Return the state that also has regressions over all samples, before others come."""
         if self.everything:
             return self
-        everything = {k: ridge.first(self.n_others(k)) for k, ridge in self.ridges.items()}
+        everything = {k: ridge.resized(self.n_others(k)) for k, ridge in self.ridges.items()}
         return replace(self, everything=everything)
 
     def grown(self, n_classes: int) -> CodewordState:
@@ -200,7 +241,7 @@ class CodewordState(ModelState):
         """
         share = len(self.codewords) / max(n_classes, 1)
         ridges = {
-            name: ridge.widened(self.n_others(name) + n_classes)
+            name: ridge.resized(self.n_others(name) + n_classes)
             for name, ridge in self.ridges.items()
         }
         return replace(

@@ -19,8 +19,7 @@ from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
 from oasis.codes import Codes, pack, unpack
 from oasis.model.gram import GramSum, transposed_product
 from oasis.model.hash_functions import Mask
-from oasis.model.ridge import Ridge, with_constant
-from oasis.model.ridge_round import RidgeFit
+from oasis.model.ridge import Ridge, RidgeFit, with_constant
 from oasis.model.round import Projector, Published, Targets, evenly_spaced
 from oasis.scale.dask.blocks import Block, Place, groups_of, read_queries, read_samples, tiles
 from oasis.scale.dask.cluster import Cluster

@@ -23,8 +23,7 @@ from oasis.arrays import Array, Rows, generator_at, random_signs
 from oasis.codes import Codes, pack
 from oasis.labels import LabelSpace
 from oasis.model.gram import product, transposed_product
-from oasis.model.ridge import Ridge
-from oasis.model.ridge_round import RidgeFit
+from oasis.model.ridge import Ridge, RidgeFit
 from oasis.model.round import Published
 from oasis.model.updates import (
     SemanticSums,
