@@ -19,7 +19,6 @@ from toy import chunk
 from oasis.collection import Collection, replica
 from oasis.errors import CollectionError, InputError
 from oasis.scale.milvus import MilvusIndex
-from oasis.scale.milvus.engine import protocol
 
 pytestmark = pytest.mark.scale
 small_limits = collection_in_milvus.small_limits
@@ -186,5 +185,4 @@ def test_an_address_is_known_again_by_its_owner(folder, address):
 def drop(where):
     """Drop the Milvus collection at an address."""
     with MilvusIndex(where, 16) as ix:
-        request = protocol().milvus.DropCollectionRequest(collection_name=ix.name)
-        ix._connection.call("DropCollection", request)
+        ix._connection.call("drop_collection")

@@ -29,8 +29,7 @@ from oasis.collection import Collection, milvus, replica
 from oasis.collection.ranking import Query
 from oasis.collection.records import Question
 from oasis.errors import CollectionError, EngineError
-from oasis.scale.milvus import MilvusIndex
-from oasis.scale.milvus import lite as engine_lite
+from oasis.scale.milvus import MilvusIndex, connection
 
 pytestmark = pytest.mark.scale
 small_limits = collection_in_milvus.small_limits
@@ -348,7 +347,7 @@ def test_a_thread_that_has_a_view_does_not_connect_again_after_close(folder, lit
     c.close()
     with pytest.raises(CollectionError, match="is closed"):
         len(view.index)
-    assert where not in engine_lite._users
+    assert where not in connection._users
 
 
 def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
@@ -364,7 +363,7 @@ def test_a_reader_lets_go_of_the_place_that_codes_have_left(folder, lite):
             assert c.codes_are_here
             assert_is(reader, truth)
             assert reader.codes_are_here
-            assert where not in engine_lite._users
+            assert where not in connection._users
             # a search that was under way is answered from where they are now
             queries = [Query(each, pack(each[None])[0]) for each in truth.model.project(X)]
             answers = reader._queries._answered(before, queries, Question(3, "hamming"))

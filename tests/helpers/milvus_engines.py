@@ -5,10 +5,12 @@ from __future__ import annotations
 from concurrent import futures
 
 import pytest
-from milvus_server import free_ports
 
 from oasis.errors import MissingExtraError
-from oasis.scale.milvus import MilvusIndex, engine
+from oasis.scale.milvus import MilvusIndex
+
+pymilvus = pytest.importorskip("pymilvus", reason="pip install 'oasis-hash[scale]'")
+grpc = pytest.importorskip("grpc")
 
 N_BITS = 64
 
@@ -33,7 +35,6 @@ class Maker:
 
 @pytest.fixture(scope="module")
 def lite(tmp_path_factory):
-    pytest.importorskip("pymilvus", reason="pip install 'oasis-hash[scale]'")
     try:
         maker = Maker(tmp_path_factory.mktemp("lite") / "codes.db")
         maker()
@@ -65,55 +66,65 @@ def stored(ix):
 
 
 class Faulty:
-    """A server that has one empty collection and answers each request as told."""
+    """Stands in for `MilvusClient`: a collection that is there, and answers to upserts as told.
+
+    An answer is a code and a message of Milvus, a code of gRPC by name, or what is called before
+    the connection fails.
+    """
 
     def __init__(self):
-        wire = engine.protocol()
         self.answers = []
-        self.asked = 0
-        outer = self
+        self.asked = []
 
-        class Service(wire.service.MilvusServiceServicer):
-            def DescribeCollection(self, request, context):
-                schema = wire.schema.CollectionSchema(name="x", enable_dynamic_field=True)
-                schema.fields.add(name="id", data_type=wire.schema.Int64, is_primary_key=True)
-                code = schema.fields.add(name="code", data_type=wire.schema.BinaryVector)
-                code.type_params.add(key="dim", value="64")
-                return wire.milvus.DescribeCollectionResponse(schema=schema)
+    def __call__(self, uri, **options):
+        return self
 
-            def DescribeIndex(self, request, context):
-                answer = wire.milvus.DescribeIndexResponse()
-                held = answer.index_descriptions.add(field_name="code")
-                held.params.add(key="index_type", value="BIN_FLAT")
-                held.params.add(key="metric_type", value="HAMMING")
-                return answer
+    def describe_collection(self, name, timeout):
+        fields = [
+            {"name": "id", "type": pymilvus.DataType.INT64, "is_primary": True},
+            {
+                "name": "code",
+                "type": pymilvus.DataType.BINARY_VECTOR,
+                "params": {"dim": 64},
+                "description": "",
+            },
+        ]
+        return {"fields": fields, "description": "", "enable_dynamic_field": True}
 
-            def LoadCollection(self, request, context):
-                return wire.common.Status()
+    def list_indexes(self, name, timeout):
+        return ["code"]
 
-            def GetLoadingProgress(self, request, context):
-                return wire.milvus.GetLoadingProgressResponse(progress=100)
+    def describe_index(self, name, index, timeout):
+        return {"index_type": "BIN_FLAT", "metric_type": "HAMMING"}
 
-            def Upsert(self, request, context):
-                outer.asked += 1
-                code, reason = outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
-                status = wire.common.Status(code=code, reason=reason, error_code=int(code > 0))
-                return wire.milvus.MutationResult(status=status)
+    def load_collection(self, name, timeout):
+        self.asked.append(("load", timeout))
 
-        self._server = wire.grpc.server(futures.ThreadPoolExecutor(4))
-        wire.service.add_MilvusServiceServicer_to_server(Service(), self._server)
-        (port,) = free_ports(1)
-        self._server.add_insecure_port(f"127.0.0.1:{port}")
-        self._server.start()
-        self.uri = f"milvus://127.0.0.1:{port}/x"
+    def upsert(self, name, rows, timeout):
+        self.asked.append(("upsert", timeout))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if callable(answer):
+            answer()
+            answer = "UNAVAILABLE"
+        if isinstance(answer, str):
+
+            class Failed(grpc.RpcError):
+                def code(self):
+                    return grpc.StatusCode[answer]
+
+                def details(self):
+                    return "as told"
+
+            raise Failed
+        if answer[0]:
+            raise pymilvus.MilvusException(*answer)
 
     def close(self):
-        self._server.stop(None).wait()
+        pass
 
 
 @pytest.fixture
-def faulty():
-    pytest.importorskip("pymilvus", reason="pip install 'oasis-hash[scale]'")
+def faulty(monkeypatch):
     made = Faulty()
-    yield made
-    made.close()
+    monkeypatch.setattr(pymilvus, "MilvusClient", made)
+    return made

@@ -20,8 +20,6 @@ from oasis.index.checks import (
     tied_codes,
 )
 from oasis.scale.milvus import table
-from oasis.scale.milvus.expressions import pieces
-from oasis.scale.milvus.extras import encode_extras
 
 pytestmark = pytest.mark.scale
 lite = milvus_engines.lite
@@ -169,24 +167,13 @@ def test_where_filters_by_labels_and_payload(make):
 
 
 def test_long_allow_lists_are_exact(make, monkeypatch):
-    monkeypatch.setattr("oasis.scale.milvus.expressions.IDS_AT_ONCE", 16)
+    monkeypatch.setattr("oasis.scale.milvus.table.IDS_AT_ONCE", 16)
     ix, truth, rng = filled(make, 16, seed=5)
     queries = tied_codes(rng, 3, 16, 8)
     ids = np.array(sorted(truth.items))
     for allow in (ids[::2], ids, np.ones(ids.max() + 1, dtype=np.bool_)):
         for k in (1, 20, 160):
             assert_search(ix, truth, queries, k, "any", allow=allow)
-
-
-def test_pieces_admit_each_id_once():
-    rng = np.random.default_rng(0)
-    ids = np.unique(np.concatenate([rng.integers(0, 10**5, 20_000), np.arange(300_000, 320_000)]))
-    expressions = list(pieces(ids))
-    assert len(expressions) == 4
-    assert expressions[0] == "id >= 300000 and id <= 319999"
-    listed = [int(i) for text in expressions[1:] for i in text[len("id in [") : -1].split(",")]
-    assert listed == ids[ids < 300_000].tolist()
-    assert list(pieces(np.empty(0, np.int64))) == []
 
 
 def test_bad_filters_are_refused(make):
@@ -213,9 +200,19 @@ def test_bad_filters_are_refused(make):
         (None, [{"x": "y" * 70_000}], "at most 65,536"),
     ],
 )
-def test_bad_labels_and_payloads_are_refused(labels, payload, message):
+def test_bad_labels_and_payloads_are_refused(labels, payload, message, lite):
+    ix = lite()
     with pytest.raises(InputError, match=message):
-        encode_extras(np.array([7]), labels, payload)
+        ix.add(np.zeros((1, 8), np.uint8), [7], labels, payload)
+    assert len(ix) == 0
+
+
+def test_numbers_beyond_64_bits_are_kept_nearly(make):
+    ix = make()
+    ix.add(np.zeros((1, 8), np.uint8), [7], payload=[{"n": 2**70, "m": -(2**63)}])
+    for where, found in (("n > 1e21", [[7]]), ("n > 1.2e21", [[-1]]), ("m < 0", [[7]])):
+        text = f'payload["{where[0]}"]{where[1:]}'
+        assert ix.search(np.zeros((1, 8), np.uint8), 1, where=text).ids.tolist() == found
 
 
 # -- limits --------------------------------------------------------------------------------------
@@ -249,17 +246,3 @@ def test_range_search_returns_more_than_one_answer_holds(make):
         expected = sorted(zip(truth[row], ids, strict=True))[:30_000]
         assert found[part].tolist() == [item for _, item in expected]
         assert distances[part].tolist() == [d for d, _ in expected]
-
-
-def test_batches_are_bounded_by_rows_and_bytes():
-    assert list(table.batches(0, 8, None)) == []
-    parts = list(table.batches(45_000, 8, None))
-    assert [(part.start, part.stop) for part in parts] == [
-        (0, 20_000),
-        (20_000, 40_000),
-        (40_000, 45_000),
-    ]
-    extras = [b"x" * 60_000] * 500
-    parts = list(table.batches(500, 8, extras))
-    assert sum(part.stop - part.start for part in parts) == 500
-    assert all(part.stop - part.start <= (1 << 23) // 60_000 for part in parts)

@@ -12,7 +12,6 @@ import pytest
 from oasis.collection import Collection
 from oasis.errors import EngineError, InputError
 from oasis.scale.milvus import MilvusIndex
-from oasis.scale.milvus.access import Access
 from oasis.scale.milvus.address import Address, without_user
 
 SECRET = "Milvus"  # that of a new server's user root
@@ -43,7 +42,7 @@ def test_addresses_are_recorded_with_how_to_ask(uri, recorded):
 
 def test_a_password_in_an_address_is_used_and_never_shown_or_recorded():
     address = Address.parse("milvus://me:s%2Fecret@h/x", "oasis")
-    assert address.access.metadata() == (("authorization", "bWU6cy9lY3JldA=="),)
+    assert address.token() == "me:s/ecret"
     assert "ecret" not in repr(address) + str(address)
     with pytest.raises(InputError, match=r"would be recorded; give \?token_env=VARIABLE") as caught:
         _ = address.uri
@@ -76,29 +75,32 @@ def test_refusals_do_not_show_what_may_be_a_secret(uri, message):
     assert "secret" not in without_user(uri).replace("?token=secret", "")
 
 
+def token(options, user=""):
+    return Address.parse(f"milvus://{user}h/x{options}", "oasis").token()
+
+
 def test_tokens_are_read_where_the_address_says(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, " root:Milvus\n")
     file = tmp_path / "token"
     file.write_text("Milvus\n")
-    expected = (("authorization", "cm9vdDpNaWx2dXM="),)
-    assert Access(token_env=VARIABLE).metadata() == expected
-    assert Access(user="root", token_file=str(file)).metadata() == expected
-    assert Access().metadata() == ()
+    assert token(f"?token_env={VARIABLE}") == "root:Milvus"
+    assert token(f"?token_file={file}", "root@") == "root:Milvus"
+    assert token("") == ""
 
 
 def test_tokens_that_are_not_there_are_errors_that_say_where(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(EngineError, match=f"variable {VARIABLE}, .* is not set or empty"):
-        Access(token_env=VARIABLE).metadata()
+        token(f"?token_env={VARIABLE}")
     path = tmp_path / "token"
     with pytest.raises(EngineError, match="as token_file, cannot be read: No such file"):
-        Access(token_file=str(path)).metadata()
+        token(f"?token_file={path}")
     for content in (b"", b" \n", b"\xff\xfe"):
         path.write_bytes(content)
         with pytest.raises(EngineError, match="holds no token"):
-            Access(token_file=str(path)).metadata()
+            token(f"?token_file={path}")
     with pytest.raises(EngineError, match="as tls_ca, cannot be read"):
-        Access(tls=True, tls_ca=str(tmp_path / "ca.pem")).certificates()
+        MilvusIndex(f"milvus://h/x?tls=1&tls_ca={tmp_path / 'ca.pem'}")
 
 
 # -- a server that asks who is there --------------------------------------------------------------

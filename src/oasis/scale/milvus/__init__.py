@@ -6,14 +6,11 @@ Design:
   ``labels`` and ``payload`` if they are given. Declared columns for the two would halve the
   insertion rate even if they are empty.
 - **Bits are stored several times**, four by default, so that the Hamming distance of Milvus can
-  weigh the bits of a query (`oasis.scale.milvus.copies`).
+  weigh the bits of a query (`oasis.scale.milvus.stored`).
 - **Secrets** are not part of an address, which names the variable or file that holds them
-  (`oasis.scale.milvus.access`).
+  (`oasis.scale.milvus.address`).
 - **Writes are upserts by id.** Milvus silently accepts a second row with the same key, so this
   package ensures uniqueness. It is safe to send a chunk again, completely or in part.
-- **Wire.** Requests are protocol messages of whole columns, written and read as arrays
-  (`oasis.scale.milvus.messages`). The client of pymilvus would convert every row to a dict and
-  back.
 - **Faults.** Every request has a deadline and is retried with increasing delays while the fault may
   be temporary. If it still fails, one `EngineError` names the server
   (`oasis.scale.milvus.connection`).

@@ -1,21 +1,23 @@
-"""The address of a Milvus collection: a server and a name, or a file and a name."""
+"""The address of a Milvus collection: a server and a name, or a file and a name.
+
+A secret is never recorded, shown or logged. An address names the environment variable or the file
+that holds it, which is read when a connection is made.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from oasis.errors import InputError
-from oasis.scale.milvus.access import Access
+from oasis.errors import EngineError, InputError
 
-_ANYONE = Access()
 _PORT = 19530
-_OPTIONS = {"timeout", "tls", "tls_ca", "token_env", "token_file"}
+_OPTIONS = ("tls", "tls_ca", "token_env", "token_file", "timeout")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _FILE = re.compile(r"[A-Za-z0-9._-]{1,36}")
 
@@ -34,15 +36,27 @@ class Address:
         Whether the target is a file.
     timeout : float or None
         Seconds that a request may take, if the address has this option.
-    access : Access
-        TLS and credentials.
+    user : str
+        The user's name; empty for a token without a user.
+    tls : bool
+    tls_ca : str
+        The file of the trusted certificates; empty: those that come with gRPC.
+    token_env, token_file : str
+        The environment variable, or the file, that holds the token, or the password of ``user``.
+    password : str
+        A token or password in the address itself.
     """
 
     target: str
     name: str
-    lite: bool
+    lite: bool = False
     timeout: float | None = None
-    access: Access = _ANYONE
+    user: str = ""
+    tls: bool = False
+    tls_ca: str = ""
+    token_env: str = ""
+    token_file: str = ""
+    password: str = field(default="", repr=False)
 
     @classmethod
     def parse(cls, uri: Any, name: str) -> Address:
@@ -53,8 +67,8 @@ class Address:
 
         >>> Address.parse("milvus://db.example/photos?timeout=60", "oasis").target
         'db.example:19530'
-        >>> Address.parse("https://me@localhost/x?token_env=MILVUS_TOKEN", "oasis").access
-        Access(user='me', tls=True, tls_ca='', token_env='MILVUS_TOKEN', token_file='')
+        >>> Address.parse("https://me@localhost/x?token_env=MILVUS_TOKEN", "oasis").tls
+        True
         >>> Address.parse("/data/codes.db", "oasis").lite
         True
         """
@@ -88,18 +102,20 @@ class Address:
             raise InputError(f"{shown!r} names no host; expected milvus://host:port/name")
         if parts.fragment:
             raise InputError(f"{shown!r} has a fragment; leave it out")
-        inside = parts.path.strip("/")
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         options = _options_in(parts.query, shown)
-        timeout = options.pop("timeout", None)
-        access = Access(
+        address = cls(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            _check_name(parts.path.strip("/") or name),
+            timeout=_seconds(options["timeout"]) if "timeout" in options else None,
             user=unquote(parts.username or ""),
+            tls=options.get("tls") == "1" or parts.scheme == "https",
+            tls_ca=options.get("tls_ca", ""),
+            token_env=options.get("token_env", ""),
+            token_file=options.get("token_file", ""),
             password=unquote(parts.password or ""),
-            tls=options.pop("tls", "0") == "1" or parts.scheme == "https",
-            **options,
         )
-        seconds = None if timeout is None else _seconds(timeout)
-        return cls(place, _check_name(inside or name), False, seconds, access)
+        address._check_access()
+        return address
 
     @property
     def uri(self) -> str:
@@ -110,21 +126,68 @@ class Address:
         """
         if self.lite:
             return self.target
-        if self.access.password:
+        if self.password:
             raise InputError(
                 f"the address of Milvus at {self.target} has a password in it, which would be "
                 "recorded; give ?token_env=VARIABLE or ?token_file=PATH instead, which name where "
                 "it is"
             )
-        options = dict(self.access.options())
-        if self.timeout is not None:
-            options["timeout"] = f"{self.timeout:g}"
-        user = f"{quote(self.access.user, safe='')}@" if self.access.user else ""
+        texts = {name: getattr(self, name) for name in _OPTIONS}
+        texts["tls"] = "1" if self.tls else ""
+        texts["timeout"] = "" if self.timeout is None else f"{self.timeout:g}"
+        options = {name: text for name, text in texts.items() if text}
+        user = f"{quote(self.user, safe='')}@" if self.user else ""
         query = f"?{urlencode(options, safe='/:')}" if options else ""
         return f"milvus://{user}{self.target}/{self.name}{query}"
 
     def __str__(self) -> str:
         return self.target
+
+    def token(self) -> str:
+        """Return the token, or "user:password"; empty if the address has neither.
+
+        Raises
+        ------
+        EngineError
+            The variable is not set, the file cannot be read, or it is empty.
+        """
+        token = self.password
+        if self.token_env:
+            token = os.environ.get(self.token_env, "").strip()
+            if not token:
+                raise EngineError(
+                    f"the environment variable {self.token_env}, which an address of Milvus names "
+                    "as token_env, is not set or empty; put the token there"
+                )
+        elif self.token_file:
+            token = _read(self.token_file, "token_file").decode(errors="ignore").strip()
+            if not token:
+                raise EngineError(
+                    f"the file {self.token_file}, which an address of Milvus names as token_file, "
+                    "holds no token; expected one line of text"
+                )
+        return f"{self.user}:{token}" if self.user else token
+
+    def certificates(self) -> str:
+        """Return the file of the trusted certificates, which can be read; empty for the default."""
+        if self.tls_ca:
+            _read(self.tls_ca, "tls_ca")
+        return self.tls_ca
+
+    def _check_access(self) -> None:
+        given = [name for name in ("password", "token_env", "token_file") if getattr(self, name)]
+        if len(given) > 1:
+            raise InputError(
+                f"an address of Milvus gives a token in several ways ({', '.join(given)}); "
+                "expected one"
+            )
+        if self.user and not given:
+            raise InputError(
+                "an address of Milvus names a user and no password; expected ?token_env=VARIABLE "
+                "or ?token_file=PATH, which name where it is"
+            )
+        if self.tls_ca and not self.tls:
+            raise InputError("an address of Milvus has tls_ca without tls=1; expected both")
 
 
 def without_user(text: str) -> str:
@@ -144,7 +207,7 @@ def _options_in(query: str, shown: str) -> dict[str, str]:
         pairs = [("", "")]
     options = dict(pairs)
     if (
-        not options.keys() <= _OPTIONS
+        not options.keys() <= set(_OPTIONS)
         or len(options) < len(pairs)
         or "" in options.values()
         or options.get("tls", "1") not in ("0", "1")
@@ -177,3 +240,13 @@ def _check_name(name: Any) -> str:
             "then up to 254 letters, digits and underscores"
         )
     return name
+
+
+def _read(path: str, name: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise EngineError(
+            f"the file {path}, which an address of Milvus names as {name}, cannot be read: "
+            f"{error.strerror}"
+        ) from None

@@ -23,12 +23,18 @@ from oasis.index.protocol import (
 )
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
-from oasis.scale.milvus.copies import query_codes, repeated
-from oasis.scale.milvus.expressions import IDS_AT_ONCE, both, check_where, ids_in, pieces
-from oasis.scale.milvus.extras import encode_extras
-from oasis.scale.milvus.hits import Hits, joined
-from oasis.scale.milvus.schema import CODE, ID, KINDS
-from oasis.scale.milvus.table import GUARANTEES, MOST, Table
+from oasis.scale.milvus.stored import extra_fields, query_codes, repeated
+from oasis.scale.milvus.table import (
+    CONSISTENCIES,
+    IDS_AT_ONCE,
+    KINDS,
+    MOST,
+    Hits,
+    Table,
+    ids_in,
+    joined,
+    pieces,
+)
 
 _TIMEOUT = 10.0
 _FEWEST_CANDIDATES = 2000
@@ -112,7 +118,7 @@ class MilvusIndex:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
         for given, known, what in (
-            (consistency, GUARANTEES, "consistency"),
+            (consistency, CONSISTENCIES, "consistency"),
             (kind, KINDS, "kind"),
         ):
             if given not in known:
@@ -126,27 +132,26 @@ class MilvusIndex:
         self.name = address.name
         self._oversample = oversample
         self._connection = Connection(address, float(timeout))
-        self._table = Table(
-            self._connection,
-            self.n_bits,
-            copies=copies,
-            kind=kind,
-            consistency=consistency,
-            description=description,
-        )
         try:
-            self._table.schema.prepare()
+            self._table = Table(
+                self._connection,
+                self.n_bits,
+                copies=copies,
+                kind=kind,
+                consistency=consistency,
+                description=description,
+            )
         except BaseException:
             self._connection.close()
             raise
 
     @property
     def copies(self) -> int:
-        return self._table.schema.copies
+        return self._table.copies
 
     @property
     def description(self) -> str:
-        return self._table.schema.description
+        return self._table.description
 
     def __len__(self) -> int:
         return self._table.count()
@@ -158,7 +163,7 @@ class MilvusIndex:
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, (int, np.integer)) or not 0 <= item <= np.iinfo(np.int64).max:
             return False
-        return bool(len(self._table.rows(ids_in(np.array([item], dtype=np.int64)), [ID])[0]))
+        return bool(len(self._table.rows(ids_in(np.array([item], dtype=np.int64)))[0]))
 
     def __enter__(self) -> MilvusIndex:
         return self
@@ -192,9 +197,7 @@ class MilvusIndex:
         """
         codes = check_codes(codes, self.n_bits)
         keys = check_ids_of(codes, ids)
-        extras = encode_extras(keys, labels, payload)
-
-        self._table.upsert(keys, codes, extras)
+        self._table.upsert(keys, codes, *extra_fields(keys, labels, payload))
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must exist, and be only once in ``ids``.
@@ -203,7 +206,7 @@ class MilvusIndex:
         """
         keys = check_ids(ids)
         check_distinct(keys)
-        here, _ = self._table.rows_of(keys, [ID])
+        here, _ = self._table.rows_of(keys)
         if len(here) != len(keys):
             raise unknown_ids(keys[~np.isin(keys, here)])
         self.discard(keys)
@@ -221,17 +224,17 @@ class MilvusIndex:
 
     def ids(self) -> Iterator[Ids]:
         """Yield the ids of all items, ascending, in int64 blocks of up to 16,384."""
-        for ids, _ in self._table.pages([ID]):
+        for ids, _ in self._table.pages():
             yield ids
 
     def blocks(self) -> Iterator[tuple[Ids, Codes]]:
         """Yield ids and codes of all items, ascending by id, in blocks of up to 16,384."""
-        return self._table.pages([ID, CODE])
+        return self._table.pages(with_codes=True)
 
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must exist."""
         keys = check_ids(ids)
-        known, codes = self._table.rows_of(np.unique(keys), [ID, CODE])
+        known, codes = self._table.rows_of(np.unique(keys), with_codes=True)
         at = np.searchsorted(known, keys)
         there = at < len(known)
         there[there] = known[at[there]] == keys[there]
@@ -284,7 +287,7 @@ class MilvusIndex:
         """Return approximately the k items whose signs have the largest inner product with a query.
 
         The candidates are the items with the largest inner product with the query quantised to
-        ``copies`` + 1 levels (`oasis.scale.milvus.copies`); with one copy these are the nearest to
+        ``copies`` + 1 levels (`oasis.scale.milvus.stored`); with one copy these are the nearest to
         its signs. Their number is set by ``oversample``. They are rescored exactly, as in
         `HammingIndex.search_asymmetric`, and equal scores are ordered by id. So scores are exact,
         and the answer is exact if there are no more items than candidates; otherwise some of the
@@ -340,12 +343,13 @@ class MilvusIndex:
         self, queries: Codes, k: int, allow: Any, where: Any, *, with_codes: bool = False
     ) -> Hits:
         """Return the k nearest items of each query, by (query, distance, id)."""
-        condition = check_where(where)
+        condition = _check_where(where)
         if allow is None:
             return self._table.nearest(queries, k, condition, with_codes=with_codes)
         best = joined([])
         for piece in pieces(AllowList(allow).ids()):
-            more = self._table.nearest(queries, k, both(condition, piece), with_codes=with_codes)
+            both = f"({condition}) and ({piece})" if condition else piece
+            more = self._table.nearest(queries, k, both, with_codes=with_codes)
             best = joined([best, more]).ordered()
             best = best.at(best.rank() < k)
         return best
@@ -361,3 +365,15 @@ def _check_most(k: int) -> int:
     if k > MOST:
         raise InputError(f"k must be at most {MOST:,} on Milvus, got {k:,}")
     return k
+
+
+def _check_where(where: Any) -> str:
+    """Return a caller's expression, or an empty one for None; blank text is refused."""
+    if where is None:
+        return ""
+    if not isinstance(where, str) or not where.strip():
+        raise InputError(
+            "where must be a Milvus expression over id, labels and payload, such as "
+            f"payload['year'] > 2020, got {where!r}"
+        )
+    return where
