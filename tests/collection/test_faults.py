@@ -70,7 +70,16 @@ def victim():
     started.close()
 
 
-def kill_often(victim, folder, n_kills, seed, per_directory=9, pace=1.0, count=lambda _: None):
+def kill_often(
+    victim,
+    folder,
+    n_kills,
+    seed,
+    per_directory=9,
+    pace=1.0,
+    count=lambda _: None,
+    what="change",
+):
     """Kill a writer at random moments, open what it leaves, and let the next one go on there.
 
     ``pace`` is larger on a slow machine. ``count`` is called after each kill with the number of
@@ -79,10 +88,11 @@ def kill_often(victim, folder, n_kills, seed, per_directory=9, pace=1.0, count=l
     rng = np.random.default_rng(seed)
     for kill in range(n_kills):
         if kill % per_directory == 0:
-            directory, truth, done = folder / f"c{kill}", Truth(), 0
+            directory, done = folder / f"c{kill}", 0
+            truth = Truth(keeps=what == "change and keep")
         # at first mostly while it is being made, then anywhere
         seconds = rng.uniform(0, 0.03 if kill % per_directory == 0 else 0.2)
-        status = victim.run("change", directory, done, pace * seconds)
+        status = victim.run(what, directory, done, pace * seconds)
         assert status == -signal.SIGKILL, "the writer ended by itself"
         log = Path(f"{directory}.log")
         lines = log.read_text().splitlines() if log.exists() else []
@@ -103,7 +113,8 @@ def check_what_is_left(directory, truth, done, acknowledged):
         done += 1
     if done == 0 and not (directory / "catalog.sqlite").exists():
         return 0
-    with Collection.open(directory, model=toy_model()) as c:
+    keeps = None if truth.kept is None else True
+    with Collection.open(directory, model=toy_model(), keep_features=keeps) as c:
         assert c.check() == []
         if contents(c) != truth.items:
             # the step in flight was committed, but there was no time to say so
@@ -117,8 +128,9 @@ def check_what_is_left(directory, truth, done, acknowledged):
     return done
 
 
-def test_a_killed_writer_loses_nothing_that_was_acknowledged(folder, victim):
-    kill_often(victim, folder, 25, seed=1)
+@pytest.mark.parametrize("what", ["change", "change and keep"])
+def test_a_killed_writer_loses_nothing_that_was_acknowledged(folder, victim, what):
+    kill_often(victim, folder, 18, seed=1, what=what)
 
 
 def test_a_reader_beside_a_writing_process_sees_sound_states_only(folder, victim):

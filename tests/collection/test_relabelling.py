@@ -11,7 +11,7 @@ from toy import chunk
 
 from oasis import OASIS, Collection
 from oasis.collection.kept_features import halved, packed_features, unpacked_features
-from oasis.errors import DuplicateIdError, InputError, UnknownIdError
+from oasis.errors import DataError, DuplicateIdError, InputError, UnknownIdError
 
 VALUES = st.sampled_from([0.0, 0.5, -2.0, 3.25, 1e-7, 70_000.0, 0.1])
 
@@ -255,6 +255,44 @@ def test_without_kept_features_a_class_is_renamed_too(folder, caplog):
         assert {each.name: each.n for each in c.classes()}["birds"] == n
         hits = c.search_words(["class 0"], k=5, where={"$labels": {"has": "birds"}})[0]
         assert len(hits) == 5
+        assert c.check() == []
+
+
+def test_a_table_of_labels_teaches_as_updates_do_and_can_be_given_again(folder):
+    X, y = clusters(300, seed=11)
+    ids = [f"i{row}" for row in range(300)]
+    path = folder / "labels.csv"
+    lines = [
+        f"{each},{names[0]},{row}" for row, (each, names) in enumerate(zip(ids, y, strict=True))
+    ]
+    path.write_text("\n".join(["id,label,year", *lines, "nobody,class 1,7", ",class 1,8", ""]))
+    with opened(folder / "c") as c, opened(folder / "truth") as truth:
+        for target in (c, truth):
+            target.ingest(X, None, ids, [{"old": 1}] * 300)
+        truth.update(ids[:256], labels=y[:256], payload=[{"year": row} for row in range(256)])
+        truth.update(ids[256:], labels=y[256:], payload=[{"year": row} for row in range(256, 300)])
+        seen = []
+        done, rejected = c.update_table(path, batch=256, progress=seen.append)
+        assert (done.changed, done.learned, done.unlearned) == (300, 300, 0)
+        assert [(each.row, each.id) for each in rejected] == [(300, "nobody"), (301, None)]
+        assert seen == [256, 46]
+        assert_same_sums(c.model, truth.model, X)
+        assert {item.id: (item.code, item.labels, item.payload) for item in c.items()} == {
+            item.id: (item.code, item.labels, item.payload) for item in truth.items()
+        }
+        before = c.stats().commits
+        again, _ = c.update_table(path)
+        assert (again.changed, c.stats().commits) == (0, before)
+        with pytest.raises(InputError, match="nobody"):
+            c.update_table({"id": ["i1", "nobody"], "labels": [["x"], ["y"]]}, strict=True)
+        assert c.get("i1").labels == tuple(y[1])
+        done, _ = c.update_table({"id": ["i1"], "year": [5]}, labels=None, payload=("year",))
+        assert (c.get("i1").labels, c.get("i1").payload) == (tuple(y[1]), {"year": 5})
+        done, _ = c.update_table({"id": ["i1", "i2"], "labels": [["a"] * 3, None]})
+        assert (c.get("i1").labels, c.get("i1").payload) == (("a",), {"year": 5})
+        assert c.get("i2").labels == ()
+        with pytest.raises(DataError, match="neither a column 'labels'"):
+            c.update_table({"id": ["i1"]})
         assert c.check() == []
 
 

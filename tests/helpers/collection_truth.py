@@ -6,11 +6,13 @@ import copy
 import json
 
 import numpy as np
+import scipy.sparse as sp
 from toy import class_vectors
 
 from oasis.codes import pack, unpack
 from oasis.collection.filters import Filter
-from oasis.collection.setup import label_space, with_labels
+from oasis.collection.kept_features import halved
+from oasis.collection.setup import label_space, with_labels, with_seen
 from oasis.collection.words import Phrase
 from oasis.model import OASIS
 
@@ -42,11 +44,16 @@ def recoded(model, names, code):
     return pack(sums[None]).tobytes() + code[model.n_label_bits // 8 :]
 
 
+def stacked(rows):
+    return sp.vstack(rows, format="csr") if sp.issparse(rows[0]) else np.vstack(rows)
+
+
 class Truth:
     """The same stream, learned by a model of its own; items in a list, oldest first."""
 
-    def __init__(self, model=None):
+    def __init__(self, model=None, *, keeps=False):
         self.model = model or toy_model()
+        self.kept = {} if keeps else None  # by id, the features of an item, in half precision
         self.items = []  # [id, code, labels, payload]
         self.texts = {}  # by id
         self.predicted = {}  # by id, of items without labels
@@ -55,11 +62,16 @@ class Truth:
     def copied(self):
         """Return the same state, to go on from by itself."""
         other = Truth(self.model)
+        other.kept = None if self.kept is None else dict(self.kept)
         other.items, other.texts = list(self.items), dict(self.texts)
         other.predicted = dict(self.predicted)
         return other
 
     def ingest(self, X, y, ids, payload=None, texts=None):
+        if self.kept is not None:
+            X = halved(X)
+            for row, each in enumerate(ids):
+                self.kept[each] = {k: m[[row]].astype(np.float32) for k, m in X.items()}
         model = copy.copy(self.model).partial_fit(X, y)
         payload = payload or [{}] * len(ids)
         for each in zip(ids, model.codes_, y, payload, strict=True):
@@ -79,14 +91,21 @@ class Truth:
         self.ingest(X, y, ids, payload, texts)
 
     def update(self, each, *, payload=..., labels=...):
-        """Without kept features: the label bits follow the labels, the model does not learn."""
+        """Without kept features the label bits follow the labels, and the model does not learn."""
         (at,) = [at for at, item in enumerate(self.items) if item[0] == each]
         _, old_code, old_labels, old_payload = self.items[at]
         names, code = old_labels if labels is ... else tuple(labels or ()), old_code
         moves = names != old_labels or (labels is not ... and bool(self.predicted.get(each)))
         if moves:
-            code = recoded(self.model, names, code)
             self.predicted.pop(each, None)
+            if self.kept is None:
+                code = recoded(self.model, names, code)
+            else:
+                seen = self.model.n_seen_
+                self._forget([each])
+                self.model = self.model.partial_fit(self.kept[each], [names])
+                code = self.model.codes_[0].tobytes()
+                self.model = with_seen(self.model, seen)
         item = (each, code, names, old_payload if payload is ... else payload or {})
         if not moves:
             self.items[at] = item
@@ -97,7 +116,18 @@ class Truth:
     def add_words(self, vectors):
         self.model = with_labels(self.model, label_space(self.model).with_words(vectors))
 
+    def _forget(self, ids):
+        items = [item for item in self.items if item[0] in set(ids)]
+        rows = [self.kept[item[0]] for item in items]
+        X = {name: stacked([row[name] for row in rows]) for name in rows[0]}
+        codes = np.array([np.frombuffer(item[1], np.uint8) for item in items])
+        self.model = copy.copy(self.model).forget(X, [item[2] for item in items], codes)
+
     def delete(self, ids):
+        if self.kept is not None and ids:
+            seen = self.model.n_seen_
+            self._forget(ids)
+            self.model = with_seen(self.model, seen)
         for each in ids:
             self.texts.pop(each, None)
             self.predicted.pop(each, None)

@@ -54,11 +54,18 @@ def step(number):
     return "ingest", (X, y, ids, payload)
 
 
-def new_facts(number):
-    """Return what an update gives an item: labels, one of which was never learned, or payload."""
+def new_facts(number, learns):
+    """Return what an update gives an item: labels, one of which may be new, or payload.
+
+    What ``learns`` from labels needs a vector for each.
+    """
     facts = {}
     if number % 3 != 1:
-        facts["labels"] = [NAMES[number % 10], f"given in {number}"][: 1 + number % 2]
+        facts["labels"] = [
+            NAMES[number % 10],
+            NAMES[number % 7] if learns else f"given in {number}",
+        ]
+        facts["labels"] = facts["labels"][: 1 + number % 2]
     if number % 3 != 0:
         facts["payload"] = {"step": number, "row": -1}
     return facts
@@ -79,17 +86,19 @@ def apply(target, number):
     if method in ("ingest", "replace") and hasattr(target, "keep_text"):
         options["texts"] = texts(number, len(arguments[2]))
     elif method == "update":
-        options = new_facts(number)
+        setup = getattr(target, "_setup", None)
+        learns = setup.keep_features if setup else getattr(target, "kept", None) is not None
+        options = new_facts(number, learns)
     if hasattr(target, method):
         getattr(target, method)(*arguments, **options)
 
 
-def make_changes(directory, first):
+def make_changes(directory, first, keeps=None):
     """Make the changes from step ``first`` on, and note each one that was acknowledged."""
     writer.INDEX_ROWS, writer.JOURNAL_ENTRIES = 20, 4
     with (
         Path(f"{directory}.log").open("a", buffering=1) as log,
-        Collection.open(directory, model=toy_model(), timeout=10) as c,
+        Collection.open(directory, model=toy_model(), keep_features=keeps, timeout=10) as c,
     ):
         for number in range(first, first + 400):
             apply(c, number)
@@ -205,6 +214,7 @@ def read_as_nobody(directory, _):
 
 FUNCTIONS = {
     "change": make_changes,
+    "change and keep": partial(make_changes, keeps=True),
     "fill": make_changes_on_a_small_disk,
     "create": create_trained,
     "save": save_often,

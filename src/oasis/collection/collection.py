@@ -460,6 +460,43 @@ class Collection:
         fields = Fields(id, None, None, labels, payload, dict(features))
         return self._writing.ingest_table(table, fields, separator, batch, strict, progress)
 
+    def update_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name that users give it
+        labels: str | None = "labels",
+        payload: str | tuple[str, ...] | None = "payload",
+        separator: str = ";",
+        batch: int = 4096,
+        strict: bool = False,
+        progress: Callable[[int], object] | None = None,
+    ) -> tuple[Updated, list[Rejected]]:
+        """Change labels and payloads of items by the rows of a table or file, as by `update`.
+
+        Each batch of rows is a commit, and memory holds one. After an interruption the same call
+        goes on: what is as the table says is not changed.
+
+        Parameters
+        ----------
+        table : path, pyarrow Table, pandas DataFrame, or mapping of column name to values
+            A path is of a .csv, .tsv, .jsonl or .parquet file.
+        id, labels, payload : names of columns
+            Items keep their labels, or payloads, where the column is missing. An empty cell of
+            labels stands for none. ``payload`` is a column of objects, or a tuple of columns that
+            are gathered into the whole new payload; a file without the column gathers all that are
+            no ids, labels, pictures or texts.
+        separator, batch, strict, progress : as in `ingest_table`
+
+        Returns
+        -------
+        Updated, list of Rejected
+            What became of the items, and the rows left out: no item has their id, or their labels
+            or payload are too large.
+        """
+        fields = Fields(id, labels=labels, payload=payload, facts_alone=True)
+        return self._writing.update_table(table, fields, separator, batch, strict, progress)
+
     def index_field(self, name: str) -> None:
         """Make an index of a field of the payload, so that filters by it read only what passes.
 

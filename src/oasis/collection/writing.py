@@ -89,7 +89,15 @@ from oasis.hashers.chunk import (
     warn_of_similar_names,
 )
 from oasis.hashers.protocol import Labels
-from oasis.items import Fields, Item, Reject, read_items, read_table, vector_widths
+from oasis.items import (
+    Fields,
+    Item,
+    Reject,
+    read_items,
+    read_table,
+    settled_fields,
+    vector_widths,
+)
 from oasis.model import OASIS
 
 _LOG = logging.getLogger("oasis.collection")
@@ -418,15 +426,20 @@ class Writer:
         """Change labels and payloads by a table or file; see `Collection.update_table`."""
         self._follower.check_open()
         batch = check_whole("batch", batch, 1)
+        # settled here: a column that is missing keeps what items have
+        fields = settled_fields(table, fields)
         read = _reader(table, fields, separator)
         if strict:
             for start, rows in _batches(read(True), batch):
-                _, refused = self._changes_of(rows, start)
+                _, refused = self._changes_of(rows, start, fields)
                 if refused:
-                    raise InputError(f"row {refused[0].row}: {refused[0].reason}")
+                    raise InputError(
+                        f"row {refused[0].row} cannot be used: {refused[0].reason}; nothing was "
+                        "changed"
+                    )
         done, rejected = Updated(), []
         for start, rows in _batches(read(strict), batch):
-            changes, refused = self._changes_of(rows, start)
+            changes, refused = self._changes_of(rows, start, fields)
             if changes:
                 made = self._update(changes, None)
                 done = done.plus(made)
@@ -616,7 +629,7 @@ class Writer:
         return sorted(rejected, key=lambda each: each.row)
 
     def _changes_of(
-        self, rows: Sequence[Item | Reject], start: int
+        self, rows: Sequence[Item | Reject], start: int, fields: Fields
     ) -> tuple[list[ItemChange], list[Rejected]]:
         """Return the changes that rows of a table ask for, and the rows that cannot be used."""
         rejected = _rejected(rows, start)
@@ -628,7 +641,9 @@ class Writer:
             try:
                 if each.id not in known:
                     raise InputError(f"no item has the id {each.id!r}")
-                change = ItemChange.of(each.id, each.labels, each.payload)
+                labels = ... if fields.labels is None else each.labels
+                payload = ... if fields.payload is None else each.payload
+                change = ItemChange.of(each.id, labels, payload)
                 check_classes([change.labels or ()], ())
                 changes.append(change)
             except InputError as error:

@@ -14,7 +14,14 @@ must be inside this folder unless ``allow_outside=True``.
 from oasis.items.fields import Fields
 from oasis.items.item import Item, Reject, RejectsFile
 from oasis.items.numpy_files import read_vector
-from oasis.items.read import fields_in, read_folder, read_items, read_table, vector_widths
+from oasis.items.read import (
+    fields_in,
+    read_folder,
+    read_items,
+    read_table,
+    settled_fields,
+    vector_widths,
+)
 
 __all__ = [
     "Fields",
@@ -26,5 +33,6 @@ __all__ = [
     "read_items",
     "read_table",
     "read_vector",
+    "settled_fields",
     "vector_widths",
 ]

@@ -60,7 +60,7 @@ class ItemBuilder:
             for modality, column in fields.vectors.items()
             if values.get(column) is not None
         }
-        if image is None and not text and not vectors:
+        if image is None and not text and not vectors and not fields.facts_alone:
             if fields.vectors:
                 raise Refused(f"it has no vector in {sorted(fields.vectors.values())}")
             raise Refused("there is neither a picture nor a text")

@@ -42,8 +42,10 @@ class Fields:
     ``payload`` is one field that holds an object (in CSV: JSON text), or a tuple of fields that are
     gathered into an object; then a CSV cell with a JSON number becomes a number. A file without a
     field ``payload`` has all fields gathered that have no other use. ``vectors`` maps a modality to
-    the column of its features; such a column is not read as a picture or text. ``told`` is set by
-    `settled`: what was taken for what, in one line.
+    the column of its features; such a column is not read as a picture or text. With
+    ``facts_alone`` rows are labels and payloads of items that are there already: pictures and texts
+    are neither read nor gathered. ``told`` is set by `settled`: what was taken for what, in one
+    line.
     """
 
     id: str = "id"
@@ -52,6 +54,7 @@ class Fields:
     labels: str | None = "labels"
     payload: str | tuple[str, ...] | None = "payload"
     vectors: Mapping[str, str] = field(default_factory=dict)
+    facts_alone: bool = field(default=False, repr=False)
     told: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,8 +114,22 @@ class Fields:
             names["payload"] = self._rest(source, columns, what, set(names.values()))
         fields = replace(self, **names)
         fields._check_enough(source, columns, what, numbered)
+        if self.facts_alone:
+            fields = fields._of_facts(source, columns, what)
         fields._note_misspelt(source, columns, what)
         return replace(fields, told=fields._in_words(source, columns))
+
+    def _of_facts(self, source: Path | str, columns: Mapping[str, Kind], what: str) -> Fields:
+        """Return the fields without those that are not in the file, or are not facts."""
+        labels = self.labels if self.labels in columns else None
+        named = () if self.payload is None else self.payload
+        payload = self.payload if isinstance(named, tuple) or named in columns else None
+        if labels is None and not payload:
+            raise DataError(
+                f"{source} has neither a {what} 'labels' nor one to be kept in payloads; its "
+                f"{what}s are [{listed(columns)}]"
+            )
+        return replace(self, image=None, text=None, labels=labels, payload=payload or None)
 
     def _rest(
         self, source: Path | str, columns: Mapping[str, Kind], what: str, used: set[str]
@@ -138,7 +155,8 @@ class Fields:
                 f"[{listed(columns)}]; name the one of the ids: --id-field NAME (in Python: "
                 "id=NAME)"
             )
-        if not self.vectors and self.image not in columns and self.text not in columns:
+        learns = self.vectors or self.image in columns or self.text in columns
+        if not learns and not self.facts_alone:
             usual = {name: ", ".join((name, *OTHER_NAMES[name][:2])) for name in ("image", "text")}
             raise DataError(
                 f"{source} has neither a {what} of pictures ({usual['image']}, ...) nor of texts "

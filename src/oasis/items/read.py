@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,13 @@ def read_table(
     fields = fields.settled("the table", columns, numbered=True)
     builder = ItemBuilder(fields, Path(), allow_outside=True, separator=separator)
     return _read(lambda: table_rows(table, fields), builder, strict)
+
+
+def settled_fields(table: Any, fields: Fields) -> Fields:
+    """Return the names that fields have in a file, or in a table in memory."""
+    if isinstance(table, (str, PathLike)):
+        return fields_in(Path(table), fields)
+    return fields.settled("the table", table_columns(table), numbered=True)
 
 
 def vector_widths(results: Iterable[Item | Reject], fields: Fields) -> dict[str, int]:
