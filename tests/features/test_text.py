@@ -45,7 +45,7 @@ from oasis.features.words import STOP_WORDS, stem, words_of
     ],
 )
 def test_words_of_many_scripts(text: str, words: list[str]) -> None:
-    assert words_of(text, stems=False) == words
+    assert words_of(text) == [stem(word) for word in words]
 
 
 def test_stop_words_of_the_common_languages_are_left_out() -> None:
@@ -59,13 +59,13 @@ def test_stop_words_of_the_common_languages_are_left_out() -> None:
         "de kat zit niet op het dak": ["kat", "zit", "dak"],
         "кошка и собака на диване": ["кошка", "собака", "диване"],
     }.items():
-        assert words_of(text, stems=False) == words
+        assert words_of(text) == [stem(word) for word in words]
     english = "hat war son sin van door fur bin pour cat red car plus par sans sob tot uno os ai"
     assert STOP_WORDS.isdisjoint(english.split())
     assert words_of("A red car") == ["red", "car"]
     assert words_of("The boat", stop_words=False) == ["the", "boat"]
     for word in STOP_WORDS:  # as a text is folded, so that each of them can be met
-        assert len(word) == 1 or words_of(word, stop_words=False, stems=False) == [word]
+        assert len(word) == 1 or words_of(word, stop_words=False) == [stem(word)]
 
 
 @pytest.mark.parametrize(

@@ -7,29 +7,17 @@ item brings is used unchanged, and the field of that modality is ignored.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from oasis.errors import DataError, InputError
-from oasis.features.embedders import (
-    Embedder,
-    Features,
-    Given,
-    spread,
-    stacked,
-)
-from oasis.features.pictures import (
-    BATCH,
-    MAX_PIXELS,
-    PictureEmbedder,
-    ahead,
-    n_workers,
-    open_picture,
-)
+from oasis.features.embedders import Embedder, Features, Given, spread
+from oasis.features.pictures import BATCH, MAX_PIXELS, PictureEmbedder, open_picture
 from oasis.features.thumbnail import thumbnail
 
 Sources: TypeAlias = Mapping[str, tuple[str, Embedder]]
@@ -52,37 +40,40 @@ def looks_at(
 
     Threads decode the pictures of the next batch while the caller uses this one.
     """
-    starts = range(0, max(len(items), 1), BATCH)
-    batches = [items[start : start + BATCH] for start in starts]
-    embedders = [found for _, each in sources.values() if (found := of_pictures(each))]
+    batches = [items[start : start + BATCH] for start in range(0, max(len(items), 1), BATCH)]
+    embedders = [found for _, each in sources.values() if (found := _of_pictures(each))]
     if shown is None and not embedders:
         yield from ((batch, [Look() for _ in batch]) for batch in batches)
         return
-    n_threads = [each.n_threads for each in embedders if each.n_threads]
-    n = n_workers(min(n_threads, default=0), len(items))
-    with ThreadPoolExecutor(n) as pool:
-        yield from zip(
-            batches, ahead(pool, lambda item: _look(sources, item, shown), batches), strict=True
-        )
+    most = min((each.n_threads for each in embedders if each.n_threads), default=os.cpu_count())
+    with ThreadPoolExecutor(max(1, min(most or 1, len(items)))) as pool:
+
+        def begun(batch: Sequence[object]) -> list[Future[Look]]:
+            return [pool.submit(_look, sources, shown, item) for item in batch]
+
+        waiting = begun(batches[0])
+        for batch, following in zip(batches, [*batches[1:], []], strict=True):
+            ready, waiting = waiting, begun(following)
+            yield batch, [future.result() for future in ready]
 
 
-def _look(sources: Sources, item: object, shown: str | None) -> Look:
+def _look(sources: Sources, shown: str | None, item: object) -> Look:
     """Return the prepared pictures of an item; each picture is decoded once."""
     look = Look()
     needed: dict[str, dict[str, PictureEmbedder]] = {}
     given = vectors_of(item)
     for modality, (source, embedder) in sources.items():
-        taker = of_pictures(embedder)
+        taker = _of_pictures(embedder)
         if taker is not None and modality not in given:
             needed.setdefault(source, {})[modality] = taker
     if shown is not None:
         needed.setdefault(shown, {})
     for source, takers in needed.items():
-        raw = _optional(item, source) if not takers else raw_of(item, source)
+        raw = raw_of(item, source) if takers else _optional(item, source)
         if raw is None:
             continue
-        limits = [each.max_pixels for each in takers.values()]
         try:
+            limits = [each.max_pixels for each in takers.values()]
             picture = open_picture(raw, min(limits, default=MAX_PIXELS))
             for modality, taker in takers.items():
                 look.prepared[modality] = taker.prepare(picture)
@@ -102,42 +93,37 @@ def features_of(
     dense: bool,
 ) -> tuple[Features, dict[int, str]]:
     """Return the features of a batch in one modality, and by row the reason why it has none."""
-    vectors = {
-        row: given[modality]
-        for row, given in enumerate(map(vectors_of, batch))
-        if modality in given
-    }
+    n = len(batch)
+    brought = [vectors_of(item).get(modality) for item in batch]
+    vectors = {row: vector for row, vector in enumerate(brought) if vector is not None}
     reasons: dict[int, str] = {}
-    if (taker := of_pictures(embedder)) is not None:
-        rows = [row for row, look in enumerate(looks) if modality in look.prepared]
-        reasons = {
-            row: look.reasons[modality]
-            for row, look in enumerate(looks)
-            if modality in look.reasons
-        }
-        X, failed = taker.embed_prepared([looks[row].prepared[modality] for row in rows])
+    raws: dict[int, Any]
+    if (taker := _of_pictures(embedder)) is not None:
+        failing = {row: look.reasons.get(modality) for row, look in enumerate(looks)}
+        reasons = {row: why for row, why in failing.items() if why is not None}
+        found = {row: look.prepared.get(modality) for row, look in enumerate(looks)}
+        raws = {row: raw for row, raw in found.items() if raw is not None}
+        X, failed = taker.embed_prepared(list(raws.values()))
     else:
-        raws = [
-            None if row in vectors else raw_of(item, source, embedder)
-            for row, item in enumerate(batch)
-        ]
-        rows = [row for row, raw in enumerate(raws) if raw is not None]
-        present = [raws[row] for row in rows]
+        found = {
+            row: raw_of(batch[row], source, embedder) for row in range(n) if row not in vectors
+        }
+        raws = {row: raw for row, raw in found.items() if raw is not None}
         embed = getattr(embedder, "embed_dense", embedder.embed) if dense else embedder.embed
-        X, failed = embed(present)
-    reasons |= {rows[row]: reason for row, reason in failed.items()}
-    if not vectors:
-        return spread(X, np.array(rows, dtype=np.intp), len(batch)), reasons
-    taken, failed = Given(embedder.n_features).embed(list(vectors.values()))
-    reasons |= {list(vectors)[row]: reason for row, reason in failed.items()}
-    # stack the rows of both, then restore the order of the items
-    order = np.array([*rows, *vectors], dtype=np.intp)
-    both = stacked([X, taken]) if rows else taken
-    sorting = np.argsort(order)
-    return spread(both[sorting], order[sorting], len(batch)), reasons
+        X, failed = embed(list(raws.values()))
+    rows = list(raws)
+    reasons |= {rows[place]: reason for place, reason in failed.items()}
+    X = spread(X, np.array(rows, dtype=np.intp), n)
+    if vectors:
+        taken, failed = Given(embedder.n_features).embed(list(vectors.values()))
+        reasons |= {list(vectors)[place]: reason for place, reason in failed.items()}
+        others = spread(taken, np.array(list(vectors), dtype=np.intp), n)
+        # no row is in both, so the sum has the rows of both
+        X = X + others if isinstance(X, np.ndarray) else X + type(X)(others)
+    return X, reasons
 
 
-def of_pictures(embedder: Embedder) -> PictureEmbedder | None:
+def _of_pictures(embedder: Embedder) -> PictureEmbedder | None:
     # a `Named` embedder may take texts as well
     if embedder.takes == "picture" and isinstance(embedder, PictureEmbedder):
         return embedder
@@ -157,18 +143,16 @@ def vectors_of(item: object) -> Mapping[str, Any]:
     return {modality: vector for modality, vector in given.items() if vector is not None}
 
 
-def _optional(item: object, name: str) -> Any:
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
 def raw_of(item: object, name: str, embedder: Embedder | None = None) -> Any:
+    """Return a field of an item; None if a mapping lacks it, or the item lacks a given vector."""
     if isinstance(item, str):
         shown = json.dumps([{"text": item[:40]}], ensure_ascii=False)
         raise InputError(f"an item is a mapping, got the text {item[:40]!r}; write {shown}")
     # most kinds of items have no field for a given vector
-    if isinstance(item, Mapping) or isinstance(embedder, Given):
+    if isinstance(item, Mapping) or isinstance(embedder, Given) or hasattr(item, name):
         return _optional(item, name)
-    try:
-        return getattr(item, name)
-    except AttributeError:
-        raise InputError(f"an item of type {type(item).__name__} has no field {name!r}") from None
+    raise InputError(f"an item of type {type(item).__name__} has no field {name!r}")
+
+
+def _optional(item: object, name: str) -> Any:
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)

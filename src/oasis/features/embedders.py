@@ -91,11 +91,9 @@ class Function:
             raise InputError(f"an embedder's name is a text that is not empty, got {name!r}")
         if not callable(function):
             raise InputError(f"embedder {name!r} must be callable, got {type(function).__name__}")
-        if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
-            raise InputError(f"n_features must be a positive int, got {n_features!r}")
         self.name = name
         self.function = function
-        self.n_features = n_features
+        self.n_features = _checked_width(n_features)
         self.takes = "value"
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
@@ -139,13 +137,6 @@ class Function:
 class Given:
     """Uses vectors that were computed elsewhere, unchanged.
 
-    Parameters
-    ----------
-    n_features : int
-        Values of a vector.
-
-    Examples
-    --------
     >>> X, failures = Given(2).embed([[1, 2], [1, 2, 3], "text"])
     >>> X.tolist(), failures[1]
     ([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], 'the vector has 3 values, expected 2')
@@ -154,13 +145,8 @@ class Given:
     takes = "vector"
 
     def __init__(self, n_features: int) -> None:
-        if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
-            raise InputError(f"n_features must be a positive int, got {n_features!r}")
-        self.n_features = n_features
-
-    @property
-    def name(self) -> str:
-        return f"given-{self.n_features}"
+        self.n_features = _checked_width(n_features)
+        self.name = f"given-{n_features}"
 
     def embed(self, raws: Sequence[Any]) -> tuple[Features, dict[int, str]]:
         """Return the vectors as float32 rows, and why a row has none: wrong length, NaN, type."""
@@ -271,6 +257,12 @@ class Named(PictureEmbedder):
         return int(shape[1])
 
 
+def _checked_width(n_features: object) -> int:
+    if isinstance(n_features, bool) or not isinstance(n_features, int) or n_features < 1:
+        raise InputError(f"n_features must be a positive int, got {n_features!r}")
+    return n_features
+
+
 def _made_by(name: str) -> Callable[[list[Any]], Any]:
     module, _, path = name.partition(":")
     try:
@@ -298,19 +290,8 @@ def _made_by(name: str) -> Callable[[list[Any]], Any]:
 def embedder_of_name(
     name: str, takes: str | None = None, n_features: int | None = None, *, trusted: bool = True
 ) -> Embedder:
-    """Return the embedder that has this name.
+    """Return the embedder that has this name; the other parameters are those of `Named`.
 
-    Parameters
-    ----------
-    name : str
-    takes : {"text", "picture"}, optional
-        Input of a ``package.module:factory``.
-    n_features : int, optional
-        Number of features, if known.
-    trusted : bool, see `Named`
-
-    Examples
-    --------
     >>> embedder_of_name("hashed-text-512-tf@3").n_features
     512
     """

@@ -92,16 +92,13 @@ class Extractor:
         for modality, source in sources.items():
             if not isinstance(modality, str) or not modality:
                 raise InputError(f"modality names are texts, got {modality!r}")
-            if (
-                not isinstance(source, tuple)
-                or len(source) != 2
-                or not isinstance(source[0], str)
-                or not hasattr(source[1], "embed")
-            ):
-                raise InputError(
-                    f"modality {modality!r} must come from a pair (field, embedder), got "
-                    f"{source!r}; wrap a plain callable as Function(name, callable, n_features)"
-                )
+            match source:
+                case (str(), embedder) if hasattr(embedder, "embed"):
+                    continue
+            raise InputError(
+                f"modality {modality!r} must come from a pair (field, embedder), got {source!r}; "
+                "wrap a plain callable as Function(name, callable, n_features)"
+            )
         self.sources = dict(sources)
 
     @classmethod
@@ -124,21 +121,11 @@ class Extractor:
     ) -> Self:
         """Return an extractor by the names of its embedders.
 
-        Parameters
-        ----------
-        image : str, optional
-            For pictures: "efficientnet", "gradients", "none", a full name, or
-            ``package.module:factory``.
-        text : str, optional
-            For texts: "words+meaning", "words", "meaning", "none", a full name, or
-            ``package.module:factory``.
-        vectors : mapping of modality to number of values, optional
-            Modalities whose features come with the items. If there are any, pictures and texts are
-            used only if ``image`` or ``text`` is given; otherwise the first choices above are the
-            defaults.
+        ``image`` is "efficientnet" (the default), "gradients", "none", a full name, or
+        ``package.module:factory``; ``text`` is "words+meaning" (the default), "words", "meaning",
+        or one of the last three. ``vectors`` are the modalities whose features come with the items,
+        and their numbers of values; if there are any, the defaults are "none".
 
-        Examples
-        --------
         >>> Extractor.of(image="none", text="words").n_features
         {'text': 2048}
         >>> Extractor.of(vectors={"image": 512}).name
@@ -254,21 +241,10 @@ class Extractor:
     ) -> tuple[dict[str, Features], list[Failure]]:
         """Return the features of items by modality, and the failures.
 
-        Parameters
-        ----------
-        items : sequence of mappings, or of objects with attributes
-            None, or a missing key, is a missing modality: a row of zeros.
-        progress : callable, optional
-            Called after every batch of at most 32 items with the number of items in it.
-        dense : bool
-            Return dense arrays instead of CSR: for a few queries, without SciPy.
-
-        Returns
-        -------
-        X : modality name -> (len(items), n_features) float32, dense or CSR
-            The row of a failure is zero in its modality; the caller decides what to do with it.
-        failures : list of Failure
-            In the order of rows.
+        Items are mappings, or objects with attributes; None, or a missing key, is a missing
+        modality: a row of zeros, as a failure is. Features are (len(items), n_features) float32,
+        CSR for hashed words unless ``dense`` (for a few queries, without SciPy). ``progress`` is
+        called with the number of items of every batch, at most 32. Failures are in order of rows.
         """
         made = self._extract(items, progress, dense, None)
         return made.X, made.failures
@@ -362,13 +338,8 @@ class Extractor:
     ) -> Self:
         """Return the extractor that `describe` described; nothing is imported yet.
 
-        Parameters
-        ----------
-        description : mapping
-        functions : mapping of embedder name to callable, optional
-            For embedders that are not ours. A callable under one of our names replaces ours.
-        trust_embedders : bool
-            Whether a ``package.module:factory`` of the description may be imported.
+        ``functions`` are callables by the name of an embedder; one under a name of ours replaces
+        ours. ``trust_embedders``: a ``package.module:factory`` of the description may be imported.
         """
         sources: dict[str, tuple[str, Embedder]] = {}
         for modality, entry in description.items():

@@ -9,11 +9,9 @@ side keeps at least 512 pixels. Needs Pillow (extra ``images``).
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +32,6 @@ _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "AVIF")
 _CROP = 0.875  # share of the shorter side in the central square
 _SHORTER = 512  # minimum shorter side of a JPEG that is decoded at a fraction of its size
 _GAP = 2.0  # see reducing_gap of PIL.Image.Image.resize
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 class Picture:
@@ -195,47 +190,22 @@ class PictureEmbedder:
     def embed(self, raws: Sequence[Any]) -> tuple[Any, dict[int, str]]:
         """Return the (n, n_features) float32 features, and by row why it has none (it is zero).
 
-        None is a missing picture: a row of zeros and no failure. Threads decode the next batch of
-        32 while this one is embedded. Memory: two batches.
+        None is a missing picture: a row of zeros and no failure. Memory: a batch of 32.
         """
         X = np.zeros((len(raws), self.n_features), dtype=np.float32)
         failures: dict[int, str] = {}
-        starts = range(0, len(raws), BATCH)
-        batches = (raws[start : start + BATCH] for start in starts)
-        with ThreadPoolExecutor(n_workers(self.n_threads, BATCH)) as pool:
-            for start, results in zip(starts, ahead(pool, self._read, batches), strict=True):
-                found = dict(enumerate(results, start))
-                failures |= {row: why for row, (_, why) in found.items() if why is not None}
-                rows = [row for row, (prepared, _) in found.items() if prepared is not None]
-                block, reasons = self.embed_prepared([found[row][0] for row in rows])
-                X[rows] = block
-                failures |= {rows[place]: why for place, why in reasons.items()}
+        for start in range(0, len(raws), BATCH):
+            prepared: dict[int, Any] = {}
+            for row, raw in enumerate(raws[start : start + BATCH], start):
+                try:
+                    if raw is not None:
+                        prepared[row] = self.prepare(open_picture(raw, self.max_pixels))
+                except DataError as error:
+                    failures[row] = str(error)
+            rows = list(prepared)
+            X[rows], reasons = self.embed_prepared(list(prepared.values()))
+            failures |= {rows[place]: why for place, why in reasons.items()}
         return X, failures
-
-    def _read(self, raw: object) -> tuple[Any, str | None]:
-        try:
-            return (None if raw is None else self.prepare(open_picture(raw, self.max_pixels))), None
-        except DataError as error:
-            return None, str(error)
-
-
-def ahead(
-    pool: ThreadPoolExecutor, work: Callable[[_In], _Out], batches: Iterable[Sequence[_In]]
-) -> Iterator[list[_Out]]:
-    """Yield the results of each batch; the next batch is computed while this one is used."""
-    waiting: list[Future[_Out]] | None = None
-    for batch in batches:
-        following = [pool.submit(work, each) for each in batch]
-        if waiting is not None:
-            yield [future.result() for future in waiting]
-        waiting = following
-    if waiting is not None:
-        yield [future.result() for future in waiting]
-
-
-def n_workers(n_threads: int, n: int) -> int:
-    """Return the number of threads to decode n pictures; ``n_threads`` 0 means one per core."""
-    return max(1, min(n_threads or os.cpu_count() or 1, n))
 
 
 def _file(source: object) -> Path | io.BytesIO:

@@ -2,7 +2,7 @@
 
 A text is normalised (NFKD), case-folded, and loses its accents, Hebrew points and Arabic vowel
 signs. A word is a run of letters, digits and the marks that belong to them; anything else separates
-words. Words of one letter are removed unless asked for, digits and emoji are kept.
+words. Words of one letter are removed, digits and emoji are kept.
 
 Scripts without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), and Korean,
 whose particles are attached to nouns, are not segmented. Instead every two neighbouring characters
@@ -107,7 +107,6 @@ _PAIRED = (
     "\u0e01-\u0eff\u1000-\u109f\uaa60-\uaa7f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
 )
 _IS_SINGLE = re.compile(f"[{_SINGLE}]")
-_IS_PAIRED = re.compile(f"[{_PAIRED}]")
 _PARTS = re.compile(f"([{_SINGLE}{_PAIRED}]+)")
 _VOWELS = frozenset("aeiouy")
 # one syllable that ends in consonant, vowel, consonant (Porter's *o): car, pin, plan, rid
@@ -115,23 +114,12 @@ _SHORT = re.compile("[^aeiouy]+[aeiouy][^aeiouwxy]")
 _FINAL_V = re.compile("v(?=e?$)")
 
 
-def words_of(
-    text: str, *, stop_words: bool = True, stems: bool = True, letters: bool = False
-) -> list[str]:
-    """Return the words of a text in order, repeats included.
+def words_of(text: str, *, stop_words: bool = True, letters: bool = False) -> list[str]:
+    """Return the stems of the words of a text in order, repeats included.
 
-    Parameters
-    ----------
-    text : str
-    stop_words : bool
-        Leave out `STOP_WORDS`.
-    stems : bool
-        Reduce words to their `stem`.
-    letters : bool
-        Keep words of one letter, except those beside an apostrophe.
+    ``stop_words`` leaves out `STOP_WORDS`; ``letters`` keeps words of one letter, except those
+    beside an apostrophe.
 
-    Examples
-    --------
     >>> words_of("The dogs of Łódź, no. 7")
     ['dog', 'lodz', '7']
     >>> words_of("黒い猫")
@@ -142,13 +130,11 @@ def words_of(
     if letters:
         text = _CLIPPED.sub(" ", text)
     found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _folded_words(text)
-    words = [
-        word
+    return [
+        stem(word)
         for word in found
-        if (letters or len(word) > 1 or not is_letter(word))
-        and not (stop_words and word in STOP_WORDS)
+        if (letters or not _is_letter(word)) and not (stop_words and word in STOP_WORDS)
     ]
-    return [stem(word) for word in words] if stems else words
 
 
 def tokens_of(text: str) -> list[str]:
@@ -169,31 +155,8 @@ def tokens_of(text: str) -> list[str]:
     return found
 
 
-def always_words(tokens: list[str]) -> list[str]:
-    """Return the words that `words_of` gives for every text that contains these `tokens_of`.
-
-    >>> always_words(["the", "dogs", "い", "猫"])
-    ['dog', '猫']
-    """
-    return [
-        stem(token)
-        for token in tokens
-        if (len(token) > 1 or _IS_SINGLE.match(token) or not _needs_another(token))
-        and token not in STOP_WORDS
-    ]
-
-
-def _needs_another(character: str) -> bool:
-    """Return whether a character alone is a word only in some texts: a letter, a Thai mark."""
-    return character.isalpha() or _IS_PAIRED.match(character) is not None
-
-
-def is_letter(word: str) -> bool:
-    """Return whether a word is a single letter of a script with spaces between words.
-
-    >>> [is_letter(word) for word in ("c", "β", "7", "猫", "cc")]
-    [True, True, False, False, False]
-    """
+def _is_letter(word: str) -> bool:
+    """Return whether a word is a single letter of a script with spaces between words."""
     return len(word) == 1 and word.isalpha() and not _PARTS.match(word)
 
 
