@@ -16,8 +16,7 @@ from oasis.baselines.rankers import Scores
 from oasis.baselines.shared.parameters import check_weight
 from oasis.errors import InputError, NotFittedError
 from oasis.hashers.chunk import check_chunk, check_features, check_finite
-from oasis.hashers.estimator import Estimator
-from oasis.hashers.protocol import Labels
+from oasis.hashers.protocol import Estimator, Labels
 
 _MAX_FEATURES = 8192
 # rows have unit length and are kept in float32: a difference below this is rounding

@@ -21,8 +21,7 @@ from oasis.baselines.shared.parameters import first_state
 from oasis.codes import check_n_bits
 from oasis.errors import InputError, NotFittedError
 from oasis.hashers.chunk import check_chunk, check_features
-from oasis.hashers.estimator import Estimator
-from oasis.hashers.protocol import Labels
+from oasis.hashers.protocol import Estimator, Labels
 
 Kind: TypeAlias = Literal["pq", "opq", "rabitq"]
 

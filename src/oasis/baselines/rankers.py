@@ -24,8 +24,7 @@ from oasis.hashers.chunk import (
     check_features,
     check_finite,
 )
-from oasis.hashers.estimator import Estimator
-from oasis.hashers.protocol import Labels
+from oasis.hashers.protocol import Estimator, Labels
 from oasis.model.hash_functions import (
     LinearMap,
 )

@@ -1,14 +1,12 @@
 """What a hasher is: its protocol, a base class to write one on, and the checks of a chunk.
 
 ==========  ====================================================================================
-protocol    `OnlineHasher`: the methods that users of a hasher rely on
+protocol    `OnlineHasher`: the methods that users of a hasher rely on; scikit-learn's conventions
 learner     `Learner`: a base class that keeps everything learned in one state
 chunk       `check_chunk` and its parts: X and y in all their forms, checked and in one form
 modalities  `Modalities`: several modalities of the same samples, indexed by rows
-estimator   `Estimator`: scikit-learn's conventions for parameters
 checks      conformance checks for a hasher of your own
 examples    the chunks that they use: seeded ones, and those that every hasher refuses
-inspection  what they look at: conditions, refusals, and all that an object holds
 ==========  ====================================================================================
 """
 

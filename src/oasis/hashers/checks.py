@@ -15,12 +15,15 @@ name: a batch method, for instance, keeps old features, so its memory grows.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+import dataclasses
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from oasis.errors import InputError, NotFittedError, OasisError
+from oasis.errors import CheckError, InputError, NotFittedError, OasisError
 from oasis.hashers.examples import (
     BAD_CHUNKS,
     CLASS_NAMES,
@@ -32,7 +35,6 @@ from oasis.hashers.examples import (
     shuffled_csr,
     with_parts,
 )
-from oasis.hashers.inspection import fingerprint, held_bytes, refused, require
 
 __all__ = [
     "BAD_CHUNKS",
@@ -73,6 +75,68 @@ def check_hasher(make: Make, leave_out: Collection[str] = ()) -> None:
     for name, check in CHECKS.items():
         if name not in leave_out:
             check(make)
+
+
+def require(condition: object, message: str) -> None:
+    """Raise a `CheckError` with this message unless the condition holds."""
+    if not condition:
+        raise CheckError(message)
+
+
+@contextmanager
+def refused(what: str, error: type[Exception] = InputError) -> Iterator[None]:
+    """Require that the block raises this error; ``what`` names the block."""
+    try:
+        yield
+    except error:
+        return
+    raise CheckError(f"{what} was accepted, expected {error.__name__}")
+
+
+def fingerprint(thing: object) -> str:
+    """Return a digest of everything that can be reached from an object, caches left out."""
+    digest = hashlib.sha256()
+    for value in _reachable(thing, {}, caches=False):
+        if isinstance(value, np.ndarray):
+            digest.update(repr((value.dtype.str, value.shape)).encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        else:
+            digest.update(repr(value).encode())
+    return digest.hexdigest()
+
+
+def held_bytes(thing: object) -> int:
+    """Return the bytes of all arrays that can be reached from an object."""
+    found = [each for each in _reachable(thing, {}, caches=True) if isinstance(each, np.ndarray)]
+    return sum({id(array): array.nbytes for array in found}.values())
+
+
+def _reachable(value: Any, seen: dict[int, object], caches: bool) -> Iterator[Any]:
+    """Yield the arrays and simple values in an object, names of types and keys between them."""
+    if isinstance(value, (np.ndarray, str, bytes, int, float, bool, type(None), np.generic)):
+        yield value
+        return
+    inner: Any
+    if hasattr(value, "indptr"):  # a CSR matrix
+        inner = [value.data, value.indices, value.indptr]
+    elif isinstance(value, np.random.Generator):
+        inner = value.bit_generator.state.items()
+    elif isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, (set, frozenset)):
+        inner = sorted(value, key=repr)
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    elif id(value) in seen:
+        return
+    else:
+        seen[id(value)] = value  # kept, so that no other object gets its id
+        inner = dict(getattr(value, "__dict__", {}))
+        if dataclasses.is_dataclass(value) and not caches:
+            inner = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    yield type(value).__qualname__
+    for each in inner.items() if isinstance(inner, dict) else inner:
+        yield from _reachable(each, seen, caches)
 
 
 def _chunks(n_chunks: int, **options: Any) -> list[ChunkOf]:

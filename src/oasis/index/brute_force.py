@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.hashers.inspection import require
+from oasis.hashers.checks import require
 
 Make: TypeAlias = Callable[[int], Any]
 """Returns an empty index for a number of bits."""

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oasis.hashers.inspection import refused, require
+from oasis.hashers.checks import refused, require
 from oasis.index.brute_force import (
     BruteForce,
     Make,

@@ -1,8 +1,8 @@
 """Vectors of class names.
 
-`space` has `LabelSpace`, which grows as classes arrive; `representation` computes the vectors of
-samples; `sources` has where word vectors come from (a mapping, WordLlama, a file); `files` reads
-word2vec and GloVe files; `checks` has checks of names, weights and saved states.
+`space` has `LabelSpace`, which grows as classes arrive and computes the vectors of samples;
+`sources` has where word vectors come from (a mapping, WordLlama, a file); `files` reads word2vec
+and GloVe files.
 """
 
 from oasis.labels.space import DEFAULT_AXES, LabelSpace

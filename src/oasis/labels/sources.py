@@ -137,7 +137,7 @@ class GivenWords(WordSource):
             new[name] = checked
         self._vectors.update(new)
 
-    def __copy__(self) -> GivenWords:
+    def copy(self) -> GivenWords:
         """Return an independent source with the same vectors."""
         made = GivenWords({})
         made._vectors = dict(self._vectors)

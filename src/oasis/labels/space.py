@@ -14,20 +14,23 @@ rounds is extended for new classes by zero columns at the end.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import indicator
-from oasis.errors import InputError, UnknownWordError
-from oasis.labels.checks import check_axes, check_label_set, check_names, read_state
-from oasis.labels.representation import represent, to_unit
-from oasis.labels.sources import GivenWords, State, WordSource, source_of
+from oasis.arrays import Array, indicator
+from oasis.errors import FormatError, InputError, UnknownWordError
+from oasis.labels.sources import (
+    FileWords,
+    GivenWords,
+    State,
+    WordSource,
+    source_from_state,
+    source_of,
+)
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -38,6 +41,9 @@ DEFAULT_AXES = 0.99
 Classes with similar word vectors would get similar codes, so words have a weight of 0.01 only. That
 is enough to rank classes by their similarity to a name that is not a class.
 """
+
+_CANCEL = 1e-12
+"""Vectors cancel when their sum is shorter than this share of the sum of their lengths."""
 
 
 class LabelSpace:
@@ -70,46 +76,34 @@ class LabelSpace:
            [0. , 0. , 0. ]])
     """
 
-    axes: float
-    names: tuple[str, ...]
-    _source: WordSource | None
-    _rows: npt.NDArray[np.float64]  # (c, width): the word columns of K
-    _index: dict[str, int]
-
     def __init__(self, words: Any = None, axes: float = 0.0) -> None:
-        weight = check_axes(axes)
+        try:
+            weight = float(axes)
+        except (TypeError, ValueError):
+            weight = np.nan
+        if isinstance(axes, (str, bool)) or not 0 <= weight <= 1:
+            raise InputError(f"axes must be a number from 0 to 1, got {axes!r}")
         if words is None and weight != 1:
             raise InputError(
                 f"a label space without words needs axes=1, got axes={axes!r}; give it words, or "
                 "use LabelSpace.of('orthogonal')"
             )
         source = None if words is None else source_of(words)
-        self._set(None if weight == 1 else source, weight, (), np.empty((0, 0)))
+        self._set(None if weight == 1 else source, weight, (), None)
 
     def _set(
-        self,
-        source: WordSource | None,
-        axes: float,
-        names: tuple[str, ...],
-        rows: npt.NDArray[np.float64],
-    ) -> None:
-        if len(names) == 0:
+        self, source: WordSource | None, axes: float, names: tuple[str, ...], rows: Array | None
+    ) -> Self:
+        if rows is None or not names:
             rows = np.empty((0, source.width if source else 0))
         rows.flags.writeable = False
-        self._source, self.axes, self.names, self._rows = source, axes, names, rows
+        self._source, self.axes, self.names, self._rows = source, axes, names, rows  # (c, width)
         self._index = {name: i for i, name in enumerate(names)}
+        return self
 
-    @classmethod
-    def _made(
-        cls,
-        source: WordSource | None,
-        axes: float,
-        names: tuple[str, ...],
-        rows: npt.NDArray[np.float64],
-    ) -> Self:
-        space = cls.__new__(cls)
-        space._set(source, axes, names, rows)
-        return space
+    def _with(self, source: WordSource | None, names: tuple[str, ...], rows: Array | None) -> Self:
+        """Return a space of the same axes with other words and classes."""
+        return type(self).__new__(type(self))._set(source, self.axes, names, rows)
 
     @classmethod
     def of(cls, labels: Any) -> LabelSpace:
@@ -150,6 +144,11 @@ class LabelSpace:
         return self._source is not None
 
     @property
+    def word_vectors(self) -> Array:
+        """The word vectors of the classes, as they arrived, (c, width)."""
+        return self._rows
+
+    @property
     def _n_axes(self) -> int:
         return len(self.names) if self.axes > 0 else 0
 
@@ -171,15 +170,28 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal").grown(["sky", "sea"]).grown(["sea", "sun"]).names
         ('sky', 'sea', 'sun')
         """
-        new = [name for name in dict.fromkeys(check_names(names)) if name not in self._index]
-        if not new:
-            return self
-        rows = self._word_columns(new)
-        if self.names:
-            rows = np.concatenate([self._rows, rows])
-        return self._made(self._source, self.axes, self.names + tuple(new), rows)
+        new = [name for name in dict.fromkeys(_checked(names)) if name not in self._index]
+        return self.with_classes(new, self._word_columns(new)) if new else self
 
-    def _word_columns(self, names: list[str]) -> npt.NDArray[np.float64]:
+    def with_classes(self, names: Sequence[str], rows: Array) -> LabelSpace:
+        """Return the space grown by classes whose word vectors are given; the source is not used.
+
+        >>> space = LabelSpace({"sky": [1.0, 0.0]}).with_classes(["sea"], np.array([[0.6, 0.8]]))
+        >>> space.names, space.word_vectors
+        (('sea',), array([[0.6, 0.8]]))
+        """
+        width = self._rows.shape[1] if self.names or self._source is None else rows.shape[1]
+        if set(names) & set(self.names) or len(set(names)) < len(names):
+            raise InputError(f"of the classes {list(names)} some are known already or named twice")
+        if rows.shape != (len(names), width):
+            raise InputError(
+                f"the vectors of {len(names)} classes have shape {rows.shape}, expected "
+                f"{(len(names), width)}"
+            )
+        grown = np.vstack([self._rows.reshape(len(self.names), width), rows])
+        return self._with(self._source, (*self.names, *names), grown)
+
+    def _word_columns(self, names: list[str]) -> Array:
         """Return the word columns of K for new classes, (len(names), width)."""
         if self._source is None:
             return np.empty((len(names), 0))
@@ -192,7 +204,7 @@ class LabelSpace:
         ]
         rows = np.zeros((len(names), width))
         if named:
-            found = to_unit(self._source.vectors([names[row] for row in named]))
+            found = _to_unit(self._source.vectors([names[row] for row in named]))
             rows = np.zeros((len(names), found.shape[1]))
             rows[named] = np.sqrt(1 - self.axes) * found
         return rows
@@ -203,7 +215,7 @@ class LabelSpace:
         >>> LabelSpace({"sky": [1.0, 0.0], "sea": [0.0, 1.0]}).grown(["sky"]).closed()
         <LabelSpace words=None axes=0.0, 1 class>
         """
-        return self._made(None, self.axes, self.names, self._rows)
+        return self._with(None, self.names, self._rows)
 
     def without_classes(self) -> LabelSpace:
         """Return the space as it was made, before any class arrived; the source is shared.
@@ -211,28 +223,38 @@ class LabelSpace:
         >>> LabelSpace.of("orthogonal").grown(["sky"]).without_classes()
         <LabelSpace words=None axes=1.0, 0 classes>
         """
-        return self._made(self._source, self.axes, (), np.empty((0, 0)))
+        return self._with(self._source, (), None)
 
     def indicator(self, label_sets: Iterable[Iterable[str] | None]) -> sp.csr_array:
         """Return L (n, c): 1 where a sample has a class, 0 elsewhere.
+
+        Names are compared exactly; a repeated one counts once.
 
         >>> LabelSpace.of("orthogonal").grown(["a", "b"]).indicator([["a"], ["b", "a"]]).toarray()
         array([[1., 0.],
                [1., 1.]])
         """
-        return indicator(self._numbers(label_sets), len(self.names))
+        index = self._index
+        try:
+            sets = [
+                () if names is None else {index[name] for name in names} for names in label_sets
+            ]
+        except KeyError as error:
+            raise UnknownWordError(
+                f"{error.args[0]!r} is not one of the {len(self.names)} classes of this label "
+                "space; add it with grown first"
+            ) from None
+        except TypeError as error:
+            raise InputError(f"labels of samples are iterables of class names: {error}") from error
+        return indicator(sets, len(self.names))
 
-    def vectors(self) -> npt.NDArray[np.float64]:
-        """Return the vectors of all classes, (c, n_features), scaled to unit length."""
-        return self.represent([name] for name in self.names)
-
-    def represent(self, label_sets: Iterable[Iterable[str] | None]) -> npt.NDArray[np.float64]:
+    def represent(self, label_sets: Iterable[Iterable[str] | None]) -> Array:
         """Return G: per sample the sum of its classes' vectors, scaled to unit length.
 
         Parameters
         ----------
         label_sets : one iterable of class names of this space per sample, empty or None for an
-            unlabelled one; a repeated name counts once
+            unlabelled one
 
         Returns
         -------
@@ -245,17 +267,28 @@ class LabelSpace:
                [0.70710678, 0.70710678],
                [0.        , 0.        ]])
         """
-        # sorted, so that rounding of sums does not depend on the order of the names
-        numbers = [sorted(row) for row in self._numbers(label_sets)]
-        indptr = np.cumsum([0, *map(len, numbers)])
-        flat = np.fromiter(chain.from_iterable(numbers), np.int64)
-        return represent(self._rows, self.axes, indptr, flat)
+        return self.represent_rows(self.indicator(label_sets))
 
-    def represent_rows(self, L: sp.csr_array) -> npt.NDArray[np.float64]:
+    def represent_rows(self, L: sp.csr_array) -> Array:
         """Return G for the rows of an indicator L (n, c), see `represent`."""
-        return represent(self._rows, self.axes, L.indptr, L.indices)
+        indptr, numbers, width = L.indptr, L.indices, self._rows.shape[1]
+        counts = np.diff(indptr)
+        G = np.zeros((len(counts), self.n_features))
+        for place in range(int(counts.max(initial=0))):  # L_j K, the columns of words
+            samples = np.flatnonzero(counts > place)
+            G[samples, :width] += self._rows[numbers[indptr[samples] + place]]
+        owners = np.repeat(np.arange(len(counts)), counts)
+        if self.axes > 0:
+            G[owners, width + numbers] = np.sqrt(self.axes)
+        return _to_unit(G, _CANCEL * np.bincount(owners, self._lengths[numbers], len(counts)))
 
-    def query_vectors(self, names: Iterable[str]) -> npt.NDArray[np.float64]:
+    @property
+    def _lengths(self) -> Array:
+        """Lengths of the rows of K, (c,)."""
+        lengths: Array = np.sqrt(np.vecdot(self._rows, self._rows) + self.axes)
+        return lengths
+
+    def query_vectors(self, names: Iterable[str]) -> Array:
         """Return a unit vector for each name, a class or not, (n, n_features).
 
         The vector of a class is its row of K. The vector of any other name is that of its words,
@@ -278,20 +311,42 @@ class LabelSpace:
                 "this label space has no words, so a name has no vector; use words, or a blend "
                 "such as LabelSpace('wordllama', axes=0.5)"
             )
-        names = check_names(names)
+        names = _checked(names)
+        known = self.represent([name] if name in self._index else () for name in names)
         others = [name for name in dict.fromkeys(names) if name not in self._index]
-        sets = [[name] if name in self._index else () for name in names]
         if not others:
-            return self.represent(sets)
-        looked_up = dict(zip(others, to_unit(self._source.vectors(others)), strict=True))
+            return known
+        looked_up = dict(zip(others, _to_unit(self._source.vectors(others)), strict=True))
         width = len(looked_up[others[0]])
         vectors = np.zeros((len(names), width + self._n_axes))
-        if any(sets):
-            vectors[:, : self.n_features] = self.represent(sets)
+        if known.shape == vectors.shape:  # otherwise no class has come, and the width was unknown
+            vectors[:] = known
         for row, name in enumerate(names):
             if name in looked_up:
                 vectors[row, :width] = looked_up[name]
         return vectors
+
+    def nearness(self, names: Iterable[str]) -> tuple[Array, Array]:
+        """Return the inner products of names with the classes, twice (n, c).
+
+        First those of `query_vectors` with the vectors of classes, then those of word vectors of
+        unit length alone: axes of classes, on which other names are zero, do not count there.
+        Memory grows with classes, not with their square.
+
+        >>> space = LabelSpace({"sky": [3.0, 0.0], "sea": [3.0, 4.0]}).grown(["sky"])
+        >>> [each.tolist() for each in space.nearness(["sea"])]
+        [[[0.6]], [[0.6]]]
+        """
+        vectors, rows = self.query_vectors(names), self._rows
+        if not self.names:
+            return np.zeros((len(vectors), 0)), np.zeros((len(vectors), 0))
+        words = vectors[:, : rows.shape[1]]
+        inner = words @ rows.T  # (n, c)
+        if self.axes > 0:
+            inner += np.sqrt(self.axes) * vectors[:, rows.shape[1] :]
+        lengths = self._lengths
+        inner /= np.where(lengths > 0, lengths, 1)
+        return inner, _to_unit(words.copy()) @ _to_unit(rows.copy()).T
 
     def add(self, vectors: Mapping[str, Any]) -> None:
         """Add vectors to the mapping of this space, and of every space that shares it.
@@ -304,12 +359,7 @@ class LabelSpace:
         >>> space.grown(["sea"]).represent([["sea"]])
         array([[0.6, 0.8]])
         """
-        if not isinstance(self._source, GivenWords):
-            what = "has no words" if self._source is None else f"takes words from {self._source!r}"
-            raise InputError(
-                f"this label space {what}; vectors can be added only to one made from a mapping"
-            )
-        self._source.add(vectors)
+        self._given().add(vectors)
 
     def with_words(self, vectors: Mapping[str, Any]) -> LabelSpace:
         """Return a space that has more given vectors, see `add`; this one is not changed.
@@ -320,33 +370,17 @@ class LabelSpace:
         >>> space
         <LabelSpace words=<1 given vectors> axes=0.0, 0 classes>
         """
-        source = copy.copy(self._source)
-        space = LabelSpace._made(source, self.axes, self.names, self._rows)
-        space.add(vectors)
-        return space
+        source = self._given().copy()
+        source.add(vectors)
+        return self._with(source, self.names, self._rows)
 
-    @property
-    def word_vectors(self) -> npt.NDArray[np.float64]:
-        """The word vectors of the classes, as they arrived, (c, width)."""
-        return self._rows
-
-    def with_classes(self, names: Sequence[str], rows: npt.NDArray[np.float64]) -> LabelSpace:
-        """Return the space grown by classes whose word vectors are given; the source is not used.
-
-        >>> space = LabelSpace({"sky": [1.0, 0.0]}).with_classes(["sea"], np.array([[0.6, 0.8]]))
-        >>> space.names, space.word_vectors
-        (('sea',), array([[0.6, 0.8]]))
-        """
-        width = self._rows.shape[1] if self.names or self._source is None else rows.shape[1]
-        if set(names) & set(self.names) or len(set(names)) < len(names):
-            raise InputError(f"of the classes {list(names)} some are known already or named twice")
-        if rows.shape != (len(names), width):
-            raise InputError(
-                f"the vectors of {len(names)} classes have shape {rows.shape}, expected "
-                f"{(len(names), width)}"
-            )
-        grown = np.vstack([self._rows.reshape(len(self.names), width), rows])
-        return LabelSpace._made(self._source, self.axes, (*self.names, *names), grown)
+    def _given(self) -> GivenWords:
+        if isinstance(self._source, GivenWords):
+            return self._source
+        what = "has no words" if self._source is None else f"takes words from {self._source!r}"
+        raise InputError(
+            f"this label space {what}; vectors can be added only to one made from a mapping"
+        )
 
     def state(self) -> State:
         """Return what `from_state` needs: JSON-able facts, and arrays by name.
@@ -377,27 +411,50 @@ class LabelSpace:
         >>> LabelSpace.from_state(*space.state()).names
         ('sky',)
         """
-        return cls._made(*read_state(meta, arrays, words))
-
-    def _numbers(self, label_sets: Iterable[Iterable[str] | None]) -> list[set[int]]:
-        """Return the class numbers of each sample."""
-        numbers: list[set[int]] = []
-        for row, names in enumerate(label_sets):
-            check_label_set(row, names)
-            numbers.append(set() if names is None else {self._known(name) for name in names})
-        return numbers
-
-    def _known(self, name: str) -> int:
+        if words is not None and not isinstance(words, (str, Path)):
+            raise InputError(f"words must be the path of a file, got {type(words).__name__}")
         try:
-            if (number := self._index.get(name)) is not None:
-                return number
-            return self._index[name.strip()]
-        except (KeyError, AttributeError, TypeError):
-            raise UnknownWordError(
-                f"{name!r} is not one of the {len(self.names)} classes of this label space; add it "
-                "with grown first"
-            ) from None
+            described, names = meta["source"], _checked(meta["names"])
+            source = None if described is None else source_from_state(described, arrays, words)
+            space = LabelSpace(None, 1.0)._set(source, float(meta["axes"]), (), None)
+            if not 0 <= space.axes <= 1 or (source is None and space.axes < 1):
+                raise InputError(f"axes of weight {space.axes} with words from {source}")
+            rows = np.array(arrays["rows"], dtype=np.float64, order="C")
+            # the width of a source that is not loaded may be unknown, 0
+            width = 0 if source is None else source.width or rows.shape[-1]
+            if names and (rows.shape != (len(names), width) or not np.isfinite(rows).all()):
+                raise InputError(f"{len(names)} names, vectors of shape {rows.shape}")
+            space = space.with_classes(names, rows) if names else space
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"the state of the label space is damaged: {error!r}") from error
+        if words is not None and not isinstance(source, FileWords):
+            raise InputError(
+                f"words is the path of a file, but this label space has its words from {source}"
+            )
+        return space
 
     def __repr__(self) -> str:
         classes = "1 class" if len(self.names) == 1 else f"{len(self.names)} classes"
         return f"<LabelSpace words={self._source!r} axes={self.axes}, {classes}>"
+
+
+def _checked(names: Any) -> list[str]:
+    """Return class names without the blanks around them, or refuse them."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InputError(f"expected an iterable of class names, got {names!r}; write ['sky']")
+    checked: list[str] = []
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"class names are non-empty strings, got {name!r}")
+        checked.append(name.strip())
+    return checked
+
+
+def _to_unit(rows: Array, floor: Any = 0.0) -> Array:
+    """Scale rows to unit length, in place; rows not longer than ``floor`` become zero."""
+    # vecdot: unlike einsum's, its rounding does not depend on the number of rows
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    short = lengths <= floor
+    rows[short] = 0
+    rows /= np.where(short, 1, lengths)[:, None]
+    return rows

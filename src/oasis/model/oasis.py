@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from oasis.arrays import Array, Single, indicator, state_of, unit_rows
+from oasis.arrays import Array, Single, indicator, state_of
 from oasis.codes import Codes, check_codes, pack, unpack
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_chunk, check_features
@@ -322,12 +322,8 @@ class OASIS(Model[CodewordState]):
 
         The latter as in `project_words_with_evidence`.
         """
-        state = self.learned
-        vectors, words = state.labels.query_vectors(names), state.class_words
-        nearness = vectors @ state.class_vectors.T  # (n, c)
-        # axes of classes, on which other names are zero, do not count; a class is near itself
-        meant = unit_rows(vectors[:, : words.shape[1]]) @ words.T  # (n, c)
-        near = np.maximum(np.asarray(meant), nearness).max(axis=1, initial=0.0)
+        nearness, meant = self.learned.labels.nearness(names)
+        near = np.maximum(meant, nearness).max(axis=1, initial=0.0)  # a class is near itself
         return nearness, np.clip(near / (2 * NEAR_COSINE), 0, 1).astype(np.float32)
 
     def start(self, widths: Mapping[str, int]) -> CodewordState:

@@ -377,16 +377,6 @@ class CodewordState(ModelState):
         return {name: self.content.without(name) for name in self.ridges if self.n_others(name)}
 
     @cached_property
-    def class_vectors(self) -> Array:
-        """Vectors of the classes in the label space, (c, n_features), of unit length."""
-        return self.labels.vectors()
-
-    @cached_property
-    def class_words(self) -> Array:
-        """Word vectors of the classes, (c, width), of unit length."""
-        return np.asarray(unit_rows(self.labels.word_vectors))
-
-    @cached_property
     def label_map(self) -> LabelMap:
         """What predicts labels.
 
