@@ -93,13 +93,11 @@ def test_mat_merges_train_and_test(tmp_path: Path, version: str, kind: str) -> N
     assert data.recipe == {"merged": "train 5 + test 3"}
 
 
-@pytest.mark.parametrize(("loader", "layout"), [(mat.mirflickr, MIRFLICKR), (mat.nuswide, NUSWIDE)])
-def test_mat_loaders_take_the_paper_widths(
-    tmp_path: Path, version: str, loader: Any, layout: MatLayout
-) -> None:
+@pytest.mark.parametrize("layout", [MIRFLICKR, NUSWIDE])
+def test_mat_loaders_take_the_paper_widths(tmp_path: Path, version: str, layout: MatLayout) -> None:
     content = variables(layout, 4, 2)
     save(tmp_path / layout.file, content, version)
-    data = loader(tmp_path / layout.file)
+    data = load(layout.name, tmp_path)
     assert data.widths == {"image": 4096, "text": layout.text_features}
     assert data.classes == layout.classes
     assert np.array_equal(data.X["image"][4:], content["I_te"].astype(np.float32))

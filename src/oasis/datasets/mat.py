@@ -80,24 +80,6 @@ NUSWIDE = MatLayout(
 )
 
 
-def mirflickr(path: str | Path) -> Dataset:
-    """Read MIRFlickr: 20,015 samples, 4096 image and 1386 text features, 24 classes.
-
-    ``path`` is the file, or the folder that holds it. The label-name vectors are read too when
-    their file lies beside it.
-    """
-    return read(path, MIRFLICKR)
-
-
-def nuswide(path: str | Path) -> Dataset:
-    """Read NUS-WIDE with 21 classes: 195,834 samples, 4096 image and 5018 text features.
-
-    ``path`` is the file, or the folder that holds it. Image features take 3.2 GB as float32;
-    a MAT 7.3 file is read in blocks, so little more is needed while loading.
-    """
-    return read(path, NUSWIDE)
-
-
 def mirflickr_text(folder: str | Path) -> Dataset:
     """Read the labels and texts of MIRFlickr without its pictures: 20,015 samples.
 
@@ -128,7 +110,12 @@ def mirflickr_text(folder: str | Path) -> Dataset:
 
 
 def read(path: str | Path, layout: MatLayout) -> Dataset:
-    """Read one of the paper's data sets; image dense float32, text CSR float32."""
+    """Read one of the paper's data sets; image dense float32, text CSR float32.
+
+    ``path`` is the file, or the folder that holds it. The label-name vectors are read too when
+    their file lies beside it. NUS-WIDE's image features take 3.2 GB; a MAT 7.3 file is read in
+    blocks, so little more is needed while loading.
+    """
     file = locate(path, layout)
     with open_mat(file) as mat:
         n_train, n_test = _check_shapes(mat, layout)

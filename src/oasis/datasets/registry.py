@@ -8,8 +8,6 @@ Files are in a data folder: the argument, else the environment variable ``OASIS_
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,62 +18,30 @@ from oasis.datasets.dataset import (
 from oasis.datasets.shapes import SHAPES
 from oasis.errors import DataError, InputError
 
-
-@dataclass(frozen=True)
-class _Entry:
-    about: str
-    make: Callable[..., Dataset]
-    file: str | None = None
-    how: str = ""
-
-
-_COCO_HOW = (
+_COCO = (
+    "coco40k.npz",
     "It is not published as a file: compute EfficientNet-Lite0 features (1280-d) and caption words "
-    "of MS-COCO train2017 images and store them in the layout of oasis.datasets.npz"
+    "of MS-COCO train2017 images and store them in the layout of oasis.datasets.npz",
 )
-_WIKI_HOW = (
+_WIKI = (
+    "wiki.npz",
     "Take the Wikipedia image-text benchmark (Rasiwasia et al. 2010; 128-d SIFT, 10-d LDA) and "
-    "store it in the layout of oasis.datasets.npz"
+    "store it in the layout of oasis.datasets.npz",
 )
+_FILES = {"coco40k": _COCO, "coco79": _COCO, "wiki": _WIKI}
+"""Data sets that are one file in the layout of npz: its name, and how to get it."""
 
-
-def _synthetic(shape: str) -> Callable[..., Dataset]:
-    # all of NUS-WIDE would take 3.3 GB, so its rows are generated on demand
-    def make(**options: Any) -> Dataset:
-        return synthetic.generate(shape, **{"lazy": shape == "nuswide", **options})
-
-    return make
-
-
-_KNOWN: dict[str, _Entry] = {
-    "mirflickr": _Entry("20,015 Flickr images and tags, 24 classes", mat.mirflickr),
-    "nuswide": _Entry("195,834 Flickr images and tags, 21 classes", mat.nuswide),
-    "mirflickr-text": _Entry("labels and texts of mirflickr, no pictures", mat.mirflickr_text),
-    "coco40k": _Entry(
-        "39,954 MS-COCO images and captions, 80 classes",
-        lambda path: npz.read(path, name="coco40k"),
-        "coco40k.npz",
-        _COCO_HOW,
-    ),
-    "coco79": _Entry(
-        "coco40k without the class person",
-        lambda path: npz.read(path, name="coco79", drop=["person"]),
-        "coco40k.npz",
-        _COCO_HOW,
-    ),
-    "wiki": _Entry(
-        "2,866 Wikipedia image-text pairs, 10 classes",
-        lambda path: npz.read(path, name="wiki"),
-        "wiki.npz",
-        _WIKI_HOW,
-    ),
-    "icons": _Entry("1,446 icons and their search terms, 68 classes", icons.load),
-    **{
-        f"synthetic-{shape}": _Entry(f"generated data in the shape of {shape}", _synthetic(shape))
-        for shape in SHAPES
-    },
-}
 _LAYOUTS = {layout.name: layout for layout in (mat.MIRFLICKR, mat.NUSWIDE)}
+_NAMES = {
+    "mirflickr": "20,015 Flickr images and tags, 24 classes",
+    "nuswide": "195,834 Flickr images and tags, 21 classes",
+    "mirflickr-text": "labels and texts of mirflickr, no pictures",
+    "coco40k": "39,954 MS-COCO images and captions, 80 classes",
+    "coco79": "coco40k without the class person",
+    "wiki": "2,866 Wikipedia image-text pairs, 10 classes",
+    "icons": "1,446 icons and their search terms, 68 classes",
+    **{f"synthetic-{shape}": f"generated data in the shape of {shape}" for shape in SHAPES},
+}
 
 
 def names() -> dict[str, str]:
@@ -85,7 +51,7 @@ def names() -> dict[str, str]:
     ['mirflickr', 'nuswide', 'mirflickr-text', 'coco40k', 'coco79', 'wiki', 'icons',
      'synthetic-mirflickr', 'synthetic-nuswide', 'synthetic-coco79']
     """
-    return {name: entry.about for name, entry in _KNOWN.items()}
+    return dict(_NAMES)
 
 
 def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset:
@@ -106,29 +72,40 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
         return npz.read(name, **options)
     if own.is_own(name):
         return own.read(name)
-    if name not in _KNOWN:
+    if name not in _NAMES:
         raise InputError(
-            f"unknown data set {name!r}; known are {', '.join(_KNOWN)}, or the path of an .npz, "
+            f"unknown data set {name!r}; known are {', '.join(_NAMES)}, or the path of an .npz, "
             ".mat or .parquet file, or of a folder of pictures that ends in /"
         )
-    entry = _KNOWN[name]
     if name in _LAYOUTS:
-        return entry.make(_mat_path(name, folder), **options)
+        return mat.read(_mat_path(name, folder), _LAYOUTS[name])
+    if name in _FILES:
+        drop = ["person"] if name == "coco79" else []
+        return npz.read(path_of(name, folder), name=name, drop=drop)
     if name == "mirflickr-text":
         base = data_folder(folder)
         inner = base / "mirflickr_text"
-        return entry.make(inner if inner.is_dir() else base)
-    if entry.file is not None:
-        return entry.make(_find(entry.file, data_folder(folder), entry.how), **options)
-    return entry.make(**options)
+        return mat.mirflickr_text(inner if inner.is_dir() else base)
+    if name == "icons":
+        return icons.load(**options)
+    shape = name.removeprefix("synthetic-")
+    # all of NUS-WIDE would take 3.3 GB, so its rows are generated on demand
+    return synthetic.generate(shape, **{"lazy": shape == "nuswide", **options})
 
 
 def path_of(name: str, folder: str | Path | None = None) -> Path:
     """Return the file of a data set that is one ``.npz`` file in the data folder."""
-    entry = _KNOWN.get(name)
-    if entry is None or entry.file is None:
+    if name not in _FILES:
         raise InputError(f"{name!r} is not read from one file of the data folder")
-    return _find(entry.file, data_folder(folder), entry.how)
+    (file, how), base = _FILES[name], data_folder(folder)
+    places = (base / file, base / Path(file).stem / file)
+    for place in places:
+        if place.is_file():
+            return place
+    raise DataError(
+        f"{file} is neither at {places[0]} nor at {places[1]}. {how}. Another data folder can be "
+        "given as an argument or in OASIS_DATA"
+    )
 
 
 def check(name: str, folder: str | Path | None = None) -> list[str]:
@@ -147,14 +124,3 @@ def _mat_path(name: str, folder: str | Path | None) -> Path:
     base, layout = data_folder(folder), _LAYOUTS[name]
     inner = base / name / layout.file
     return inner if inner.is_file() else base / layout.file
-
-
-def _find(file: str, folder: Path, how: str) -> Path:
-    places = (folder / file, folder / Path(file).stem / file)
-    for place in places:
-        if place.is_file():
-            return place
-    raise DataError(
-        f"{file} is neither at {places[0]} nor at {places[1]}. {how}. Another data folder can be "
-        "given as an argument or in OASIS_DATA"
-    )

@@ -51,12 +51,15 @@ from typing import Any
 
 from oasis.errors import DataError, InputError
 
-_ORDERS = {
-    "chunks": ("random", "arrival"),
-    "growing": ("frequency", "columns", "arrival"),
-    "groups": ("frequency", "columns", "arrival"),
-    "arrival": ("arrival",),
+_RULES = {
+    "chunks": (("random", "arrival"), ("chunk", "n_rounds"), ("query_count", "query_share")),
+    "growing": (("frequency", "columns", "arrival"), ("classes", "per_round", "n_rounds")),
+    "groups": (("frequency", "columns", "arrival"), ("classes", "per_round", "n_rounds")),
+    "arrival": (("arrival",), ("per_round", "n_rounds")),
 }
+"""By rule: its orders, the first by default; its sizes, and its numbers of queries, one of each."""
+
+_SHARE = ("query_share",)
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,14 @@ class Runbook:
     about: str = ""
 
     def __post_init__(self) -> None:
-        if self.rule not in _ORDERS:
-            raise self._error(f"unknown rule {self.rule!r}; known are {', '.join(_ORDERS)}")
-        if not self.order:
-            object.__setattr__(self, "order", _ORDERS[self.rule][0])
-        if self.order not in _ORDERS[self.rule]:
+        if self.rule not in _RULES:
+            raise self._error(f"unknown rule {self.rule!r}; known are {', '.join(_RULES)}")
+        orders, sizes, queries = (*_RULES[self.rule], _SHARE)[:3]
+        object.__setattr__(self, "order", self.order or orders[0])
+        if self.order not in orders:
             raise self._error(
                 f"unknown order {self.order!r} for rule {self.rule!r}; known are "
-                f"{', '.join(_ORDERS[self.rule])}"
+                f"{', '.join(orders)}"
             )
         for key in ("per_round", "n_rounds", "chunk", "query_count"):
             value = getattr(self, key)
@@ -100,30 +103,21 @@ class Runbook:
             if type(share) not in (int, float) or not 0 <= share < 1:
                 raise self._error(f"query_share must be a number from 0 to below 1, got {share!r}")
             object.__setattr__(self, "query_share", float(share))
-        self._check_choice()
-        self._check_classes()
-
-    def _check_choice(self) -> None:
-        sizes = {
-            "chunks": ("chunk", "n_rounds"),
-            "growing": ("classes", "per_round", "n_rounds"),
-            "groups": ("classes", "per_round", "n_rounds"),
-            "arrival": ("per_round", "n_rounds"),
-        }[self.rule]
-        queries = ("query_count", "query_share") if self.rule == "chunks" else ("query_share",)
+        deciding = ("classes", "per_round", "n_rounds", "chunk", "query_count", "query_share")
+        given = [key for key in deciding if getattr(self, key) not in (None, ())]
         for choice in (sizes, queries):
-            given = [key for key in choice if getattr(self, key) not in (None, ())]
-            if len(given) != 1:
+            if len(found := [key for key in given if key in choice]) != 1:
                 raise self._error(
                     f"rule {self.rule!r} needs exactly one of {', '.join(choice)}; "
-                    f"got {', '.join(given) or 'none'}"
+                    f"got {', '.join(found) or 'none'}"
                 )
-        for key in ("classes", "per_round", "n_rounds", "chunk", "query_count", "query_share"):
-            if key not in sizes + queries and getattr(self, key) not in (None, ()):
+        for key in given:
+            if key not in sizes + queries:
                 raise self._error(f"{key} has no meaning with rule {self.rule!r}")
+        self._check_classes()
 
     def _check_classes(self) -> None:
-        seen: set[int | str] = set()
+        labels = [label for group in self.classes for label in group]
         for number, group in enumerate(self.classes, 1):
             if not group:
                 raise self._error(f"round {number} has no class")
@@ -133,10 +127,9 @@ class Runbook:
                         f"round {number} has the class {label!r}; expected a name or a number "
                         "from 1"
                     )
-                if label in seen:
+                if labels.count(label) > 1:
                     raise self._error(f"the class {label!r} is given twice")
-                seen.add(label)
-        if len({type(label) for label in seen}) > 1:
+        if len({type(label) for label in labels}) > 1:
             raise self._error("classes are given by name or by number, not both")
 
     @classmethod
@@ -195,12 +188,8 @@ class Runbook:
 
 def runbooks() -> list[str]:
     """Return the names of the runbooks that come with the package, sorted."""
-    folder = resources.files("oasis") / "runbooks"
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    )
+    names = [entry.name for entry in (resources.files("oasis") / "runbooks").iterdir()]
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def runbook(name: str) -> Runbook:
@@ -242,18 +231,14 @@ def numbered_runbook(
     >>> numbered_runbook(2, 3, apart=True).classes
     ((1, 2, 3), (4, 5, 6))
     """
-    if n_rounds is None and n_classes is None:
-        raise InputError("give a number of rounds, of new classes per round, or both")
     parts = [] if n_rounds is None else [f"{n_rounds} rounds"]
     parts += [] if n_classes is None else [f"{n_classes} new classes a round"]
+    if not parts:
+        raise InputError("give a number of rounds, of new classes per round, or both")
+    rule = "groups" if apart else "growing" if n_classes is not None else "chunks"
+    sizes: dict[str, Any] = {"n_rounds": n_rounds, "per_round": n_classes}
+    if n_rounds is not None and n_classes is not None:
+        firsts = range(1, n_rounds * n_classes + 1, n_classes)
+        sizes = {"classes": tuple(tuple(range(i, i + n_classes)) for i in firsts)}
     about = ", ".join(parts) + (", no others" if apart else "")
-    if n_classes is None:
-        if apart:
-            return Runbook(about, "groups", n_rounds=n_rounds, query_share=0.1, about=about)
-        return Runbook(about, "chunks", n_rounds=n_rounds, query_share=0.1, about=about)
-    rule = "groups" if apart else "growing"
-    if n_rounds is None:
-        return Runbook(about, rule, per_round=n_classes, query_share=0.1, about=about)
-    numbers = range(1, n_rounds * n_classes + 1)
-    groups = tuple(tuple(numbers[i : i + n_classes]) for i in range(0, len(numbers), n_classes))
-    return Runbook(about, rule, classes=groups, query_share=0.1, about=about)
+    return Runbook(about, rule, query_share=0.1, about=about, **sizes)
