@@ -17,7 +17,7 @@ from oasis.baselines import LEMON
 from oasis.baselines.scaled import ColumnScale, ScaledHasher
 from oasis.cli import main
 from oasis.errors import InputError
-from oasis.experiments import brought
+from oasis.experiments import brought, methods
 from oasis.experiments.methods import grid_of, method_named
 from oasis.experiments.report import as_markdown, sections_of
 from oasis.experiments.results import Results
@@ -223,7 +223,7 @@ def test_a_task_is_repeated_when_the_file_of_the_method_has_changed(
 
     def status() -> str:
         (finished,) = run(tasks, tmp_path / "out", listener=events.append)
-        brought.method_at.cache_clear()
+        methods._brought.cache_clear()
         return finished.status
 
     path = Path(sys.modules[theirs].__file__ or "")

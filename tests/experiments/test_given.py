@@ -88,10 +88,9 @@ def test_codes_of_a_stream_are_judged_as_the_stream_was(toy: str, tmp_path: Path
         query_codes=outcome.projections[0],
         base_labels=outcome.train_labels,
         query_labels=outcome.sets[0].labels,
-        label_names=np.array(experiment_data.CLASSES),
     )
     row, expected = evaluate(tmp_path / "copy.npz"), measures(outcome)
-    for key in ("classes", "curve", "lookup", "by_scores", "codes"):
+    for key in ("lookup", "by_scores", "codes"):
         assert row[key] == expected[key]
     assert row["rounds"][-1]["all"] == expected["rounds"][-1]["all"]
 
@@ -131,7 +130,6 @@ def test_command_line_prints_keeps_and_reports_several_files(
         ({"base_labels": LABELS[20:] * 3}, "values other than 0 and 1"),
         ({"base_labels": LABELS[20:, :3]}, "base_labels are"),
         ({"scores": REAL[:20] @ REAL[21:].T}, "scores are .* queries times base"),
-        ({"label_names": np.array(["a"])}, "1 label_names for 4 classes"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, change: dict[str, Any], message: str) -> None:

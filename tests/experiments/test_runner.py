@@ -81,20 +81,16 @@ def test_interrupted_command_resumes(toy: str, tmp_path: Path) -> None:
     assert [each.status for each in run(tasks, tmp_path)] == ["kept", "kept", "computed"]
 
 
-def test_damaged_line_is_put_aside_and_its_task_run_again(toy: str, tmp_path: Path) -> None:
+def test_damaged_line_is_told(toy: str, tmp_path: Path) -> None:
     tasks = tasks_of(toy, "lemon", "random-projection")
     run(tasks, tmp_path)
     path = tmp_path / "toy.jsonl"
     lines = path.read_text("utf-8").splitlines()
     path.write_text("\n".join([*lines[:-1], lines[-1][:99]]), "utf-8")
-    with pytest.raises(FormatError, match="line 3 is not a row"):
-        Results.read(path)
-    events: list[Event] = []
-    found = run(tasks, tmp_path, listener=events.append)
-    assert [each.status for each in found] == ["kept", "computed"]
-    (notice,) = (each.text for each in events if isinstance(each, Notice))
-    assert "1 damaged lines, moved to toy.aside.txt" in notice
-    assert (tmp_path / "toy.aside.txt").read_text("utf-8").strip() == lines[-1][:99]
+    with pytest.raises(FormatError, match="line 3 is not a row; delete it"):
+        run(tasks, tmp_path)
+    path.write_text("\n".join(lines[:-1]), "utf-8")
+    assert [each.status for each in run(tasks, tmp_path)] == ["kept", "computed"]
 
 
 def test_row_of_other_data_is_put_aside(toy: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from oasis.errors import InputError
 from oasis.experiments import stream as streams
 from oasis.experiments.results import Results
 from oasis.experiments.runner import run
-from oasis.experiments.scenarios import JOINT, SCENARIOS, parts, settings_of
-from oasis.experiments.scenarios import deal as deal_rows
+from oasis.experiments.scenarios import JOINT, SCENARIOS, deal, parts, settings_of
 from oasis.experiments.task import Grid, Task
 from oasis.model import OASIS
 from oasis.streams import Runbook, rounds
@@ -42,11 +40,6 @@ def make_toy(sparse=False):
     if sparse:
         X["text"] = sp.csr_array(np.maximum(X["text"], 0))
     return Dataset("toy", X, L, CLASSES)
-
-
-def deal(*given):
-    names = ("seen", "truth", "train", "queries")
-    return SimpleNamespace(**dict(zip(names, deal_rows(*given), strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +86,7 @@ def test_single_class_rounds_have_one_label_each(toy):
 
 
 def test_returning_classes_come_first_and_last_only(toy):
-    scenario = replace(SCENARIOS["returning-classes"], returning=0.25)
+    scenario = replace(SCENARIOS["returning-classes"], amount=0.25)
     stream = deal(toy, scenario, 0)
     within = np.array([stream.truth[rows].any(axis=0) for rows in stream.train])
     returning = np.flatnonzero(within[0] & within[-1] & ~within[1:-1].any(axis=0))
@@ -111,7 +104,7 @@ def test_tiny_rounds_are_a_hundred_of_fifty():
 
 
 def test_skew_thins_rare_classes_of_the_base_alone(toy):
-    plain = deal(toy, replace(SCENARIOS["skewed-classes"], skew=1.0), 0)
+    plain = deal(toy, replace(SCENARIOS["skewed-classes"], amount=1.0), 0)
     stream = deal(toy, SCENARIOS["skewed-classes"], 0)
     order = np.argsort(-toy.L.sum(axis=0, dtype=int), kind="stable")
     whole, rest = learned(plain), set(learned(stream).tolist())

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from oasis.cli.console import print_json
 from oasis.cli.options import AsJson
 from oasis.cli.study_options import (
     Bits,
@@ -16,11 +15,10 @@ from oasis.cli.study_options import (
     Jobs,
     Out,
     Seeds,
-    as_document,
     names,
     numbers,
     run_tasks,
-    stop_if_failed,
+    show,
 )
 
 
@@ -66,9 +64,7 @@ def beyond(
     Example: oasis beyond --dataset icons --method oasis,itq,float-cosine --bits 64 --quick
     """
     from oasis.experiments.episodes import FULL, QUICK, numbered
-    from oasis.experiments.report import markdown, sections_of
-    from oasis.experiments.results import Results
-    from oasis.experiments.task import Grid, segment
+    from oasis.experiments.task import Grid
 
     for weight in names(content or ""):
         if not weight.replace(".", "", 1).isdigit() or not 0 <= float(weight) <= 1:
@@ -83,10 +79,4 @@ def beyond(
     datasets = names(dataset)
     grid = Grid(datasets, settings, names(method), numbers(bits), seeds, "beyond", options)
     finished = run_tasks(grid.tasks(), out, data, jobs)
-    if as_json:
-        print_json(as_document(finished, out))
-    else:
-        for name in grid.datasets:
-            results = Results.read(out / f"{segment(name)}.jsonl")
-            typer.echo(markdown("Beyond the labels", (), sections_of(results, ["beyond"])))
-    stop_if_failed(finished)
+    show(finished, out, as_json, "Beyond the labels", "beyond")

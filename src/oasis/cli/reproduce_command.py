@@ -46,8 +46,8 @@ def reproduce(
     setting: Annotated[
         str | None,
         typer.Option(
-            help="Settings: first, second, third (the default is all three), a runbook, or a "
-            "scenario."
+            help="Settings: first, second, third (the default is all three), a runbook, a "
+            "scenario, or numbers: rounds-10, classes-3 (new in each round), apart-classes-3."
         ),
     ] = None,
     mapping: Annotated[
@@ -57,20 +57,6 @@ def reproduce(
             help="Variables of a file to read: image=I_tr,I_te or labels=L; may be repeated.",
         ),
     ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="A setting of your own: number of rounds.", min=1)
-    ] = None,
-    new_classes_a_round: Annotated[
-        int | None,
-        typer.Option(help="A setting of your own: number of new classes in each round.", min=1),
-    ] = None,
-    apart: Annotated[
-        bool,
-        typer.Option(
-            "--apart",
-            help="With one of the last two: samples of a round have its new classes only.",
-        ),
-    ] = False,
     method: Annotated[
         str,
         typer.Option(
@@ -91,12 +77,6 @@ def reproduce(
             "folder, on the samples that were not used for tuning.",
         ),
     ] = False,
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            help="Also trace loss and MAP over this many iterations (oasis-paper, seed 0).", min=1
-        ),
-    ] = None,
     neighbours: Annotated[
         bool, typer.Option("--neighbours", help="Also measure recall of float neighbours.")
     ] = False,
@@ -109,7 +89,7 @@ def reproduce(
     Example: oasis reproduce --dataset synthetic@2000 --setting first --method oasis,probe --bits 64
     """
     from oasis.datasets.own import with_mapping
-    from oasis.experiments.task import SETTINGS, Grid, numbered_setting, read_study
+    from oasis.experiments.task import SETTINGS, Grid, read_study
 
     if bool(study) == bool(dataset):
         raise typer.BadParameter("give a study or --dataset, one of them")
@@ -120,18 +100,10 @@ def reproduce(
         grids += plan.grids
     if dataset:
         datasets = [with_mapping(name, mapping or []) for name in names(dataset)]
-        settings = names(setting or "")
-        if rounds is not None or new_classes_a_round is not None:
-            settings.append(numbered_setting(rounds, new_classes_a_round, apart))
-        settings = settings or list(SETTINGS)
-        methods, lengths = names(method), numbers(bits)
-        options: dict[str, bool | int] = {"neighbours": True} if neighbours else {}
-        grids = [Grid(datasets, settings, methods, lengths, seeds, options=options, tuned=tuned)]
-        if iterations is not None:
-            traced = [each for each in methods if each == "oasis-paper"]
-            options = {"iterations": iterations}
-            if traced:
-                grids.append(Grid(datasets, settings, traced, lengths, 1, "convergence", options))
+        settings = names(setting or "") or list(SETTINGS)
+        options = {"neighbours": True} if neighbours else {}
+        chosen = datasets, settings, names(method), numbers(bits), seeds
+        grids = [Grid(*chosen, options=options, tuned=tuned)]
     finished = _run_in_order([(grid.tasks(), grid.tuned) for grid in grids], out, data, jobs)
     if as_json:
         print_json(as_document(finished, out))

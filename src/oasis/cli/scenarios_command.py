@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from oasis.cli.console import print_json
 from oasis.cli.options import AsJson
 from oasis.cli.study_options import (
     Bits,
@@ -16,11 +15,10 @@ from oasis.cli.study_options import (
     Jobs,
     Out,
     Seeds,
-    as_document,
     names,
     numbers,
     run_tasks,
-    stop_if_failed,
+    show,
 )
 
 _QUICK_SAMPLES = 1000
@@ -51,10 +49,8 @@ def scenarios(
 
     Example: oasis scenarios --dataset synthetic@1000 --scenario wrong-labels,tiny-rounds
     """
-    from oasis.experiments.report import markdown, sections_of
-    from oasis.experiments.results import Results
     from oasis.experiments.scenarios import settings_of
-    from oasis.experiments.task import Grid, segment
+    from oasis.experiments.task import Grid
 
     settings = settings_of(names(scenario or ""))
     most = min(samples, _QUICK_SAMPLES) if quick else samples
@@ -62,12 +58,4 @@ def scenarios(
     chosen = names(method), numbers(bits), "1" if quick else seeds
     grid = Grid(names(dataset), settings, *chosen, options=options)
     finished = run_tasks(grid.tasks(), out, data, jobs)
-    if as_json:
-        print_json(as_document(finished, out))
-    else:
-        for name in grid.datasets:
-            results = Results.read(out / f"{segment(name)}.jsonl")
-            rows = {key: row for key, row in results.rows.items() if row["setting"] in settings}
-            shown = Results(rows, results.facts)
-            typer.echo(markdown("Hard streams", (), sections_of(shown, ["stream"])))
-    stop_if_failed(finished)
+    show(finished, out, as_json, "Hard streams")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oasis.cli.console import progress_of, remark
+from oasis.cli.console import print_json, progress_of, remark
 
 if TYPE_CHECKING:
     from oasis.experiments.runner import Event, Finished
@@ -87,6 +87,25 @@ def counts(finished: Sequence[Finished]) -> str:
         found[each.status] += 1
     tasks = "1 task: " if len(finished) == 1 else f"{len(finished)} tasks: "
     return tasks + ", ".join(f"{n} {name}" for name, n in found.items() if n)
+
+
+def show(
+    finished: Sequence[Finished], out: Path, as_json: bool, title: str, kind: str = "stream"
+) -> None:
+    """Print the tables of a kind of study, or the rows as JSON; exit code 1 if a task failed."""
+    from oasis.experiments.report import markdown, sections_of
+    from oasis.experiments.results import Results
+
+    if as_json:
+        print_json(as_document(finished, out))
+    else:
+        keys = {each.task.key for each in finished}
+        for name in dict.fromkeys(each.row["dataset"] for each in finished):
+            found = Results.read(out / f"{name}.jsonl")
+            rows = {key: row for key, row in found.rows.items() if key in keys}
+            sections = sections_of(Results(rows, found.facts), [kind])
+            typer.echo(markdown(title, (), sections))
+    stop_if_failed(finished)
 
 
 def stop_if_failed(finished: Sequence[Finished]) -> None:

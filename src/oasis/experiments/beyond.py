@@ -20,6 +20,7 @@ import numpy as np
 from oasis.arrays import Array, Matrix, Single
 from oasis.codes import Codes, pack
 from oasis.errors import InputError
+from oasis.experiments.brought import Ranker
 from oasis.experiments.episodes import (
     FULL,
     QUICK,
@@ -33,7 +34,7 @@ from oasis.experiments.episodes import (
     numbered,
 )
 from oasis.experiments.measure import by_codes_and_values, score_slices
-from oasis.experiments.methods import Ranker, method_named, place_of, title_of
+from oasis.experiments.methods import method_named, place_of, title_of
 from oasis.experiments.results import Results, rounded
 from oasis.experiments.tables import Cell, Estimate, Line, Part, Table, variant_of
 from oasis.experiments.task import Row, Task

@@ -27,19 +27,20 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from oasis.arrays import Matrix, Single, is_sparse
 from oasis.codes import Codes, unpack
 from oasis.errors import InputError
-from oasis.experiments.methods import SET_BY_TASK, Method, Ranker, settable, title_of
 from oasis.hashers.chunk import check_chunk
 from oasis.hashers.protocol import Labels, OnlineHasher
+
+Ranker: TypeAlias = Any
+"""A method without codes: ``partial_fit(X, y)`` and ``scores(X)``."""
 
 
 def traceback_of(error: Exception, name: str) -> str:
@@ -56,50 +57,7 @@ def announced() -> dict[str, str]:
     return {each.name: each.value for each in entry_points(group="oasis.methods")}
 
 
-@lru_cache(maxsize=64)
-def method_at(name: str, path: str) -> Method:
-    """Return the entry of a class of another package."""
-    cls: Any = _class_at(path)
-    found = settable(cls, name)
-    ranks = not (hasattr(cls, "project") or hasattr(cls, "encode")) and hasattr(cls, "scores")
-    if not ranks and "n_bits" not in found:
-        raise InputError(f"{name}: its constructor has no parameter n_bits, the length of a code")
-    told = bool(getattr(cls, "needs_classes", False))
-    if told and "classes" not in found:
-        raise InputError(f"{name} needs_classes, but its constructor has no parameter classes")
-    missing = inspect.Parameter.empty
-    is_batch = getattr(cls, "is_batch", False) is True
-    parameters = {k: v for k, v in found.items() if k not in SET_BY_TASK}
-    parameters |= {"rounds": "first, middle and last"} if is_batch else {}
-    parameters |= {} if ranks else {"scaling": "raw", "tuned": 0}
-    required = [each for each, default in parameters.items() if default is missing]
-
-    def make(**options: Any) -> OnlineHasher | Ranker:
-        absent = [each for each in required if each not in options]
-        if absent:
-            raise InputError(f"{name}: give {absent[0]} a value, as in {name}+{absent[0]}=1")
-        given = {key: value for key, value in options.items() if key in found}
-        model = cls(**given)
-        if ranks or isinstance(model, OnlineHasher):
-            return model
-        return BroughtHasher(model, name, given["n_bits"])
-
-    return Method(
-        name,
-        title_of(name),
-        make,
-        {each: None if default is missing else default for each, default in parameters.items()},
-        kind="ranker" if ranks else "batch" if is_batch else "online",
-        grid=getattr(cls, "tuning_grid", {}),
-        told_classes=told,
-        words=found.get("labels") is missing,
-        max_classes=getattr(cls, "max_classes", None),
-        answers_names=hasattr(cls, "project_words"),
-        source_sha256=_source_sha256(cls),
-    )
-
-
-def _class_at(path: str) -> Callable[..., Any]:
+def class_at(path: str) -> Any:
     """Import the class at an import path; the current folder is searched last."""
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
@@ -126,10 +84,10 @@ def _class_at(path: str) -> Callable[..., Any]:
             f"{path} is not a method: expected partial_fit(X, y) and project(X), encode(X) or "
             "scores(X); see oasis.experiments.brought"
         )
-    return cast(Callable[..., Any], found)
+    return found
 
 
-def _source_sha256(cls: Any) -> str:
+def source_sha256(cls: Any) -> str:
     """Return the SHA-256 of the file in which a class is written; empty if there is none."""
     with suppress(OSError, TypeError):
         if (path := inspect.getsourcefile(cls)) is not None:

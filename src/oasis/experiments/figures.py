@@ -7,13 +7,13 @@ results give the same bytes. The colours are distinguishable by colour-blind rea
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oasis.errors import MissingExtraError
 from oasis.experiments.methods import title_of
-from oasis.experiments.tables import Cell, Cells, Drawing, Estimate
+from oasis.experiments.tables import Cells, Drawing, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,20 +75,18 @@ def draw(
     x: str,
     y: str = "MAP",
     *,
-    logs: str = "",
+    log: bool = False,
     ticks: Sequence[tuple[float, str]] = (),
     marked: float | None = None,
-    top: float | None = None,
 ) -> tuple[Drawing, ...]:
     """Draw lines in panels side by side, with one legend; nothing if there is no line.
 
     Parameters
     ----------
     panels : title -> lines
-    logs : axes that are logarithmic, "x", "y" or "xy"
+    log : whether the x axis is logarithmic
     ticks : positions and names on the x axis
     marked : position of a vertical line
-    top : the end of the y axis
     """
     panels = {key: [line for line in lines if line.x] for key, lines in panels.items()}
     panels = {key: lines for key, lines in panels.items() if lines}
@@ -116,7 +114,7 @@ def draw(
             _fill(panel, lines, entries)
             panel.set_title(heading, loc="left")
             panel.set_xlabel(x)
-            if "x" in logs:
+            if log:
                 panel.set_xscale("log")
             if ticks:
                 panel.set_xticks([at for at, _ in ticks], [text for _, text in ticks])
@@ -124,10 +122,7 @@ def draw(
             if marked is not None:
                 panel.axvline(marked, color=_INK, lw=0.8, ls=":", alpha=0.7)
         axes[0].set_ylabel(y)
-        if "y" in logs:
-            axes[0].set_yscale("log")
-        else:
-            axes[0].set_ylim(0, top)
+        axes[0].set_ylim(0)
         figure.legend(
             entries.values(), entries.keys(), loc="outside right center", frameon=False, fontsize=8
         )
@@ -168,45 +163,32 @@ def _fill(panel: Axes, lines: Sequence[Curve], entries: dict[str, Any]) -> None:
 
 
 def quality(cells: Cells) -> tuple[Drawing, ...]:
-    """Return MAP by round, of each round's own queries and of all so far, and by code length."""
-    n_bits, name = cells.shown_bits, cells.dataset
-    at_bits = f"{n_bits} bits, " if n_bits else ""
-
-    def by_round(queries: str) -> dict[str, list[Curve]]:
-        panels = _panels(cells, lambda cell: cell.by_round(queries, "expected"))
-        for setting, panel in zip(cells.settings, panels.values(), strict=True):
-            here = list(cells.at(setting, n_bits).values())
-            most = max(here, key=lambda cell: len(cell.round_numbers), default=None)
-            if most is not None and queries == "all" and most.shares_queries():
-                panel.clear()
-            elif most is not None:
-                chance = most.by_round(queries, "chance")
-                panel.append(Curve.of("chance", most.round_numbers, chance))
-        return panels
-
-    lengths = cells.bits
+    """Return MAP by round, of each round's own queries, and by code length."""
+    n_bits, name, lengths = cells.shown_bits, cells.dataset, cells.bits
+    by_round: dict[str, list[Curve]] = {}
     by_bits: dict[str, list[Curve]] = {}
-    for setting in cells.settings if len(lengths) > 1 else ():
-        for variant in cells.variants:
+    for setting in cells.settings:
+        here, heading = cells.at(setting, n_bits), _heading(setting)
+        by_round[heading] = [
+            Curve.of(variant, cell.round_numbers, cell.by_round("new", "expected"))
+            for variant, cell in here.items()
+        ]
+        if here:
+            most = max(here.values(), key=lambda cell: len(cell.round_numbers))
+            chance = Curve.of("chance", most.round_numbers, most.by_round("new", "chance"))
+            by_round[heading].append(chance)
+        for variant in cells.variants if len(lengths) > 1 else ():
             found = [cells.cell(setting, variant, n) for n in lengths]
             values = [None if cell is None else cell.last("new", "expected") for cell in found]
-            curve = Curve.of(variant, lengths, values)
-            by_bits.setdefault(_heading(setting), []).append(curve)
+            by_bits.setdefault(heading, []).append(Curve.of(variant, lengths, values))
     return (
         *draw(
             f"{name}-map-by-round",
             "MAP by round",
-            f"{at_bits}queries of the current round against everything stored so far; expected "
-            "ties. Bands: 95 % interval over seeds. Dashed: tuned, or batch methods, which may "
-            "keep all features and encode everything again.",
-            by_round("new"),
-            "round",
-        ),
-        *draw(
-            f"{name}-map-by-round-all",
-            "MAP by round, queries of all rounds so far",
-            f"{at_bits}queries of earlier rounds count as much as new ones.",
-            by_round("all"),
+            f"Code length: {n_bits}; queries of the current round against everything stored so "
+            "far; expected ties. Bands: 95 % interval over seeds. Dashed: tuned, or batch methods, "
+            "which may keep all features and encode everything again.",
+            by_round,
             "round",
         ),
         *draw(
@@ -215,48 +197,9 @@ def quality(cells: Cells) -> tuple[Drawing, ...]:
             "Last round, queries of that round. Methods without codes are horizontal lines.",
             by_bits,
             "bits",
-            logs="x",
+            log=True,
             ticks=[(n, f"{n}") for n in lengths],
         ),
-    )
-
-
-def seconds(cells: Cells) -> tuple[Drawing, ...]:
-    """Return training time by round."""
-
-    def taken(cell: Cell) -> list[Estimate | None]:
-        rounds = range(len(cell.round_numbers))
-        found = [cell.figure("rounds", t, "train_seconds") for t in rounds]
-        return [each if each is not None and each.mean > 0 else None for each in found]
-
-    return draw(
-        f"{cells.dataset}-training-time",
-        "Training time by round",
-        f"{cells.shown_bits} bits, seconds to learn a round, logarithmic.",
-        _panels(cells, taken),
-        "round",
-        "seconds",
-        logs="y",
-    )
-
-
-def precision_recall(cells: Cells) -> tuple[Drawing, ...]:
-    """Return precision by recall for every radius."""
-    panels = {}
-    for setting in cells.settings:
-        first = {v: c.rows[0].get("curve") for v, c in cells.at(setting, cells.shown_bits).items()}
-        panels[_heading(setting)] = [
-            Curve(v, c["recall"], c["precision"]) for v, c in first.items() if c
-        ]
-    return draw(
-        f"{cells.dataset}-precision-recall",
-        "Look-ups within a radius",
-        f"{cells.shown_bits} bits, after the last round, queries of all rounds: precision and "
-        "recall within each Hamming radius, pooled over all pairs; first seed.",
-        panels,
-        "recall",
-        "precision",
-        top=1,
     )
 
 
@@ -279,23 +222,10 @@ def sensitivity(cells: Cells) -> tuple[Drawing, ...]:
             "MAP at the last round, queries of that round; the dotted line marks the default.",
             {title_of(method): curves},
             parameter,
-            logs="x",
+            log=True,
             marked=default,
         )
     return tuple(found)
-
-
-def _panels(
-    cells: Cells, values: Callable[[Cell], Sequence[Estimate | None]]
-) -> dict[str, list[Curve]]:
-    """Return a panel for each setting: a figure of every method by round."""
-    return {
-        _heading(setting): [
-            Curve.of(variant, cell.round_numbers, values(cell))
-            for variant, cell in cells.at(setting, cells.shown_bits).items()
-        ]
-        for setting in cells.settings
-    }
 
 
 def _heading(setting: str) -> str:

@@ -11,7 +11,6 @@ array                  what it is
 ``scores``             (q, n) real values, higher is nearer, instead of both
 ``base_labels``        (n, c) 0/1 indicator, or (n,) one class a sample
 ``query_labels``       the same of the queries
-``label_names``        (c,) names of the classes (optional)
 =====================  ============================================================================
 """
 
@@ -23,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from oasis.arrays import Indicator
+from oasis.arrays import Indicator, Single
 from oasis.codes import Codes, pack
 from oasis.datasets.matfile import dense
-from oasis.datasets.own import read_arrays, read_texts, variables
+from oasis.datasets.own import read_arrays, variables
 from oasis.errors import DataError, InputError
 from oasis.experiments.measure import (
     FIRST_HITS,
@@ -39,10 +37,10 @@ from oasis.experiments.measure import (
     score_measures,
 )
 from oasis.experiments.results import Results, environment
-from oasis.experiments.tables import Table
+from oasis.experiments.tables import Line, Table
 from oasis.experiments.task import Row, Task
 
-NAMES = ("base_codes", "query_codes", "scores", "base_labels", "query_labels", "label_names")
+NAMES = ("base_codes", "query_codes", "scores", "base_labels", "query_labels")
 """Names of the arrays of a file."""
 
 SETTING = "given"
@@ -81,49 +79,46 @@ def evaluate(
     >>> row["method"], row["rounds"][-1]["all"]["expected"] > 0.9
     ('mine', True)
     """
-    named = _named(path, mapping or {})
-    arrays = {
-        name: read_texts(path, found) if name == "label_names" else read_arrays(path, found)
-        for name, found in named.items()
-    }
-    base_labels, query_labels, classes = _labels(path, arrays)
+    arrays = _read(path, mapping or {})
+    base_labels, query_labels = _labels(path, arrays)
     n, present = len(base_labels), base_labels.any(axis=0)
     if not n or not len(query_labels):
         raise InputError(
             f"{n} items and {len(query_labels)} queries; expected one of each at least"
         )
-    common: dict[str, Any] = {
-        "number": 1,
-        "n_train": n,
-        "n_classes": int(present.sum()),
-        "own": [0],
-        "train_seconds": 0.0,
-        "encode_seconds": 0.0,
-    }
     projections: tuple[Any, ...] = ()
     n_bits = None
+    common = 1, n, int(present.sum()), [0], 0.0, 0.0
     if "scores" in arrays:
         scores = _scores(path, arrays["scores"], base_labels, query_labels)
         ranked = score_measures([(slice(None), scores)], query_labels, base_labels)
-        round_ = Round(**common, ranked=(ranked,))
+        round_ = Round(*common, ranked=(ranked,))
     else:
-        base, queries, values = _code_pair(path, arrays, n, len(query_labels))
+        base, _ = _codes(path, "base_codes", arrays, n)
+        queries, values = _codes(path, "query_codes", arrays, len(query_labels))
+        if base.shape[1] != queries.shape[1]:
+            bits = base.shape[1] * 8, queries.shape[1] * 8
+            raise DataError(f"{path}: base_codes have {bits[0]} bits, query_codes {bits[1]}")
         projections = () if values is None else (values,)
         n_bits = base.shape[1] * 8
-        round_ = Round(**common, codes=base, query_codes=(queries,))
+        round_ = Round(*common, codes=base, query_codes=(queries,))
     sets = (QuerySet(np.arange(n, n + len(query_labels)), query_labels),)
-    outcome = Outcome(classes, base_labels, sets, (round_,), projections)
-    data = _described(dataset or "given", base_labels, query_labels)
-    name = _plain_name(method or path.stem)
-    task = Task("stream", data["name"], SETTING, name, n_bits, seed)
+    outcome = Outcome(base_labels, sets, (round_,), projections)
+    place, name = _plain_name(dataset or "given"), _plain_name(method or path.stem)
+    task = Task("stream", place, SETTING, name, n_bits, seed)
     row = {**task.names(), **measures(outcome)}
     if out is not None:
-        place = out / f"{data['name']}.jsonl"
-        stored = Results.read(place) if place.exists() else Results()
+        file = out / f"{place}.jsonl"
+        stored = Results.read(file) if file.exists() else Results()
         kind = "ranker" if n_bits is None else "online"
-        facts = {"data": data, "method": {"title": name, "kind": kind}}
-        stored.put(row, {**facts, "environment": environment(), "runbook": SETTING})
-        stored.write(place)
+        facts = {
+            "data": _described(place, base_labels, query_labels),
+            "method": {"title": name, "kind": kind},
+            "environment": environment(),
+            "runbook": SETTING,
+        }
+        stored.put(row, facts)
+        stored.write(file)
     return row
 
 
@@ -131,17 +126,36 @@ def evaluation_table(row: Row) -> Table:
     """Return the measures of one file as a table of two columns."""
     last = row["rounds"][-1]
     measured = last["all"]
-    rows = [("queries", f"{measured['n']:,}"), ("items", f"{last['n_base']:,}")]
     titles = {"expected": "MAP, expected ties", "stable": "MAP, older first"}
     titles |= {"asymmetric": "MAP by projections", "chance": "chance"}
-    rows += [(titles[key], f"{measured[key]:.4f}") for key in titles if key in measured]
     found = row.get("lookup", {}).get("all", {})
-    rows += [(each.title, f"{found[each.key]:.4f}") for each in FIRST_HITS if each.key in found]
+    figures = {"queries": measured["n"], "items": last["n_base"]}
+    figures |= {title: measured.get(key) for key, title in titles.items()}
+    figures |= {each.title: found.get(each.key) for each in FIRST_HITS}
     if "codes" in row:
-        rows.append(("distinct codes", f"{row['codes']['n_distinct']:,}"))
-        rows.append(("constant bits", f"{row['codes']['n_constant']} of {row['n_bits']}"))
+        figures["distinct codes"] = row["codes"]["n_distinct"]
+        figures["constant bits"] = row["codes"]["n_constant"]
     length = f", {row['n_bits']} bits" if row["n_bits"] else ""
-    return Table(f"{row['method']}{length}", "", ("measure", "value"), tuple(rows), n_names=1)
+    lines = [Line((name,), (value,)) for name, value in figures.items()]
+    return Table.of(f"{row['method']}{length}", "", ("measure",), ("value",), lines)
+
+
+def _read(path: Path, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the arrays of a file under the names of the table above."""
+    unknown = [name for name in mapping if name not in NAMES]
+    if unknown:
+        raise InputError(f"unknown name {unknown[0]!r} in a mapping; known are {', '.join(NAMES)}")
+    held = variables(path)
+    named = {name: (name,) for name in NAMES if name in held} | dict(mapping)
+    codes = () if "scores" in named else ("base_codes", "query_codes")
+    for name in (*codes, "base_labels", "query_labels"):
+        if name not in named:
+            other = " (and no scores)" if name in codes else ""
+            raise DataError(
+                f"{path}: no {name}{other}; it holds {', '.join(sorted(held)) or 'nothing'}. Give "
+                f"its variable by --map {name}=VARIABLE"
+            )
+    return {name: read_arrays(path, found) for name, found in named.items()}
 
 
 def _scores(path: Path, scores: Any, base_labels: Indicator, query_labels: Indicator) -> Any:
@@ -154,67 +168,21 @@ def _scores(path: Path, scores: Any, base_labels: Indicator, query_labels: Indic
     return values
 
 
-def _code_pair(
-    path: Path, arrays: Mapping[str, Any], n_base: int, n_queries: int
-) -> tuple[Codes, Codes, npt.NDArray[np.float32] | None]:
-    for wanted in ("base_codes", "query_codes"):
-        if wanted not in arrays:
-            held = ", ".join(sorted(variables(path))) or "nothing"
-            raise DataError(
-                f"{path}: no {wanted} (and no scores); it holds {held}. Give its "
-                f"variable by --map {wanted}=VARIABLE"
-            )
-    base, _ = _codes(path, "base_codes", arrays["base_codes"], n_base)
-    queries, projections = _codes(path, "query_codes", arrays["query_codes"], n_queries)
-    if base.shape[1] != queries.shape[1]:
-        raise DataError(
-            f"{path}: base_codes have {base.shape[1] * 8} bits, query_codes {queries.shape[1] * 8}"
-        )
-    return base, queries, projections
-
-
-def _named(path: Path, mapping: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    unknown = [name for name in mapping if name not in NAMES]
-    if unknown:
-        raise InputError(f"unknown name {unknown[0]!r} in a mapping; known are {', '.join(NAMES)}")
-    held = variables(path)
-    own = {name: (name,) for name in NAMES if name in held}
-    return own | dict(mapping)
-
-
-def _labels(path: Path, arrays: Mapping[str, Any]) -> tuple[Indicator, Indicator, tuple[str, ...]]:
-    found = []
-    for name in ("base_labels", "query_labels"):
-        if name not in arrays:
-            raise DataError(f"{path}: no {name}; give its variable by --map {name}=VARIABLE")
-        values = dense(arrays[name])
-        if values.ndim == 2 and 1 in values.shape and values.size > 1:
-            values = values.ravel()
-        found.append(values)
-    base, queries = found
-    if base.ndim != queries.ndim:
+def _labels(path: Path, arrays: Mapping[str, Any]) -> tuple[Indicator, Indicator]:
+    base, queries = (dense(arrays[name]) for name in ("base_labels", "query_labels"))
+    if all(each.ndim == 1 or 1 in each.shape for each in (base, queries)):
+        numbers = np.unique(np.concatenate([base.ravel(), queries.ravel()]))
+        base, queries = ((each.ravel()[:, None] == numbers) for each in (base, queries))
+    if base.ndim != 2 or base.shape[1:] != queries.shape[1:]:
         raise DataError(f"{path}: base_labels are {base.shape}, query_labels {queries.shape}")
-    if base.ndim == 1:
-        numbers = np.unique(np.concatenate([base, queries]))
-        base, queries = ((each[:, None] == numbers) for each in (base, queries))
-    elif not all(np.isin(each, (0, 1)).all() for each in found):
+    if not all(np.isin(each, (0, 1)).all() for each in (base, queries)):
         raise DataError(f"{path}: labels hold values other than 0 and 1")
-    if base.shape[1] != queries.shape[1]:
-        raise DataError(f"{path}: base_labels are {base.shape}, query_labels {queries.shape}")
-    names = arrays.get("label_names")
-    classes = tuple(f"class {j + 1}" for j in range(base.shape[1]))
-    if names is not None:
-        classes = tuple(str(each).strip() for each in np.ravel(names))
-        if len(classes) != base.shape[1]:
-            raise DataError(f"{path}: {len(classes)} label_names for {base.shape[1]} classes")
-    return base.astype(np.uint8), queries.astype(np.uint8), classes
+    return base.astype(np.uint8), queries.astype(np.uint8)
 
 
-def _codes(
-    path: Path, name: str, values: Any, n: int
-) -> tuple[Codes, npt.NDArray[np.float32] | None]:
+def _codes(path: Path, name: str, arrays: Mapping[str, Any], n: int) -> tuple[Codes, Single | None]:
     """Return packed codes, and the real values whose signs they are, if the file has these."""
-    array = dense(values)
+    array = dense(arrays[name])
     if array.ndim != 2 or len(array) != n or array.dtype.kind not in "fiub":
         raise DataError(f"{path}: {name} are {array.dtype} {array.shape}, expected {n} rows")
     if array.dtype == np.uint8 and array.size and array.max() > 1:
@@ -234,25 +202,18 @@ def _codes(
 
 
 def _described(name: str, base_labels: Indicator, query_labels: Indicator) -> dict[str, Any]:
-    n = len(base_labels) + len(query_labels)
-    total = int(base_labels.sum()) + int(query_labels.sum())
+    labels = np.concatenate([base_labels, query_labels])
+    # results are comparable if their labels are equal
+    digest = hashlib.sha256(np.packbits(labels).tobytes() + str(base_labels.shape).encode())
     return {
-        "name": _plain_name(name),
-        "n_samples": n,
+        "name": name,
+        "n_samples": len(labels),
         "n_features": {},
-        "n_classes": int(base_labels.shape[1]),
-        "labels_per_sample": round(total / max(1, n), 4),
-        # results are comparable if their labels are equal
-        "recipe": {"labels": _digest(base_labels, query_labels)},
+        "n_classes": int(labels.shape[1]),
+        "labels_per_sample": round(int(labels.sum()) / len(labels), 4),
+        "recipe": {"labels": digest.hexdigest()},
         "sources": [],
     }
-
-
-def _digest(*labels: Indicator) -> str:
-    digest = hashlib.sha256()
-    for each in labels:
-        digest.update(np.packbits(each).tobytes() + str(each.shape).encode())
-    return digest.hexdigest()
 
 
 def _plain_name(name: str) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,6 @@ from oasis.metrics import (
     hits_from_scores,
     mean_average_precision,
     ndcg_at_k,
-    per_class_average_precision,
     precision_at_k,
     precision_recall_curve,
     success_at_k,
@@ -98,7 +97,6 @@ class Outcome:
 
     Attributes
     ----------
-    classes : names of the label columns
     train_labels : (n, c), in order of arrival
     sets : query sets in order of arrival
     rounds : in order
@@ -106,7 +104,6 @@ class Outcome:
     is_batch : whether each round's codes are those of everything seen
     """
 
-    classes: tuple[str, ...]
     train_labels: Indicator
     sets: tuple[QuerySet, ...]
     rounds: tuple[Round, ...]
@@ -117,10 +114,6 @@ class Outcome:
         """Return the codes that are stored after the round at position t."""
         rounds = self.rounds[t:][:1] if self.is_batch else self.rounds[: len(self.rounds[:t]) + 1]
         return np.concatenate([each.codes for each in rounds if each.codes is not None])
-
-
-Given: TypeAlias = tuple[Any, Any, Any, Any]
-"""Codes of queries and base, and their labels."""
 
 
 @dataclass(frozen=True)
@@ -346,7 +339,7 @@ def _history(outcome: Outcome, values: list[list[Array]]) -> list[list[float]] |
 
 
 def _last_round(outcome: Outcome) -> Row:
-    """Measure first hits of the last round's and of all queries, classes and radii."""
+    """Measure first hits of the last round's and of all queries, and the codes."""
     last, labels = outcome.rounds[-1], outcome.train_labels
     found: Row = {"lookup": {}, "by_scores": {}}
     for name, arrived in (("new", last.own), ("all", range(len(last.ranked or last.query_codes)))):
@@ -365,33 +358,12 @@ def _last_round(outcome: Outcome) -> Row:
             if outcome.projections:
                 values = np.concatenate([outcome.projections[i] for i in chosen])
                 hits = asymmetric_hits(values, base, truth, labels, DEPTH)
-            if name == "all":
-                found |= _classes_and_curve(given, outcome.classes)
         if hits is not None:
             found["by_scores"][name] = {each.key: each.value(hits) for each in BY_SCORES}
+    if not last.ranked:
+        statistics = code_statistics(outcome.base_codes())
+        found["codes"] = {
+            "n_distinct": statistics.n_distinct,
+            "n_constant": statistics.n_constant,
+        }
     return {key: value for key, value in found.items() if value}
-
-
-def _classes_and_curve(given: Given, classes: tuple[str, ...]) -> Row:
-    """Return code statistics; name, items, queries and AP of each class; the curve by radius.
-
-    Only items with the class count as similar. A radius without any hit is omitted.
-    """
-    _, base, truth, labels = given
-    statistics = code_statistics(base)
-    precisions = per_class_average_precision(*given)
-    n_base, n_queries = labels.sum(axis=0), truth.sum(axis=0)
-    curve = precision_recall_curve(*given)
-    some = curve.retrieved > 0
-    return {
-        "codes": {"n_distinct": statistics.n_distinct, "n_constant": statistics.n_constant},
-        "classes": [
-            [name, int(n_base[j]), int(n_queries[j]), rounded(float(precisions[j]), 4)]
-            for j, name in enumerate(classes)
-            if n_base[j] and n_queries[j]
-        ],
-        "curve": {
-            "precision": rounded(curve.precision[some].tolist(), 4),
-            "recall": rounded(curve.recall[some].tolist(), 4),
-        },
-    }

@@ -1,34 +1,33 @@
 """Every method by name: how it is constructed for a task, which inputs it gets, what is tuned.
 
-Methods of the package have short names, in ``methods.toml``; classes of other packages are
-described in `brought`. Every hasher takes ``scaling=raw|unit|zscore`` besides its own parameters;
-see `oasis.baselines.scaled`.
+Methods of the package have short names, in ``methods.toml``; `brought` says what a class of another
+package needs. Both are described by the same rules (`described`). Every hasher takes
+``scaling=raw|unit|zscore`` besides its own parameters; see `oasis.baselines.scaled`.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import operator
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from typing import Any, Literal, TypeAlias, cast
 
 from oasis.baselines.scaled import SCALINGS, ScaledHasher, Scaling, check_scaling
 from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
+from oasis.experiments.brought import BroughtHasher, Ranker, announced, class_at, source_sha256
 from oasis.hashers.protocol import OnlineHasher
 
-Ranker: TypeAlias = Any
-"""A method without codes: ``partial_fit(X, y)`` and ``scores(X)``."""
 Value: TypeAlias = bool | int | float | str
 Kind: TypeAlias = Literal["online", "batch", "ranker"]
 Values: TypeAlias = tuple[Value, ...]
 
 _SPACES: Values = ("default", "orthogonal")
-SET_BY_TASK = ("n_bits", "random_state", "labels", "classes")
+_SET_BY_TASK = ("n_bits", "random_state", "labels", "classes")
 _LABEL_SOURCES = ("default", "wordllama", "orthogonal")
 _NOT_RECORDED = ("scaling", "tuned", "labels")
 _TOLERANCE = 0.0005
@@ -172,48 +171,76 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
 
 
-def settable(cls: Callable[..., Any], name: str) -> dict[str, Any]:
-    """Return the constructor's parameters by name, with their defaults, that a task may set."""
+def described(name: str, cls: Any, table: Mapping[str, Any], source: str = "") -> Method:
+    """Return the entry of a class.
+
+    Parameters
+    ----------
+    cls : the class, or another callable that makes a model
+    table : what the class itself does not say: fields of `Method`, ``tell`` (announce classes that
+        it does not need), ``given`` (parameters that the name stands for)
+    source : SHA-256 of its file, if it is of another package
+    """
     try:
-        found = inspect.signature(cls).parameters.values()
+        signature = inspect.signature(cls).parameters.values()
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{name}: the parameters of its constructor cannot be inspected"
         ) from error
-    return {p.name: p.default for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-
-
-def _entry(name: str, table: dict[str, Any]) -> Method:
-    """Return the entry of a table of ``methods.toml``; the kind is taken from the class."""
-    module, _, attribute = table.pop("class").partition(":")
-    cls: Any = operator.attrgetter(attribute)(importlib.import_module(module))
-    found, held = settable(cls, name), table.pop("given", {})
-    ranks, refitted = hasattr(cls, "scores"), held.get("refit") is True
-    is_batch = not ranks and (refitted or getattr(cls, "is_batch", False) is True)
-    own = {k: v for k, v in found.items() if k not in (*SET_BY_TASK, *held)}
-    own |= {"n_bits": None} if ranks and "n_bits" in found else {}
-    if refitted if ranks else is_batch and not refitted:
-        own["rounds"] = "first, middle and last"
-    own |= {} if ranks else {"scaling": "raw", "tuned": 0}
-    own |= {"labels": "default"} if table.get("words") else {}
-    grid = {key: tuple(values) for key, values in table.pop("grid", {}).items()}
-    nuswide = getattr(importlib.import_module(cls.__module__), "NUSWIDE", None)
-    return Method(
-        name,
-        table.pop("title"),
-        (lambda **given: cls(**held, **given)) if held else cls,
-        own,
-        kind="ranker" if ranks else "batch" if is_batch else "online",
-        grid={**grid, **({"labels": _SPACES} if table.get("words") else {})},
-        told_classes=table.pop("tell", False) or getattr(cls, "needs_classes", False),
-        fixed_on={} if nuswide is None else {"nuswide": nuswide},
-        **table,
+    found = {
+        p.name: p.default for p in signature if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    table, missing = dict(table), inspect.Parameter.empty
+    held = table.pop("given", {})
+    ranks = hasattr(cls, "scores") and not (hasattr(cls, "project") or hasattr(cls, "encode"))
+    refits = held.get("refit") is True
+    is_batch = not ranks and (refits or getattr(cls, "is_batch", False) is True)
+    told = bool(table.pop("tell", False) or getattr(cls, "needs_classes", False))
+    words = bool(table.pop("words", found.get("labels") is missing))
+    if not ranks and "n_bits" not in found:
+        raise InputError(f"{name}: its constructor has no parameter n_bits, the length of a code")
+    if told and "classes" not in found:
+        raise InputError(f"{name} needs_classes, but its constructor has no parameter classes")
+    parameters = {k: v for k, v in found.items() if k not in (*_SET_BY_TASK, *held)}
+    required = [each for each, default in parameters.items() if default is missing]
+    parameters |= dict.fromkeys(required)
+    parameters |= {"n_bits": None} if ranks and "n_bits" in found else {}
+    parameters |= (
+        {"rounds": "first, middle and last"} if (ranks or is_batch) and refits == ranks else {}
     )
+    parameters |= {} if ranks else {"scaling": "raw", "tuned": 0}
+    parameters |= {"labels": "default"} if words else {}
+
+    def make(**options: Any) -> OnlineHasher | Ranker:
+        absent = [each for each in required if each not in options]
+        if absent:
+            raise InputError(f"{name}: give {absent[0]} a value, as in {name}+{absent[0]}=1")
+        model = cls(**held, **{key: value for key, value in options.items() if key in found})
+        if ranks or isinstance(model, OnlineHasher):
+            return model
+        return BroughtHasher(model, name, options["n_bits"])
+
+    nuswide = getattr(importlib.import_module(cls.__module__), "NUSWIDE", None)
+    described_here: dict[str, Any] = {
+        "title": name.rpartition(":")[2],
+        "kind": "ranker" if ranks else "batch" if is_batch else "online",
+        "grid": getattr(cls, "tuning_grid", {}),
+        "told_classes": told,
+        "words": words,
+        "fixed_on": {} if nuswide is None else {"nuswide": nuswide},
+        "max_classes": getattr(cls, "max_classes", None),
+        "answers_names": hasattr(cls, "project_words"),
+        "source_sha256": source,
+    }
+    return Method(name=name, make=make, parameters=parameters, **{**described_here, **table})
 
 
 def _read() -> dict[str, Method]:
     text = (resources.files("oasis") / "experiments" / "methods.toml").read_text("utf-8")
-    return {name: _entry(name, table) for name, table in tomllib.loads(text).items()}
+    found = tomllib.loads(text)
+    return {
+        name: described(name, class_at(table.pop("class")), table) for name, table in found.items()
+    }
 
 
 METHODS = _read()
@@ -224,7 +251,7 @@ TOLD_MARK = " ‡"
 
 
 def grid_of(name: str) -> dict[str, Values]:
-    """Return the values that are tuned; only the scaling for a method without a grid."""
+    """Return the values that are tuned: the method's grid, the scaling, and the label space."""
     method = method_named(name)
     if not method.has_codes:
         raise InputError(f"{name!r} has no codes and is not tuned")
@@ -242,7 +269,8 @@ def grid_of(name: str) -> dict[str, Values]:
                 f"{name}: tuning_grid has {key}={values!r}, expected a list of numbers, texts, "
                 "True and False"
             )
-    return {**{key: tuple(values) for key, values in method.grid.items()}, "scaling": SCALINGS}
+    grid = {key: tuple(values) for key, values in method.grid.items()}
+    return {**grid, **({"labels": _SPACES} if method.words else {}), "scaling": SCALINGS}
 
 
 def method_named(name: str) -> Method:
@@ -255,15 +283,18 @@ def method_named(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    from oasis.experiments import brought  # it makes entries of this type
-
-    found = brought.announced()
-    if ":" in name or name in found:
-        return brought.method_at(name, found.get(name, name))
+    if ":" in name or name in announced():
+        return _brought(name)
     raise InputError(
-        f"unknown method {name!r}; known are {', '.join([*METHODS, *found])}, or an import path "
-        "such as mypackage.mymodule:MyHasher"
+        f"unknown method {name!r}; known are {', '.join([*METHODS, *announced()])}, or an import "
+        "path such as mypackage.mymodule:MyHasher"
     )
+
+
+@cache
+def _brought(name: str) -> Method:
+    cls = class_at(announced().get(name, name))
+    return described(name, cls, {}, source_sha256(cls))
 
 
 def title_of(variant: str) -> str:

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import resources
-from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, TypeAlias
 
@@ -39,7 +38,6 @@ QUERIES_NOTE = (
     "and all are the same."
 )
 _QUERIES = {"new": "last", "all": "all"}
-_QUARTERS = ("rarest quarter", "second", "third", "most frequent")
 _TABLE_2 = (16, range(1, 10))  # bits and rounds of the paper's Table 2
 # distinguishes the paper's data from a part of them, or from other data of the same name
 _PAPERS_DATA: dict[str, tuple[int, dict[str, int]]] = {
@@ -68,9 +66,8 @@ def parts(results: Results, dataset: str, rows: Sequence[Row]) -> list[Part]:
         Part("One modality", (), (), (_modality_table(cells),)),
         Part("At the same bytes", (), (), (_bytes_table(cells, n_bits),)),
         Part("New and old", (), (), (_forgetting_table(cells),)),
-        Part("Classes", (), figures.precision_recall(cells), (_class_table(cells, n_bits),)),
         Part("Parameters", (), figures.sensitivity(cells)),
-        Part("Time and memory", (), figures.seconds(cells), times, 0),
+        Part("Time and memory", (), (), times),
         Part("Methods", (), (), (method_table(cells),)),
     ]
 
@@ -411,37 +408,6 @@ def asked_now(row: Row) -> float | None:
     """Return MAP of earlier rounds' queries after the last round, the mean over rounds."""
     values = (row.get("history") or [[]])[-1][:-1]
     return fmean(values) if values else None
-
-
-def class_averages(cell: Cell) -> list[tuple[float, float]]:
-    """Return items and average precision of each class that every seed has, means over seeds."""
-    seeds = [{name: (n, ap) for name, n, _, ap in row.get("classes", ())} for row in cell.rows]
-    names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
-    return sorted(
-        (fmean(each[name][0] for each in seeds), fmean(each[name][1] for each in seeds))
-        for name in names
-    )
-
-
-def _class_table(cells: Cells, n_bits: int | None) -> Table:
-    lines = []
-    for setting in cells.settings:
-        for variant, cell in cells.at(setting, n_bits).items():
-            points, n = class_averages(cell), len(_QUARTERS)
-            if len(points) >= n:
-                edges = [round(len(points) * i / n) for i in range(n + 1)]
-                groups = [*(points[a:b] for a, b in pairwise(edges)), points]
-                means = [fmean(ap for _, ap in group) for group in groups]
-                lines.append(Line((setting, title_of(variant)), means))
-    return Table.of(
-        "Rare and frequent classes",
-        f"Average precision class by class at {n_bits} bits after the last round, queries of all "
-        "rounds; the mean over a quarter of the classes, by number of items. Only items with this "
-        "class count as similar.",
-        ("setting", "method"),
-        (*_QUARTERS, "all classes"),
-        lines,
-    )
 
 
 def _time_table(cells: Cells) -> Table:

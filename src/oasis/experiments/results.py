@@ -45,16 +45,14 @@ class Results:
     ----------
     rows : key -> row
     facts : section -> checksum -> fact
-    damaged : lines that could not be read, as they stand
     """
 
     rows: dict[str, Row] = field(default_factory=dict)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path, *, spare: bool = False) -> Results:
-        """Read a file, or all files of a folder; ``spare`` keeps damaged lines apart.
+    def read(cls, path: Path) -> Results:
+        """Read a file, or all files of a folder.
 
         Raises
         ------
@@ -83,18 +81,15 @@ class Results:
         found = cls(facts={name: dict(header.get(name, {})) for name in SECTIONS.values()})
         for number, line in enumerate(lines, 2):
             row = _parsed(line)
-            if found._is_whole(row):
-                found.rows[row["key"]] = row
-            elif spare:
-                found.damaged.append(line)
-            else:
-                raise FormatError(f"{path} is damaged: line {number} is not a row")
+            of = row.get("of", {})
+            known = all(of[n] in found.facts[f] for n, f in SECTIONS.items() if n in of)
+            if not known or "key" not in row or "kind" not in row:
+                raise FormatError(
+                    f"{path} is damaged: line {number} is not a row; delete it, and repeat the "
+                    "command that made the file"
+                )
+            found.rows[row["key"]] = row
         return found
-
-    def _is_whole(self, row: Row) -> bool:
-        of = row.get("of", {})
-        known = all(of[n] in self.facts[s] for n, s in SECTIONS.items() if n in of)
-        return isinstance(row.get("key"), str) and "kind" in row and known
 
     def add(self, other: Results) -> None:
         """Add the rows of another file; a row of the same key is replaced."""

@@ -2,7 +2,7 @@
 
 Each data set has one results file in the folder. The row of a finished task is written at once, so
 that a stopped command continues where it stopped. A row whose data, rounds, options or method have
-changed, and a line that cannot be read, are moved to ``<name>.aside.jsonl`` with a notice. A task
+changed is moved to ``<name>.aside.txt`` with a notice. A task
 that raises is a failed row; the others continue, and it is tried again by the next command.
 """
 
@@ -193,35 +193,25 @@ class _Folder:
         path = self._place(done.task)
         with _locked(path):
             if path.exists():  # another command may have written to it
-                self._files[path.name] = Results.read(path, spare=True)
+                self._files[path.name] = Results.read(path)
             found = self._file(done.task)
             old = found.rows.get(done.task.key)
             if old is not None and "error" not in old:
                 if done.status == "failed":
                     return  # what is there may still be read, and is tried again
-                self._aside(path, [json.dumps({**old, "of": found.facts_of(old)})])
+                with path.with_name(f"{path.stem}.aside.txt").open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps({**old, "of": found.facts_of(old)}) + "\n")
             found.put(done.row, facts)
             found.write(path)
 
     def _file(self, task: Task) -> Results:
         path = self._place(task)
         if path.name not in self._files:
-            found = Results.read(path, spare=True) if path.exists() else Results()
-            if found.damaged:
-                aside = self._aside(path, found.damaged)
-                self._tell(Notice(f"{path}: {len(found.damaged)} damaged lines, moved to {aside}"))
-                found.write(path)
-            self._files[path.name] = found
+            self._files[path.name] = Results.read(path) if path.exists() else Results()
         return self._files[path.name]
 
     def _place(self, task: Task) -> Path:
         return self._path / f"{segment(task.dataset)}.jsonl"
-
-    def _aside(self, path: Path, lines: Sequence[str]) -> str:
-        aside = path.with_name(f"{path.stem}.aside.txt")
-        with aside.open("a", encoding="utf-8") as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-        return aside.name
 
 
 @contextmanager

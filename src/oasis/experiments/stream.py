@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from oasis.codes import pack
 from oasis.datasets.dataset import Dataset
 from oasis.errors import DataError, InputError
 from oasis.experiments import overview, scenarios
+from oasis.experiments.brought import Ranker
 from oasis.experiments.measure import (
     Outcome,
     QuerySet,
@@ -32,13 +32,13 @@ from oasis.experiments.measure import (
     score_measures,
     score_slices,
 )
-from oasis.experiments.methods import Ranker, method_named
+from oasis.experiments.methods import method_named
 from oasis.experiments.results import Results, rounded
+from oasis.experiments.scenarios import Stream
 from oasis.experiments.tables import Part, value_at
 from oasis.experiments.task import Row, Task, load_dataset, runbook_for
 from oasis.hashers.protocol import OnlineHasher
 from oasis.metrics import neighbour_recall
-from oasis.streams import rounds
 
 Progress = Callable[[int, int], None]
 """Called after each step with the number of steps done and of all steps."""
@@ -49,25 +49,6 @@ NEIGHBOURS = 10
 _MOST_NEIGHBOUR_QUERIES = 500
 _JOINT = "/joint"
 _NOT_LEARNED = ("codes_", "all_codes_", "all_codes", "__dict__", "__weakref__")
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """A data set as it arrives.
-
-    Attributes
-    ----------
-    seen : what learners get; with a scenario it may be corrupted
-    truth : (n, c) true labels, with which everything is measured
-    train, queries : rows to learn from and to search with, round by round
-    numbers : of the rounds
-    """
-
-    seen: Dataset
-    truth: Indicator
-    train: tuple[Rows, ...]
-    queries: tuple[Rows, ...]
-    numbers: tuple[int, ...]
 
 
 def check_setting(dataset: str, setting: str) -> None:
@@ -155,8 +136,7 @@ def carry_out(task: Task, stream: Stream, progress: Progress) -> tuple[Any, Outc
             found.append(Round(**common, encode_seconds=0.0, ranked=ranked))
         progress(t + 1, len(stream.train))
     is_batch = method.kind == "batch"
-    known = stream.seen.classes, truth, tuple(sets)
-    return model, Outcome(*known, tuple(found), tuple(projections), is_batch)
+    return model, Outcome(truth, tuple(sets), tuple(found), tuple(projections), is_batch)
 
 
 def deal(task: Task, dataset: Dataset) -> Stream:
@@ -164,18 +144,10 @@ def deal(task: Task, dataset: Dataset) -> Stream:
     name = task.setting.removesuffix(_JOINT)
     if name in scenarios.SCENARIOS:
         most = int(task.option("samples", scenarios.N_SAMPLES))
-        scenario = scenarios.SCENARIOS[name]
-        seen, truth, train, queries = scenarios.deal(dataset, scenario, task.seed, most)
-        numbers = tuple(range(1, len(train) + 1))
+        stream = scenarios.deal(dataset, scenarios.SCENARIOS[name], task.seed, most)
     else:
-        dealt = rounds(dataset, runbook_for(task.dataset, name), task.seed)
-        seen, truth = dataset, dataset.L
-        train = tuple(each.train for each in dealt)
-        queries = tuple(each.queries for each in dealt)
-        numbers = tuple(each.number for each in dealt)
-    if task.setting.endswith(_JOINT):
-        train, numbers = (np.concatenate(train),), (1,)
-    return Stream(seen, truth, train, queries, numbers)
+        stream = Stream.of(dataset, runbook_for(task.dataset, name), task.seed)
+    return stream.joint() if task.setting.endswith(_JOINT) else stream
 
 
 def _query_sets(stream: Stream) -> tuple[list[QuerySet], list[list[int]]]:

@@ -339,27 +339,15 @@ def runbook_for(dataset: str, setting: str) -> Runbook:
         return runbook(own if own in runbooks() else f"any-{setting}")
     if setting.endswith(".toml") or setting in runbooks():
         return runbook(setting)
-    numbers = _NUMBERED.fullmatch(setting)
-    if numbers is not None and setting:
-        n_rounds, n_classes = (None if each is None else int(each) for each in numbers.groups()[1:])
-        return numbered_runbook(n_rounds, n_classes, apart=numbers[1] is not None)
+    found = _NUMBERED.fullmatch(setting)
+    if found is not None and setting:
+        n_rounds, n_classes = (None if each is None else int(each) for each in found.groups()[1:])
+        return numbered_runbook(n_rounds, n_classes, apart=found[1] is not None)
     raise InputError(
         f"unknown setting {setting!r}; known are {', '.join(SETTINGS)}, the runbooks "
         f"{', '.join(runbooks())}, a path that ends in .toml, numbers such as rounds-10, "
         "classes-3 and rounds-10-classes-3, or a scenario"
     )
-
-
-def numbered_setting(n_rounds: int | None, n_classes: int | None, apart: bool = False) -> str:
-    """Return the setting that is given by numbers; see `oasis.streams.numbered_runbook`.
-
-    >>> numbered_setting(10, 3), numbered_setting(None, 3, apart=True)
-    ('rounds-10-classes-3', 'apart-classes-3')
-    """
-    parts = ["apart"] * apart
-    parts += [] if n_rounds is None else [f"rounds-{n_rounds}"]
-    parts += [] if n_classes is None else [f"classes-{n_classes}"]
-    return "-".join(parts)
 
 
 def parse_variant(text: str) -> tuple[Method, tuple[tuple[str, Value], ...]]:

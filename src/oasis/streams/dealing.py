@@ -196,12 +196,12 @@ def balanced(weight: npt.NDArray[np.int64], n_spans: int) -> list[tuple[int, int
     if n < n_spans:
         raise InputError(
             f"{n} classes or moments cannot be divided among {n_spans} rounds, each needs one; use "
-            f"fewer rounds (on the command line: --rounds {n} --new-classes-a-round 1)"
+            f"fewer rounds (setting rounds-{n}-classes-1)"
         )
     if n > _MAX_BALANCED:
         raise InputError(
             f"cannot balance {n} classes or moments, at most {_MAX_BALANCED}; use rule 'chunks' "
-            "with order 'arrival', or per_round (on the command line: --new-classes-a-round)"
+            "with order 'arrival', or per_round (setting classes-N)"
         )
     total = np.concatenate([[0], np.cumsum(weight)]).astype(np.float64)
     cost = np.square(total[None, :] - total[:, None])  # cost[a, b] of the span from a to b
