@@ -171,7 +171,7 @@ def test_file_without_labels_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "bare.npz"
     image, labels = np.ones((20, 3), np.float32), np.zeros((20, 2), np.uint8)
     np.savez(path, image=image)
-    with pytest.raises(DataError, match=r"bare\.npz: no labels, and measures need them"):
+    with pytest.raises(DataError, match=r"bare\.npz: no array 'labels', and measures need"):
         run(tasks_of(str(path), "lemon"), tmp_path / "out")
     np.savez(path, image=image, labels=labels, label_names=np.array(["sky", "sea"]))
     with pytest.raises(DataError, match="bare has no labels: no sample has one"):
