@@ -41,7 +41,7 @@ SUITES = (
     "dask",
     "peers",
 )
-QUALITY = ("streams", "lengths", "ablation")
+QUALITY = ("streams", "lengths", "ablation", "next")
 """Suites with options of their own, which measure quality and print one table."""
 
 RESULTS = Path(__file__).with_name("results.json")
