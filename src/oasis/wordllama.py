@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,8 +63,11 @@ class WordVectors(NamedTuple):
     def subwords(self, text: str) -> list[int]:
         """Return the numbers of a text's subwords, in order."""
         whole = text.encode("utf-8", "ignore").decode()  # without halves of surrogate pairs
-        numbers: list[int] = self.tokenizer.encode(whole, add_special_tokens=False).ids
-        return numbers
+        words = whole.split(" ")
+        if not all(words) or "<" in whole:  # runs of spaces, and "<s>", have numbers of their own
+            return list(_numbers(self.tokenizer, whole))
+        # no subword reaches over a space
+        return list(chain.from_iterable(_numbers(self.tokenizer, word) for word in words))
 
     def knows(self, word: str) -> bool:
         """Return whether a word is one of the subwords itself, as 48 % of those in captions are.
@@ -74,6 +78,11 @@ class WordVectors(NamedTuple):
         [True, False, False]
         """
         return len(self.subwords(word)) == 1
+
+
+@lru_cache(1 << 15)
+def _numbers(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 @cache

@@ -106,44 +106,27 @@ def ingest_all(
     index: str | None = None,
     keep_text: bool | None = None,
     keep_features: bool | None = None,
-    batch: int = 256,
-    with_thumbnails: bool = True,
     strict: bool = False,
     replaces: bool = False,
     progress: Progress = no_progress,
     summary: FeedSummary | None = None,
+    **how: Any,
 ) -> FeedSummary:
-    """Ingest all items of a source; each chunk is durable before the next one is begun.
+    """Ingest all items of a source into a directory, as `ingest_into` does.
 
-    Items that cannot be used are left out and listed. Items whose id is in the collection are
-    skipped, so an ingest that was interrupted is resumed by the same call. When nothing could be
-    stored because of an error, a collection that was made for it is removed again. That all items
-    are left out is an error, too.
+    When nothing could be stored because of an error, a collection that was made for it is removed.
 
     Parameters
     ----------
     path : Path
         The directory of the collection; made where there is none.
-    read : callable
-        Returns the items and rejects of the source from its beginning; called twice if ``strict``.
     extractor : Extractor
         Makes features of the items.
-    rejects : RejectsFile
-        Lists what is left out; the file is removed when nothing was.
     n_bits, model, index, keep_text, keep_features : as in `Collection.open`
-    batch : int
-        Items learned at a time.
-    with_thumbnails : bool
-        Keep a small picture of each item.
     strict : bool
         Check all items first, and raise `InputError` at the first that is refused, before anything
         is written. Features are made twice.
-    replaces : bool
-        Replace the items whose ids are in the collection, instead of skipping them.
-    progress : callable, see `Progress`
-    summary : FeedSummary, optional
-        Brought up to date after every chunk, and returned; after an interruption it says what was
-        done until then.
+    read, rejects, replaces, progress, summary, how : as in `ingest_into`
     """
     summary = FeedSummary() if summary is None else summary
     results = read()  # a source that is missing is refused here
@@ -155,6 +138,7 @@ def ingest_all(
             check_all(results, extractor, known, stack.enter_context(progress("checking")))
         results = read()
     is_new = not path.exists()
+    how |= {"replaces": replaces, "progress": progress, "summary": summary}
     try:
         with Collection.open(
             path,
@@ -165,15 +149,12 @@ def ingest_all(
             keep_text=keep_text,
             keep_features=keep_features,
         ) as opened:
-            _feed_all(
-                opened, results, rejects, batch, with_thumbnails, replaces, len, progress, summary
-            )
+            return ingest_into(opened, lambda: results, rejects, **how)
     except BaseException:
         # after an interrupt too: without a stored chunk there is nothing to resume
         if is_new and not summary.ingested:
             shutil.rmtree(path, ignore_errors=True)
         raise
-    return summary
 
 
 def _nothing_known(_: Iterable[Id]) -> set[Id]:
@@ -185,25 +166,33 @@ def ingest_into(
     read: Callable[[], Iterable[Item | Reject]],
     rejects: RejectsFile,
     *,
-    batch: int = 256,
-    with_thumbnails: bool = True,
     checker: Extractor | None = None,
     replaces: bool = False,
-    fitting: Callable[[list[Item]], int] = len,
     progress: Progress = no_progress,
     summary: FeedSummary | None = None,
+    **how: Any,
 ) -> FeedSummary:
-    """Ingest all items of a source into what is open already; otherwise as `ingest_all`.
+    """Ingest all items of a source into what is open; each chunk is durable before the next.
+
+    Items that cannot be used are left out and listed; that all are is an error. Items whose id is
+    there are skipped, so an ingest that was interrupted is resumed by the same call.
 
     Parameters
     ----------
     opened : Collection or Client
-    read, rejects, batch, with_thumbnails, replaces, progress, summary : as in `ingest_all`
+    read : callable
+        Returns the items and rejects of the source from its beginning; called twice with a checker.
+    rejects : RejectsFile
+        Lists what is left out; the file is removed when nothing was.
     checker : Extractor, optional
-        If given, all items are checked with it first, as by ``strict`` of `ingest_all`.
-    fitting : callable, optional
-        Returns how many of the first of some items can be ingested at once; an item that cannot
-        even alone is left out and listed.
+        If given, all items are checked with it first; see ``strict`` of `ingest_all`.
+    replaces : bool
+        Replace the items whose ids are there, instead of skipping them.
+    progress : callable, see `Progress`
+    summary : FeedSummary, optional
+        Brought up to date after every chunk, and returned; after an interruption it says what was
+        done until then.
+    how : batch, with_thumbnails, fitting, as in `feed`
     """
     summary = FeedSummary() if summary is None else summary
     results = read()
@@ -212,35 +201,16 @@ def ingest_into(
             known = _nothing_known if replaces else opened.known
             check_all(results, checker, known, advance)
         results = read()
-    _feed_all(
-        opened, results, rejects, batch, with_thumbnails, replaces, fitting, progress, summary
-    )
-    return summary
-
-
-def _feed_all(
-    opened: Fed,
-    results: Iterable[Item | Reject],
-    rejects: RejectsFile,
-    batch: int,
-    with_thumbnails: bool,
-    replaces: bool,
-    fitting: Callable[[list[Item]], int],
-    progress: Progress,
-    summary: FeedSummary,
-) -> None:
     try:
         with rejects, progress("ingest") as advance:
             feed(
                 opened,
                 results,
                 rejects,
-                batch=batch,
-                with_thumbnails=with_thumbnails,
                 replaces=replaces,
-                fitting=fitting,
                 progress=advance,
                 summary=summary,
+                **how,
             )
         summary.items = len(opened)
         if summary.rejected and not summary.stored and not summary.skipped:
@@ -248,6 +218,7 @@ def _feed_all(
     finally:
         if not rejects.count:
             rejects.path.unlink(missing_ok=True)
+    return summary
 
 
 def expected_items(path: Path) -> int | None:
@@ -273,8 +244,8 @@ def feed(
     results: Iterable[Item | Reject],
     rejects: RejectsFile,
     *,
-    batch: int,
-    with_thumbnails: bool,
+    batch: int = 256,
+    with_thumbnails: bool = True,
     replaces: bool = False,
     fitting: Callable[[list[Item]], int] = len,
     progress: Callable[[int], object],
@@ -283,60 +254,60 @@ def feed(
     """Ingest what a reader gives, a chunk at a time; each is durable before the next is begun.
 
     Items whose id is there already are skipped before anything is made of them, or replaced in
-    chunks of their own. ``summary`` is brought up to date after every chunk, so that it holds after
-    an interruption too.
+    chunks of their own.
+
+    Parameters
+    ----------
+    batch : int
+        Items learned at a time.
+    with_thumbnails : bool
+        Keep a small picture of each item.
+    fitting : callable
+        Returns how many of the first of some items can be ingested at once; an item that cannot
+        even alone is left out and listed.
     """
     start = time.perf_counter()
+    waiting: dict[bool, list[Item]] = {False: [], True: []}  # new ones, those that replace others
 
     def reject(found: Reject) -> None:
         rejects.write(found)
         summary.rejected += 1
-        progress(1)
 
-    new: list[Item] = []
-    there: list[Item] = []
-
-    def send(waiting: list[Item], n_left: int) -> None:
+    def send(there: bool, n_left: int) -> None:
         """Give away what waits until so many are left, each time as many as go at once."""
-        while len(waiting) > n_left:
-            chunk = waiting[:batch]
-            n = fitting(chunk)
-            del waiting[: n or 1], chunk[n or 1 :]
+        while len(waiting[there]) > n_left:
+            n = fitting(waiting[there][:batch])
+            chunk = waiting[there][: n or 1]
+            del waiting[there][: n or 1]
             if not n:
                 reject(Reject(chunk[0].where, chunk[0].id, "it is too large to be sent"))
+                progress(1)
                 continue
-            take = opened.replace_items if waiting is there else opened.ingest_items
+            take = opened.replace_items if there else opened.ingest_items
             refused = take(chunk, thumbnails=with_thumbnails, progress=progress)
             for each in refused:
-                rejects.write(Reject(chunk[each.row].where, each.id, each.reason))
-            summary.rejected += len(refused)
-            if waiting is there:
-                summary.replaced += len(chunk) - len(refused)
-            else:
-                summary.ingested += len(chunk) - len(refused)
-            summary.rounds += len(refused) < len(chunk)
+                reject(Reject(chunk[each.row].where, each.id, each.reason))
+            n_stored = len(chunk) - len(refused)
+            summary.replaced += n_stored * there
+            summary.ingested += n_stored * (not there)
+            summary.rounds += n_stored > 0
             summary.seconds = time.perf_counter() - start
 
     for block in _blocks(results):
         summary.read += len(block)
-        items = []
-        for each in block:
-            found = each if isinstance(each, Reject) else _refusal(each)
-            if found is not None:
-                reject(found)
-            elif isinstance(each, Item):
-                items.append(each)
+        items, refused_items = _divided(block)
+        for found in refused_items:
+            reject(found)
         known = opened.known([item.id for item in items])
-        new += [item for item in items if item.id not in known]
+        waiting[False] += [item for item in items if item.id not in known]
         if replaces:
-            there += [item for item in items if item.id in known]
-        else:
-            summary.skipped += len(known)
-            progress(len(known))
-        send(new, batch - 1)
-        send(there, batch - 1)
-    send(new, 0)
-    send(there, 0)
+            waiting[True] += [item for item in items if item.id in known]
+        summary.skipped += len(known) * (not replaces)
+        progress(len(refused_items) + len(known) * (not replaces))
+        send(False, batch - 1)
+        send(True, batch - 1)
+    send(False, 0)
+    send(True, 0)
     summary.seconds = time.perf_counter() - start
 
 
@@ -351,21 +322,16 @@ def check_all(
     Nothing is kept: what is ingested afterwards is made anew.
     """
     for block in _blocks(results):
-        items: list[Item] = []
-        for each in block:
-            found = each if isinstance(each, Reject) else _refusal(each)
-            if found is not None:
-                raise InputError(f"{found.where}: {found.reason}; nothing was written")
-            if isinstance(each, Item):
-                items.append(each)
+        items, refused_items = _divided(block)
+        for found in refused_items[:1]:
+            raise InputError(f"{found.where}: {found.reason}; nothing was written")
         there = known([item.id for item in items])
         new = [item for item in items if item.id not in there]
         progress(len(there))
         _, refused = extract_items(
             extractor, new, lambda ids: set(), progress, with_thumbnails=False
         )
-        if refused:
-            first = refused[0]
+        for first in refused[:1]:
             raise InputError(f"{new[first.row].where}: {first.reason}; nothing was written")
 
 
@@ -375,10 +341,17 @@ def _blocks(results: Iterable[Item | Reject]) -> Iterator[list[Item | Reject]]:
         yield block
 
 
-def _refusal(item: Item) -> Reject | None:
-    """Return why a collection would not take an item's id or payload, None if it would."""
-    try:
-        check_intake(1, 0, [item.id], [item.payload], None)
-    except InputError as error:
-        return Reject(item.where, item.id, str(error))
-    return None
+def _divided(block: list[Item | Reject]) -> tuple[list[Item], list[Reject]]:
+    """Return the items whose id and payload a collection would take, and the rejects."""
+    items: list[Item] = []
+    rejects: list[Reject] = []
+    for each in block:
+        if isinstance(each, Item):
+            try:
+                check_intake(1, 0, [each.id], [each.payload], None)
+                items.append(each)
+            except InputError as error:
+                rejects.append(Reject(each.where, each.id, str(error)))
+        else:
+            rejects.append(each)
+    return items, rejects
