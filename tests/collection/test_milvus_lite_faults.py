@@ -184,38 +184,6 @@ def test_a_deletion_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, 
     c.close()
 
 
-@pytest.mark.parametrize("then", ["ingest", "update", "checkpoint", "reopen"])
-def test_a_change_of_payload_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, then):
-    c, truth = make(folder, lite(), steps=4)
-    first, second = truth.items[3][0], truth.items[7][0]
-    with monkeypatch.context() as patch:
-        patch.setattr(MilvusIndex, "add", failing(None))
-        for target in (c, truth):
-            target.update(first, payload={"row": -1})
-        # labels make a new version, which Milvus must have before it is committed
-        labels = [name for name in ("sky", "tree") if (name,) != c.get(second).labels][:1]
-        with pytest.raises(EngineError):
-            c.update(second, labels=labels)
-        c.checkpoint()  # it stays to be sent
-    assert c.get(first).payload == {"row": -1}
-    if then == "ingest":
-        apply(c, 4)
-        apply(truth, 4)
-    elif then == "update":
-        for target in (c, truth):
-            target.update(second, payload={"row": -1})
-        c.checkpoint()
-    elif then == "checkpoint":
-        c.checkpoint()
-    else:
-        abandon(c)
-        c = Collection.open(c.path)
-    assert_is(c, truth)
-    c.close()
-    with Collection.open(c.path) as c:
-        assert_is(c, truth)
-
-
 def test_a_change_is_sent_to_a_place_that_codes_come_back_to(folder, lite):
     where = lite()
     c, truth = make(folder, where, steps=3)

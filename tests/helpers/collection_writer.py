@@ -167,14 +167,14 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_half_sent(index, codes, ids, labels, payload):
+def die_half_sent(index, codes, ids):
     half = len(ids) // 2
-    send(index, codes[:half], ids[:half], labels[:half], payload[:half])
+    send(index, codes[:half], ids[:half])
     die()
 
 
-def die_sent(index, codes, ids, labels, payload):
-    send(index, codes, ids, labels, payload)
+def die_sent(index, codes, ids):
+    send(index, codes, ids)
     die()
 
 
@@ -184,7 +184,6 @@ KILL_POINTS = {
     "sent": ("ingest", MilvusIndex, "add", die_sent),
     "committed": ("ingest", MilvusReplica, "after_commit", die),
     "deletion committed": ("delete", MilvusReplica, "forget", die),
-    "change committed": ("update", MilvusReplica, "amend", die),
     "replacement committed": ("replace", MilvusReplica, "forget", die),
 }
 """Moments in a change of a collection whose codes are in Milvus: which change passes them, and what

@@ -67,7 +67,6 @@ class Change:
     classes : all names, those that are new included
     new : items with new keys, in the order of these
     gone : keys of items that are deleted, or have a new version
-    amended : keys of items whose payload is another one
     taught : for each block of items that was forgotten or learned again, its entry of the journal;
         None where the model file is to be written
     """
@@ -79,13 +78,11 @@ class Change:
     classes: list[str]
     new: list[NewItems] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
-    amended: list[int] = field(default_factory=list)
     taught: list[bytes | None] = field(default_factory=list)
 
     def add(self, new: NewItems) -> None:
         """Note items that were inserted."""
-        # payloads of many blocks are kept only where they are sent
-        self.new.append(replace(new, payloads=[]) if self.before.replica.is_local else new)
+        self.new.append(new)
         self.head = replace(self.head, next_key=self.head.next_key + len(new.labels))
 
 

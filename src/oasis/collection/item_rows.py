@@ -41,14 +41,12 @@ class NewItems:
     labels : class names of each item
     predicted : class names that are predicted of each item without labels
     codes : (n, n_bits / 8)
-    payloads : JSON texts, None for an empty payload
     """
 
     first_key: int
     labels: list[tuple[str, ...]]
     predicted: list[tuple[str, ...]]
     codes: Codes
-    payloads: list[str | None]
 
     @property
     def keys(self) -> Keys:
@@ -68,17 +66,9 @@ def insert_chunk(
     ``prints`` are the packed fingerprints of each item.
     """
     keys = new.keys.tolist()
-    facts = zip(keys, intake.ids, prints, intake.looks, intake.payloads, strict=True)
-    seen = _insert_items(
-        connection,
-        new,
-        (
-            (key, id_, key, number, print_, looks, payload)
-            for key, id_, print_, looks, payload in facts
-        ),
-        None,
-        classes,
-    )
+    rounds = [number] * len(keys)
+    facts = zip(keys, intake.ids, keys, rounds, prints, intake.looks, intake.payloads, strict=True)
+    seen = _insert_items(connection, new, facts, classes)
     note_round(connection, seen, number)
     for table, pictures in (("thumbnails", intake.thumbnails), ("previews", intake.previews)):
         there = ((key, each) for key, each in zip(keys, pictures, strict=True) if each is not None)
@@ -105,6 +95,7 @@ def insert_versions(
     connection: sqlite3.Connection,
     items: Sequence[ItemRow],
     new: NewItems,
+    payloads: Sequence[str | None],
     classes: list[str],
     commits: int,
 ) -> None:
@@ -119,17 +110,16 @@ def insert_versions(
     keys = new.keys.tolist()
     facts = (
         (key, item.id, item.born, item.round, _moved(item, key), item.looks, payload)
-        for key, item, payload in zip(keys, items, new.payloads, strict=True)
+        for key, item, payload in zip(keys, items, payloads, strict=True)
     )
-    _insert_items(connection, new, facts, commits, classes)
-    insert_texts(connection, list(zip(keys, texts, new.payloads, strict=True)))
+    _insert_items(connection, new, facts, classes)
+    insert_texts(connection, list(zip(keys, texts, payloads, strict=True)))
 
 
 def _insert_items(
     connection: sqlite3.Connection,
     new: NewItems,
     facts: Iterable[tuple[int, object, int, int, bytes | None, str | None, str | None]],
-    commits: int | None,
     classes: list[str],
 ) -> set[int]:
     """Insert rows of items; return the numbers of the classes that they were given.
@@ -147,22 +137,8 @@ def _insert_items(
         connection,
         "items",
         (
-            (
-                key,
-                id_,
-                born,
-                number,
-                code,
-                print_,
-                sets[own][1],
-                sets[guess][1],
-                looks,
-                payload,
-                commits,
-            )
-            for (key, id_, born, number, print_, looks, payload), code, own, guess in zip(
-                facts, codes, new.labels, new.predicted, strict=True
-            )
+            (*fact[:4], code, fact[4], sets[own][1], sets[guess][1], *fact[5:])
+            for fact, code, own, guess in zip(facts, codes, new.labels, new.predicted, strict=True)
         ),
     )
     classes += list(numbers)[known:]
@@ -174,16 +150,14 @@ def _insert_items(
     return {number for names in set(new.labels) for number in sets[names][0]}
 
 
-def set_payload(
-    connection: sqlite3.Connection, item: ItemRow, payload: str | None, commits: int
-) -> None:
-    """Give an item another payload, by commit ``commits``."""
+def set_payload(connection: sqlite3.Connection, item: ItemRow, payload: str | None) -> None:
+    """Give an item another payload."""
     if payload_texts(item.payload) != payload_texts(payload):
         text = text_of(connection, item.key)
         delete_words(connection, [(item.key, text, item.payload)])
         insert_words(connection, [(item.key, text, payload)])
     delete_rows(connection, "items", "key = ?", [(item.key,)])
-    insert_rows(connection, "items", [item._replace(payload=payload, changed=commits)[:-1]])
+    insert_rows(connection, "items", [item._replace(payload=payload)[:-1]])
 
 
 def _moved(item: ItemRow, key: int) -> bytes | None:

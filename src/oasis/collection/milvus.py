@@ -1,10 +1,9 @@
 """Codes searched in Milvus: sent before a commit, so that what is committed can be found.
 
-A chunk is upserted, then committed; a deletion is committed, then sent. So after a crash, or a
+Items are upserted, then committed; a deletion is committed, then sent. So after a crash, or a
 failure of Milvus, it can only hold additional keys: those from the catalog's next key on, and those
-in its table ``deleted``. Both are dropped by every search, and removed before the next chunk is
-sent and on opening. A change of labels or payload is committed, then sent; if that may have failed,
-it is sent again at the same times. Searches read labels and payloads from the catalog.
+in its table ``deleted``. Both are dropped by every search, and removed before the next items are
+sent and on opening. Labels and payloads are in the catalog alone.
 
 Opening also compares the numbers of items. If Milvus has lost some, and on every move to it, both
 sides are compared by key and code and the difference is sent.
@@ -15,13 +14,11 @@ code of the failed chunk: `findings` reports it, and a move to "local" and back 
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,7 @@ from oasis.collection.catalog import Catalog
 from oasis.collection.files import Files
 from oasis.collection.item_rows import NewItems
 from oasis.collection.replica import Replica
-from oasis.collection.rows import Head, Keys, label_numbers, without_index_file
+from oasis.collection.rows import Head, Keys, without_index_file
 from oasis.errors import CollectionError, EngineError
 from oasis.index import Matches, ScoredMatches
 from oasis.scale.milvus import MilvusIndex
@@ -42,9 +39,6 @@ _LOG = logging.getLogger("oasis.collection")
 _BLOCK = 10_000
 _KEPT = 1.0
 _OWNER = "codes of the oasis collection"
-_MOST_EXTRA = 65_000
-"""Bytes of labels and payload that go along. Milvus takes 65,536 of an item; what is longer stays
-in the catalog alone, which decides filters anyway."""
 
 
 class MilvusReplica(Replica):
@@ -140,26 +134,11 @@ class MilvusReplica(Replica):
         wanted = catalog.all_keys(connection)
         extra = np.setdiff1d(np.concatenate(held), wanted)
         missing = np.setdiff1d(wanted, np.concatenate(right))
-        # labels and payload are not compared: those of a changed item may be older there
-        missing = np.union1d(missing, catalog.changed(connection, 0, sys.maxsize))
         self.index.discard(extra)
-        self._send_stored(catalog, connection, missing)
+        for start in range(0, len(missing), _BLOCK):
+            keys, codes = catalog.codes_of(connection, missing[start : start + _BLOCK], self.n_bits)
+            self.index.add(codes, keys)
         _LOG.info("%s: %d items sent, %d removed", self.address, len(missing), len(extra))
-
-    def _send_stored(self, catalog: Catalog, connection: sqlite3.Connection, keys: Keys) -> None:
-        """Upsert items as the catalog has them."""
-        if not len(keys):
-            return
-        names = catalog.class_names(connection)
-        for start in range(0, len(keys), _BLOCK):
-            block = keys[start : start + _BLOCK].tolist()
-            rows = list(catalog.rows(connection, "key, code, labels, payload", block))
-            self._send(
-                np.frombuffer(b"".join(row[1] for row in rows), np.uint8).reshape(len(rows), -1),
-                np.array([row[0] for row in rows], dtype=np.int64),
-                [tuple(names[number] for number in label_numbers(row[2])) for row in rows],
-                [row[3] for row in rows],
-            )
 
     def follow(
         self, catalog: Catalog, connection: sqlite3.Connection, seen: Head, head: Head
@@ -172,20 +151,11 @@ class MilvusReplica(Replica):
             with catalog.reading() as connection:
                 self._catch_up(catalog, connection, head)
         self._behind = True
-        self._send(items.codes, items.keys, items.labels, items.payloads)
+        self.index.add(items.codes, items.keys)
 
     def after_commit(self, items: NewItems) -> None:
         """Note that all it holds is committed."""
         self._behind = False
-
-    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
-        """Upsert changed items; if Milvus fails, it is done later."""
-        try:
-            with catalog.reading() as connection:
-                self._send_stored(catalog, connection, np.array(keys, dtype=np.int64))
-        except EngineError as error:
-            self._behind = True
-            _LOG.warning("the change of %d items is sent to Milvus later: %s", len(keys), error)
 
     def forget(self, keys: Keys) -> None:
         """Remove items; if Milvus fails, the catalog still lists them, and searches omit them."""
@@ -249,33 +219,8 @@ class MilvusReplica(Replica):
             )
         return index
 
-    def _send(
-        self,
-        codes: Codes,
-        keys: Keys,
-        labels: Sequence[tuple[str, ...]],
-        payloads: Sequence[str | None],
-    ) -> None:
-        """Upsert items; payloads are JSON texts."""
-        fits = [
-            len(json.dumps(names, ensure_ascii=False).encode()) + len((text or "").encode())
-            <= _MOST_EXTRA
-            for names, text in zip(labels, payloads, strict=True)
-        ]
-        self.index.add(
-            codes,
-            keys,
-            [names if fit else () for names, fit in zip(labels, fits, strict=True)],
-            [
-                json.loads(text) if text and fit else {}
-                for text, fit in zip(payloads, fits, strict=True)
-            ],
-        )
-
     def _catch_up(self, catalog: Catalog, connection: sqlite3.Connection, head: Head) -> None:
-        """Remove keys that are not committed or deleted, and send what was changed."""
+        """Remove keys that are not committed, or deleted."""
         self.index.discard_from(head.next_key)
         self.index.discard(catalog.deleted(connection, 0, head.next_key))
-        changed = catalog.changed(connection, head.index_commits, head.next_key)
-        self._send_stored(catalog, connection, changed)
         self._behind = False

@@ -166,8 +166,3 @@ class Reads:
             "SELECT key FROM deleted WHERE commits > ? AND key <= ?", (commits, key)
         )
         return np.array([row[0] for row in rows], dtype=np.int64)
-
-    def changed(self, connection: sqlite3.Connection, commits: int, key: int) -> Keys:
-        """Return the keys up to ``key``, ascending, of items changed after commit ``commits``."""
-        rows = connection.execute("SELECT key FROM items WHERE changed > ?", (commits,))
-        return np.array(sorted(row[0] for row in rows if row[0] <= key), dtype=np.int64)

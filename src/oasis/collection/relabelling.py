@@ -131,8 +131,7 @@ def change_items(change: Change, changes: Sequence[ItemChange]) -> Updated:
         elif each.labels is not None and (item.predicted or each.labels != old):
             moved.append(_Moved(item, payload, old, each.labels))
         elif payload != item.payload:
-            set_payload(change.connection, item, payload, change.head.commits)
-            change.amended.append(item.key)
+            set_payload(change.connection, item, payload)
             n_amended += 1
     n_learned, n_unlearned = _relabel(change, moved) if moved else (0, 0)
     return Updated(len(moved) + n_amended, n_learned, n_unlearned)
@@ -190,8 +189,9 @@ def put_versions(
     payloads: list[str | None],
 ) -> None:
     """Put new versions in the place of items, inside the transaction of a change."""
-    new = NewItems(change.head.next_key, labels, predicted, codes, payloads)
-    insert_versions(change.connection, items, new, change.classes, change.head.commits)
+    new = NewItems(change.head.next_key, labels, predicted, codes)
+    commits = change.head.commits
+    insert_versions(change.connection, items, new, payloads, change.classes, commits)
     change.gone += [item.key for item in items]
     change.add(new)
 

@@ -12,7 +12,7 @@ import logging
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,9 +168,6 @@ class Replica:
     def after_commit(self, items: NewItems) -> None:
         """Take committed items, unless it has them already."""
         self._index.add(items.codes, items.keys)
-
-    def amend(self, catalog: Catalog, keys: Sequence[int]) -> None:
-        """Take the payloads of items whose change is committed."""
 
     def forget(self, keys: Keys) -> None:
         """Remove items whose deletion is committed."""

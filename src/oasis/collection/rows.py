@@ -10,9 +10,8 @@ item whose labels change gets a new key, and a new code; ``born`` is its first k
 pictures and features are. ``labels`` are numbers of classes, as text with commas, ``predicted`` the
 same for classes that the model predicted of an item without labels, ``looks`` names that its
 picture surely looks like, a line each. ``prints`` are the fingerprints of its features
-(`oasis.collection.duplicates`), NULL without any. ``changed`` is the commit that changed its
-payload last, NULL for an item as it came. ``deleted`` lists keys that readers and the index file
-may still have.
+(`oasis.collection.duplicates`), NULL without any. ``deleted`` lists keys that readers and the index
+file may still have.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ CREATE TABLE head (
 CREATE TABLE items (
     key INTEGER PRIMARY KEY, id NOT NULL UNIQUE, born INTEGER NOT NULL, round INTEGER NOT NULL,
     code BLOB NOT NULL,
-    prints BLOB, labels TEXT, predicted TEXT, looks TEXT, payload TEXT, changed INTEGER,
+    prints BLOB, labels TEXT, predicted TEXT, looks TEXT, payload TEXT,
     crc INTEGER NOT NULL
 );
-CREATE INDEX changed ON items (changed) WHERE changed IS NOT NULL;
 CREATE TABLE classes (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, n INTEGER NOT NULL DEFAULT 0,
     n_predicted INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL, crc INTEGER NOT NULL
@@ -143,7 +141,7 @@ HEAD_COLUMNS = ", ".join(f'"{field.name}"' for field in fields(Head))
 
 
 CHECKED_COLUMNS = {
-    "items": "key, id, born, round, code, prints, labels, predicted, looks, payload, changed",
+    "items": "key, id, born, round, code, prints, labels, predicted, looks, payload",
     "classes": "number, name, round",
     "rounds": 'number, time, n, n_labelled, "precision", chance, seconds, bytes',
     "journal": "commits, entry",
@@ -191,7 +189,6 @@ class ItemRow(NamedTuple):
     predicted: str | None
     looks: str | None
     payload: str | None
-    changed: int | None
     crc: int
 
     @property

@@ -218,14 +218,10 @@ class Writer:
             before.replica.after_commit(items)
         if change.gone:
             before.replica.forget(np.array(sorted(change.gone), dtype=np.int64))
-        if change.amended:
-            before.replica.amend(self._catalog, change.amended)
         if head.index_commits > before.head.index_commits:
             self._changed = 0
-        # where codes are elsewhere, a checkpoint notes that an amended item has arrived
-        amended = 0 if before.replica.is_local else len(change.amended)
-        self._changed += sum(len(items.labels) for items in change.new) + len(change.gone) + amended
-        if change.gone or change.amended or (head.model != before.head.model and not change.new):
+        self._changed += sum(len(items.labels) for items in change.new) + len(change.gone)
+        if change.gone or not change.new:
             self._catalog.fold()  # nothing of what is gone, or was in the journal, stays in a file
         model = None if change.model is None else prepared(change.model)
         self._follower.snapshot = Committed(head, model, before.replica, before.classes)
@@ -295,7 +291,7 @@ class Writer:
             change.model = with_seen(change.model, change.head.n_seen)
             predicted = predicted_labels(change.model, chunk)
             self._code_anew(change)
-            new = NewItems(change.head.next_key, chunk.labels, predicted, codes, intake.payloads)
+            new = NewItems(change.head.next_key, chunk.labels, predicted, codes)
             gone = {item.key for item in replaced}
             with (
                 _beside(self._threads, lambda: self._write_files(change, chunk)) as wait_for_files,
