@@ -19,8 +19,6 @@ from oasis.collection import writing as writer
 from oasis.collection.intake import (
     MAX_PAYLOAD_BYTES,
     MAX_THUMBNAIL_BYTES,
-    check_intake,
-    check_payload,
 )
 from oasis.collection.records import check_id, check_ids
 from oasis.errors import (
@@ -343,18 +341,6 @@ def outcome(call):
         return call()
     except InputError as error:
         return str(error)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(_payloads, min_size=1, max_size=6))
-def test_payloads_are_checked_together_as_one_by_one(payloads):
-    def one_by_one():
-        return [
-            check_payload(each, f"the payload of sample {row}") for row, each in enumerate(payloads)
-        ]
-
-    n = len(payloads)
-    assert outcome(lambda: check_intake(n, 1, None, payloads, None).payloads) == outcome(one_by_one)
 
 
 _ids = (

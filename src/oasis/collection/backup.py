@@ -8,9 +8,7 @@ searches them in memory, and does not know the address of the original.
 from __future__ import annotations
 
 import fcntl
-import glob
 import os
-import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -90,21 +88,21 @@ def _check_target(target: Path) -> None:
 def _beside(target: Path) -> Iterator[Path]:
     """Yield a new directory; on success it takes the name of ``target``, durably.
 
-    Those that killed copies have left for the same target are removed first: nobody locks them.
+    What a killed copy has left of it is removed first; a copy that goes on has locked it.
     """
     parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    for left in parent.glob(f".{glob.escape(target.name)}.*.tmp"):
-        if not left.is_dir() or left.is_symlink():
-            continue
-        with _locked(left) as is_mine:
-            if is_mine:
-                shutil.rmtree(left, ignore_errors=True)
-    made = parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-    made.mkdir()
-    with _locked(made) as is_mine:
-        if not is_mine:
-            raise CollectionError(f"another copy to {target} has just begun; try again")
+    made = parent / f".{target.name}.tmp"
+    made.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(made, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CollectionError(f"another copy to {target} goes on; try again later") from None
+        if not made.exists() or not os.path.samestat(made.stat(), os.fstat(descriptor)):
+            raise CollectionError(f"another copy to {target} has just ended; try again")
+        for left in made.iterdir():
+            left.unlink()
         try:
             yield made
             for path in made.iterdir():
@@ -112,21 +110,9 @@ def _beside(target: Path) -> Iterator[Path]:
             store.disk.sync(made)
             store.disk.replace(made, target)  # an empty directory may be there
             store.disk.sync(parent)
-        finally:
+        except BaseException:
             shutil.rmtree(made, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends; yields whether nobody else has."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_mine = folder.exists()
-        except BlockingIOError:
-            is_mine = False
-        yield is_mine
+            raise
     finally:
         os.close(descriptor)
 

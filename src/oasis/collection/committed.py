@@ -41,7 +41,7 @@ class Committed:
     replica : where the codes are searched
     classes : class names; their positions are the numbers in the catalog. Shared and only ever
         appended to, before items that have them come into the index. The row of an item that was
-        changed meanwhile may have a newer class, see `Reads.names_from`
+        changed meanwhile may have a newer class, see `Catalog.names_from`
     """
 
     head: Head
@@ -84,66 +84,6 @@ class Change:
         """Note items that were inserted."""
         self.new.append(new)
         self.head = replace(self.head, next_key=self.head.next_key + len(new.labels))
-
-
-def load(
-    catalog: Catalog,
-    connection: sqlite3.Connection,
-    directory: Path,
-    n_bits: int,
-    words: Any,
-    known: Replica | None = None,
-) -> Committed:
-    """Return the state that the connection sees, from the files beside the catalog.
-
-    Cost: one pass over the model file, the replay of the journal, and the items that the index
-    file does not have; the index file itself is mapped. A replica elsewhere is connected to when it
-    is first used; one that is ``known`` keeps its connection.
-    """
-    head = catalog.head(connection)
-    model = _load_model(connection, directory, head, words) if head.model else None
-    replica = open_replica(catalog, connection, directory, head, n_bits, known)
-    return Committed(head, model, replica, catalog.class_names(connection))
-
-
-def followed(
-    snapshot: Committed,
-    catalog: Catalog,
-    connection: sqlite3.Connection,
-    directory: Path,
-    words: Any,
-) -> Committed:
-    """Return the state that the connection sees, from an older one; only what is new is read."""
-    head = catalog.head(connection)
-    if head.commits == snapshot.head.commits:
-        return snapshot
-    if head.index_commits > snapshot.head.commits:
-        # deletions since this snapshot may no longer be listed
-        return load(
-            catalog, connection, directory, snapshot.replica.n_bits, words, snapshot.replica
-        )
-    model = snapshot.model
-    if head.model != snapshot.head.model:
-        model = _load_model(connection, directory, head, words)
-    elif model is not None:
-        model = replayed(model, connection, head, snapshot.head.commits)
-        model = with_seen(model, head.n_seen)
-    snapshot.classes.extend(catalog.class_names(connection, len(snapshot.classes)))
-    snapshot.replica.follow(catalog, connection, snapshot.head, head)
-    return Committed(head, model, snapshot.replica, snapshot.classes)
-
-
-def _load_model(
-    connection: sqlite3.Connection, directory: Path, head: Head, words: Any
-) -> AnyModel:
-    path = directory / head.model_name
-    try:
-        if recorded_checksum(path) != (head.model_bytes, head.model_crc):
-            raise FormatError(f"{path} is not the file that the catalog names, or is damaged")
-        model = OASIS.load(path, words)
-    except FileNotFoundError as error:
-        raise VanishedError(f"{path} is missing") from error
-    return with_seen(replayed(model, connection, head), head.n_seen)
 
 
 def learned(snapshot: Committed) -> AnyModel:
@@ -253,6 +193,38 @@ class Follower:
                     raise
 
     def look_at(self, connection: sqlite3.Connection, snapshot: Committed | None) -> Committed:
-        if snapshot is None:
-            return load(self._catalog, connection, self.path, self._n_bits, self._words)
-        return followed(snapshot, self._catalog, connection, self.path, self._words)
+        """Return the state that the connection sees, from an older one; only what is new is read.
+
+        Without an older one, cost: one pass over the model file, the replay of the journal, and the
+        items that the index file does not have; the index file itself is mapped. A replica
+        elsewhere is connected to when it is first used, and keeps its connection.
+        """
+        catalog = self._catalog
+        head = catalog.head(connection)
+        if snapshot is not None and head.commits == snapshot.head.commits:
+            return snapshot
+        if snapshot is None or head.index_commits > snapshot.head.commits:
+            # deletions since this snapshot may no longer be listed
+            model = self._model(connection, head) if head.model else None
+            known = None if snapshot is None else snapshot.replica
+            replica = open_replica(catalog, connection, self.path, head, self._n_bits, known)
+            return Committed(head, model, replica, catalog.class_names(connection))
+        model = snapshot.model
+        if head.model != snapshot.head.model:
+            model = self._model(connection, head)
+        elif model is not None:
+            model = replayed(model, connection, head, snapshot.head.commits)
+            model = with_seen(model, head.n_seen)
+        snapshot.classes.extend(catalog.class_names(connection, len(snapshot.classes)))
+        snapshot.replica.follow(catalog, connection, snapshot.head, head)
+        return Committed(head, model, snapshot.replica, snapshot.classes)
+
+    def _model(self, connection: sqlite3.Connection, head: Head) -> AnyModel:
+        path = self.path / head.model_name
+        try:
+            if recorded_checksum(path) != (head.model_bytes, head.model_crc):
+                raise FormatError(f"{path} is not the file that the catalog names, or is damaged")
+            model = OASIS.load(path, self._words)
+        except FileNotFoundError as error:
+            raise VanishedError(f"{path} is missing") from error
+        return with_seen(replayed(model, connection, head), head.n_seen)

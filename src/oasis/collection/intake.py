@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ _FEW = 64  # queries whose hashed text is made dense
 
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _PLAIN = {str, int, float, bool, type(None)}
-_BETWEEN = "\0"
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,10 @@ def check_intake(
             raise DuplicateIdError(f"id {again!r} is given more than once")
     payloads: list[str | None] = [None] * n
     if payload is not None:
-        payloads = _check_payloads(_as_many(payload, n, "payload"))
+        payloads = [
+            check_payload(value, f"the payload of sample {row}")
+            for row, value in enumerate(_as_many(payload, n, "payload"))
+        ]
     pictures = check_pictures(thumbnails, n)
     words: list[str | None] = [None] * n
     if texts is not None:
@@ -118,40 +119,6 @@ def _as_many(values: Any, n: int, what: str) -> list[Any]:
     if len(listed) != n:
         raise InputError(f"got {what} for {len(listed)} samples, but features for {n}")
     return listed
-
-
-def _check_payloads(values: list[Any]) -> list[str | None]:
-    """Return payloads as they are kept, or refuse them: `check_payload` of each.
-
-    Those that are all flat are encoded in one call, which takes a third of the time.
-    """
-    if _are_flat(values):
-        # as an item of a list it stands between commas, as no text inside a flat object does
-        apart: list[Any] = [_BETWEEN] * (2 * len(values) - 1)
-        apart[::2] = values
-        try:
-            together = _TO_JSON(apart)
-            together.encode()
-        except ValueError:  # NaN, or half a surrogate pair: found again below, with its sample
-            pass
-        else:
-            texts = together[1:-1].split(f",{_TO_JSON(_BETWEEN)},")
-            if 4 * max(map(len, texts)) <= MAX_PAYLOAD_BYTES:
-                return [None if text in ("{}", "null") else text for text in texts]
-    return [
-        check_payload(value, f"the payload of sample {row}") for row, value in enumerate(values)
-    ]
-
-
-def _are_flat(values: list[Any]) -> bool:
-    """Return whether there are values, and all are objects of plain values, or None."""
-    if not values or not set(map(type, values)) <= {dict, type(None)}:
-        return False
-    objects: list[dict[Any, Any]] = [value for value in values if value is not None]
-    keys = set(map(type, chain.from_iterable(objects)))
-    return keys <= {str} and _PLAIN.issuperset(
-        map(type, chain.from_iterable(each.values() for each in objects))
-    )
 
 
 def check_payload(value: Any, what: str = "the payload") -> str | None:
