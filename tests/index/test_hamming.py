@@ -38,7 +38,7 @@ CHECKS = index_checks.CHECKS + index_checks.ASYMMETRIC_CHECKS
 @pytest.fixture
 def small_segments(monkeypatch):
     """Segments and label groups so small that toy indexes have several."""
-    monkeypatch.setattr("oasis.index.snapshot._TAIL", 12)
+    monkeypatch.setattr("oasis.index.segment._TAIL", 12)
     monkeypatch.setattr("oasis.index.segment._PACKED", 8)
     monkeypatch.setattr("oasis.index.label_groups._LEAST_CODES", 1)
     monkeypatch.setattr("oasis.index.label_groups._LISTED", 2)
@@ -254,7 +254,7 @@ def test_sequences_equal_brute_force(label_bits, folder, request):
 def test_codes_of_one_hash_are_kept_apart(monkeypatch, small_segments):
     # a hash may be met on purpose; answers must not depend on it
     monkeypatch.setattr(
-        "oasis.index.equal_codes._hashes", lambda codes: codes[:, 0].astype(np.uint64) << 40
+        "oasis.index.label_groups._hashes", lambda codes: codes[:, 0].astype(np.uint64) << 40
     )
     index, truth, rng = filled(HammingIndex, 128, seed=8, chunks=6)
     assert_search(index, truth, tied_codes(rng, 5, 128, 9), 60, "insertion")

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from oasis.codes import Codes, check_codes, check_n_bits
 from oasis.errors import InputError
 from oasis.index import file
-from oasis.index.best_codes import best, nearest, within
-from oasis.index.equal_codes import ranges
-from oasis.index.projections import Projections
+from oasis.index.label_groups import ranges
+from oasis.index.projections import Ints, Projections
 from oasis.index.protocol import (
     AllowList,
     Ids,
@@ -32,11 +31,8 @@ from oasis.index.protocol import (
     check_radius,
     unknown_ids,
 )
-from oasis.index.segment import Ints, Tail
-from oasis.index.snapshot import Snapshot
-from oasis.index.top_items import top_items
-
-_ROW_BITS = 31
+from oasis.index.search import best, nearest, top_items, within
+from oasis.index.segment import ROW_BITS, Snapshot, Tail
 
 
 class HammingIndex:
@@ -156,7 +152,7 @@ class HammingIndex:
 
         def scan(snapshot: Snapshot, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             some = queries if len(which) == len(queries) else queries[which]
-            return nearest(snapshot.scanned, some, s)
+            return nearest(snapshot, some, s)
 
         every = np.arange(len(queries))
         return Matches(*top_items(snapshot, scan, every, k, allowed, np.int32(-1)))
@@ -185,7 +181,7 @@ class HammingIndex:
 
         def scan(snapshot: Snapshot, which: Ints, s: int) -> tuple[npt.NDArray[Any], Ints]:
             some = queries if len(which) == len(queries) else queries[which]
-            scores, slots = best(snapshot.scanned, snapshot.codes_at, some, s)
+            scores, slots = best(snapshot, some, s)
             return -scores, slots
 
         every = np.arange(len(queries))
@@ -207,15 +203,15 @@ class HammingIndex:
             nothing = np.empty(0, dtype=np.int64)
             offsets = np.zeros(len(queries) + 1, dtype=np.int64)
             return RangeMatches(offsets, nothing, nothing.astype(np.int32))
-        query, slot, distance = within(snapshot.scanned, queries, radius)
+        query, slot, distance = within(snapshot, queries, radius)
         counts = snapshot.counts(slot)
         first = np.zeros(len(slot), dtype=np.int64)
         rows = snapshot.rows_at(np.repeat(slot, counts), ranges(first, counts))
         # one integer sorts by query, then distance, then row
-        order = (np.repeat(query * (self.n_bits + 1) + distance, counts) << _ROW_BITS) | rows
+        order = (np.repeat(query * (self.n_bits + 1) + distance, counts) << ROW_BITS) | rows
         order = np.sort(order[~snapshot.is_removed(rows)])
-        rows = order & ((1 << _ROW_BITS) - 1)
-        query, distance = np.divmod(order >> _ROW_BITS, self.n_bits + 1)
+        rows = order & ((1 << ROW_BITS) - 1)
+        query, distance = np.divmod(order >> ROW_BITS, self.n_bits + 1)
         offsets = np.searchsorted(query, np.arange(len(queries) + 1))
         return RangeMatches(offsets, snapshot.ids_of(rows), distance.astype(np.int32))
 

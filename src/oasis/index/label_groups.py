@@ -25,12 +25,22 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from oasis.arrays import Array
-from oasis.codes import Codes, unpack
-from oasis.index.equal_codes import Ints, equal_codes, ranges
-from oasis.index.look_ups import MOST_CANDIDATES, Found, PackedScan, join, sign_centroids
-from oasis.index.projections import BLUR, Projections, Scores, rounding_of
+from oasis.codes import Codes, unpack, words
+from oasis.index.projections import (
+    BLUR,
+    MOST_CANDIDATES,
+    Found,
+    Ints,
+    PackedScan,
+    Projections,
+    Scores,
+    join,
+    rounding_of,
+    sign_centroids,
+)
 
 _LEAST_CODES = 1 << 17
 
@@ -46,7 +56,8 @@ _RANKED = 384
 _LEAST_CONTENT = 2.0**-60
 """faiss cannot divide by less; the largest value of a query is about 1."""
 
-_MOST_CONTENT = 2.0
+_MOST_CONTENT = 8.0
+"""Where the reach of content is beyond so many deviations of label scores, all lists may matter."""
 
 _STEPS = 60_000
 """Steps of 16 bits that are used, fewer than 65,536: entries that are rounded up must fit too."""
@@ -97,16 +108,17 @@ class LabelGroups:
         plain = self._labels.nbytes + self._rest_slots.nbytes + self._sizes.nbytes
         return int(self._list_bytes + self._heads.nbytes + rest + plain)
 
-    def search(self, projections: Projections, floor: Array, s: int, wider: int) -> Found:
+    def search(self, projections: Projections, floor: Array | None, s: int, wider: int) -> Found:
         """Return candidates for the s best codes, as `PackedScan.search` does."""
+        least = np.full(len(projections), -np.inf) if floor is None else floor
         n = min((s + s // 4 + 32) * wider, max(2 * s, MOST_CANDIDATES))
         queries = _queries(projections.bits(self._n_label_bits, self._n_bits))
         labels = _Labels(self._heads, self._labels, projections.bits(0, self._n_label_bits))
         looks = [
-            self._look(labels, row, query, least, s, n)
-            for row, (query, least) in enumerate(zip(queries, floor.tolist(), strict=True))
+            self._look(labels, row, query, bar, s, n)
+            for row, (query, bar) in enumerate(zip(queries, least.tolist(), strict=True))
         ]
-        found = _together(looks, np.array([query.error for query in queries]), s)
+        found = _together(looks, s)
         if self._rest is None:
             return found
         rest = self._rest.search(projections, found.floor, s, wider)
@@ -166,7 +178,7 @@ class LabelGroups:
             worst = float(sums[-1])
         floor = float(sums[s - 1]) + top - query.error if len(slots) >= s else -np.inf
         bound = max(bound, worst + top + query.error)
-        return _Look(sums.astype(np.float64) + top, slots, bound, floor)
+        return _Look(slots, bound, floor)
 
     def _without_content(self, label: Array, query: _Query, floor: float, s: int) -> _Look:
         """Return the best codes by label scores alone: the codes of a list tie."""
@@ -176,15 +188,13 @@ class LabelGroups:
         chosen = np.flatnonzero(label >= bar)
         # the first slots of a list are those of its oldest items
         slots = [_slots_of(self._index, number, s) for number in chosen.tolist()]
-        sums = np.repeat(label[chosen], [len(each) for each in slots])
         bound = float(label.max(where=label < bar, initial=-np.inf)) + query.reach
-        return _Look(sums, np.concatenate(slots), bound, floor)
+        return _Look(np.concatenate(slots), bound, floor)
 
 
 class _Look(NamedTuple):
-    """What lists have for one query; as the rows of `oasis.index.look_ups.Found`."""
+    """What lists have for one query; as the rows of `oasis.index.projections.Found`."""
 
-    sums: Array
     slots: Ints
     bound: float
     floor: float
@@ -211,7 +221,7 @@ class _Query(NamedTuple):
     room: float
 
 
-_NOTHING = _Look(np.empty(0), _NO_LISTS, np.inf, -np.inf)
+_NOTHING = _Look(_NO_LISTS, np.inf, -np.inf)
 """What cannot be looked up; all codes will be scored."""
 
 
@@ -244,22 +254,21 @@ class _Labels:
         self.spread = np.sqrt(np.einsum("ij,ij->i", part.scaled, part.scaled)).tolist()
 
     @functools.cached_property
-    def _found(self) -> Found:
-        none = np.full(len(self._part), -np.inf)
-        return self._heads.search(self._part, none, min(_RANKED, len(self._codes)), 1)
+    def _ranked(self) -> tuple[Scores, Ints, Array, Array]:
+        look = self._part.look_up(None)
+        found = self._heads.best(look, min(_RANKED, len(self._codes)))
+        return (*found, look.rounding + look.slack)
 
-    def ranked(self, row: int) -> tuple[Array, Ints, float, float]:
+    def ranked(self, row: int) -> tuple[Scores, Ints, float, float]:
         """Return the lists with the best labels for one query.
 
         Rounded label scores, best first, numbers, an error, and a bound on the scores of others.
         """
-        found = self._found
-        error, outside = float(found.error[row]), float(found.bound[row])
-        sums, lists = found.sums[row], found.slots[row]
+        sums, lists, bound, error = (each[row] for each in self._ranked)
         if lists[-1] < 0:
             # faiss leaves out codes whose sum is 0 steps
             sums, lists = sums[lists >= 0], lists[lists >= 0]
-        return sums, lists, error, outside
+        return sums, lists, float(error), float(bound)
 
     def exact(self, row: int, lists: Ints) -> Array:
         """Return the label scores of some lists for one query."""
@@ -274,17 +283,16 @@ class _Labels:
         return label
 
 
-def _together(looks: list[_Look], error: Array, s: int) -> Found:
+def _together(looks: list[_Look], s: int) -> Found:
     """Return what was found for each query, padded to at least s codes."""
-    width = max([s, *(len(look.sums) for look in looks)])
-    sums, slots = np.full((len(looks), width), -np.inf), np.full((len(looks), width), -1)
+    slots = np.full((len(looks), max([s, *(len(look.slots) for look in looks)])), -1)
     for row, look in enumerate(looks):
-        sums[row, : len(look.sums)], slots[row, : len(look.slots)] = look.sums, look.slots
-    bound, floor = (np.array([look[field] for look in looks], float) for field in (2, 3))
-    return Found(sums, slots, bound, error, floor)
+        slots[row, : len(look.slots)] = look.slots
+    bound, floor = (np.array([look[field] for look in looks], float) for field in (1, 2))
+    return Found(slots, bound, floor)
 
 
-def _guess(label: Array, sizes: Ints, s: int, deviation: float) -> float:
+def _guess(label: Scores, sizes: Ints, s: int, deviation: float) -> float:
     """Return a guess at the s-th best score; it decides how much is looked at, not the answer.
 
     If content scores are normal with standard deviation sd, the s-th best of m codes with a label
@@ -364,3 +372,50 @@ def _parameters(n_lists: int) -> Any:
     parameters = faiss.IVFSearchParameters()
     parameters.nprobe = n_lists
     return parameters
+
+
+def equal_codes(codes: Codes) -> tuple[Ints, Ints]:
+    """Return an order in which equal codes are side by side, and where each group begins.
+
+    Codes of one hash may alternate: then there are more groups than codes, which costs some space.
+
+    >>> import numpy as np
+    >>> order, begin = equal_codes(np.array([[5], [3], [5]], dtype=np.uint8))
+    >>> sorted(np.split(order, begin[1:]), key=len)[1].tolist()
+    [0, 2]
+    """
+    n = len(codes)
+    # sorting numbers is far faster than sorting positions by them: the low bits of each hash give
+    # way to the position
+    room = np.uint64(max(1, n).bit_length())
+    keys = (_hashes(codes) >> room << room) | np.arange(n, dtype=np.uint64)
+    keys.sort()
+    order = (keys & ((np.uint64(1) << room) - np.uint64(1))).astype(np.int64)
+    ordered = words(codes[order])
+    differs = np.ones(n, dtype=np.bool_)
+    differs[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return order, np.flatnonzero(differs)
+
+
+def _hashes(codes: Codes) -> npt.NDArray[np.uint64]:
+    """Return a hash of each code, one uint64."""
+    keys = np.zeros(len(codes), dtype=np.uint64)
+    factor, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+    for column in words(codes).T:
+        keys += column
+        keys *= factor
+        keys ^= keys >> shift
+        keys *= factor
+    return keys
+
+
+def ranges(start: Ints, lengths: Ints) -> Ints:
+    """Return ``start[i], start[i] + 1, ...``, ``lengths[i]`` numbers each, as one array.
+
+    >>> import numpy as np
+    >>> ranges(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    total = int(lengths.sum())
+    offsets: Ints = start - (np.cumsum(lengths) - lengths)
+    return np.arange(total) + np.repeat(offsets, lengths)
