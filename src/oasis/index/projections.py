@@ -256,7 +256,7 @@ def _monotone(bits: npt.NDArray[np.int32]) -> Ints:
 
 
 MOST_CANDIDATES = 1 << 14
-_SPARE = 16
+_SPARE = 24
 
 
 class Found(NamedTuple):
