@@ -185,17 +185,6 @@ def test_mat_missing_says_what_to_download_and_where(tmp_path: Path) -> None:
         assert part in message
 
 
-def test_mat_damaged_is_a_data_error(tmp_path: Path, version: str) -> None:
-    path = tmp_path / SMALL.file
-    save(path, variables(SMALL), version)
-    path.write_bytes(path.read_bytes()[:700])
-    with pytest.raises(DataError, match=SMALL.file):
-        mat.read(path, SMALL)
-    path.write_bytes(b"neither of the two formats" * 20)
-    with pytest.raises(DataError, match="list of variables cannot be read"):
-        mat.read(path, SMALL)
-
-
 def test_mat_cut_off_anywhere_is_a_data_error(tmp_path: Path, version: str) -> None:
     path = tmp_path / SMALL.file
     save(path, {**variables(SMALL), "T_tr": sp.csc_array(variables(SMALL)["T_tr"])}, version)

@@ -60,16 +60,6 @@ def probe(X: list[Any], L: np.ndarray, n_queries: int) -> float:
     return total / n_queries
 
 
-def test_synthetic_shapes_are_those_of_the_paper() -> None:
-    sizes = {s.name: (s.n_samples, s.image_features, s.text_features) for s in SHAPES.values()}
-    assert sizes == {
-        "mirflickr": (20_015, 4096, 1386),
-        "nuswide": (195_834, 4096, 5018),
-        "coco79": (39_798, 1280, 1025),
-    }
-    assert [len(s.classes) for s in SHAPES.values()] == [24, 21, 79]
-
-
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_synthetic_label_counts_and_skew_are_like_coco79(name: str, whole: Dataset) -> None:
     L = whole.L if name == "coco79" else generate(name, n_samples=20_000, seed=2, lazy=True).L
@@ -88,18 +78,6 @@ def test_synthetic_label_counts_and_skew_are_like_coco79(name: str, whole: Datas
 def test_synthetic_distinct_label_sets_follow_the_coco79_curve(whole: Dataset) -> None:
     for n, expected in COCO_CURVE.items():
         assert n_distinct(whole.L[:n]) == pytest.approx(expected, rel=0.2), n
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_synthetic_curve_holds_for_other_seeds(seed: int) -> None:
-    L = generate("coco79", n_samples=10_000, seed=seed, lazy=True).L
-    for n in (300, 1_000, 2_000, 5_000, 10_000):
-        assert n_distinct(L[:n]) == pytest.approx(COCO_CURVE[n], rel=0.2), n
-
-
-def test_synthetic_samples_share_labels_as_often_as_coco79(whole: Dataset) -> None:
-    i, j = np.random.default_rng(0).integers(whole.n_samples, size=(2, 100_000))
-    assert (whole.L[i] & whole.L[j]).any(axis=1).mean() == pytest.approx(0.10, abs=0.02)
 
 
 @pytest.mark.parametrize(("name", "n_words"), [("coco79", 4.78), ("mirflickr", 16), ("nuswide", 8)])
@@ -167,14 +145,6 @@ def test_synthetic_rows_do_not_depend_on_how_they_are_taken() -> None:
     assert np.array_equal(part["text"].toarray(), held.X["text"].toarray()[rows])
     assert lazy.take([])["text"].shape == (0, 40)
     assert lazy.take([])["image"].shape == (0, 20)
-
-
-def test_synthetic_long_requests_are_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, lazy = (generate(small(), seed=8, lazy=lazy) for lazy in (False, True))
-    monkeypatch.setattr("oasis.datasets.synthetic._BLOCK", 32)
-    X = lazy.take(np.arange(60))
-    assert np.array_equal(X["text"].toarray(), held.X["text"].toarray())
-    np.testing.assert_allclose(X["image"], held.X["image"], rtol=1e-4, atol=1e-6)
 
 
 def test_synthetic_repeats_with_the_seed_and_differs_without() -> None:

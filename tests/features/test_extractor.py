@@ -84,20 +84,6 @@ def test_extractor_of_nothing_gives_empty_matrices_of_the_right_kind() -> None:
         assert not np.any(X["size"])
 
 
-def test_extractor_lists_failures_by_row_and_modality() -> None:
-    extractor = Extractor(
-        {"image": ("image", EfficientNetLite0()), "text": ("text", HashedText(8))}
-    )
-    items = [{"text": 1}, {"image": b"none", "text": 2}, {"text": "fine"}]
-    X, failures = extractor.extract(items)
-    assert [(failure.row, failure.modality) for failure in failures] == [
-        (0, "text"),
-        (1, "image"),
-        (1, "text"),
-    ]
-    assert X["image"].shape == (3, 1280)
-
-
 def test_function_that_raises_is_asked_for_each_value() -> None:
     asked: list[int] = []
 
@@ -196,12 +182,6 @@ def test_a_wrong_description_is_refused(description: dict[str, Any]) -> None:
 def test_extractor_refuses_wrong_sources(sources: Any) -> None:
     with pytest.raises(InputError):
         Extractor(sources)
-
-
-@pytest.mark.parametrize("arguments", [("", lengths, 2), ("x", 5, 2), ("x", lengths, 0)])
-def test_function_refuses_wrong_settings(arguments: Any) -> None:
-    with pytest.raises(InputError, match="got"):
-        Function(*arguments)
 
 
 def test_embedders_are_found_by_name() -> None:

@@ -339,14 +339,6 @@ def test_jsonl_without_a_field_that_was_asked_for_is_refused(tmp_path: Path) -> 
     assert last == Item(256, text="a boat")
 
 
-def test_labels_lose_the_spaces_around_them(tmp_path: Path) -> None:
-    path = tmp_path / "e.jsonl"
-    path.write_text('{"id": 1, "text": "a", "labels": [" cat", "cat ", "dog"]}\n')
-    (item,) = read_items(path)
-    assert isinstance(item, Item)
-    assert item.labels == ("cat", "dog")
-
-
 def test_tables_in_memory_have_the_rows_of_their_files(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     clip = rng.normal(size=(600, 3)).astype(np.float16)

@@ -131,11 +131,6 @@ def test_code_statistics_equal_counts_of_rows_and_bits(problem: Known) -> None:
     assert found.as_dict()["entropy"] == pytest.approx(found.bit_entropy.mean())
 
 
-def test_half_of_a_tie_counts_as_above() -> None:
-    base = np.zeros((5, 8), dtype=np.uint8)
-    assert item_ranks(base[:1], base, [4]).tolist() == [3.0]
-
-
 def test_ranks_of_more_queries_and_items_than_a_block_holds() -> None:
     rng = np.random.default_rng(0)
     base = rng.integers(0, 4, (70_000, 1), dtype=np.uint8)
