@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.timing import Row, best_of, row
 from oasis.features.extractor import Extractor
-from oasis.features.image import EfficientNetLite0, read_pixels
+from oasis.features.image import EfficientNetLite0
 from oasis.features.meaning import Meaning
-from oasis.features.pictures import BATCH
+from oasis.features.pictures import BATCH, open_picture
 from oasis.features.text import HashedText
 from oasis.items import Item
 
@@ -91,13 +91,13 @@ def _pictures(n_threads: int) -> dict[str, float]:
     extractor = Extractor({"image": ("image", net)})
     pictures = _photographs()
     items = [Item(number, image=picture) for number, picture in enumerate(pictures)]
-    pixels = [read_pixels(picture) for picture in pictures]
+    pixels = [open_picture(picture).square(224) for picture in pictures]
     net.embed(pictures[:1])
     size = BATCH
 
     def decode() -> None:
         with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(read_pixels, pictures))
+            list(pool.map(lambda picture: open_picture(picture).square(224), pictures))
 
     return best_of(
         REPEATS,

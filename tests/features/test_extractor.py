@@ -15,12 +15,12 @@ import pytest
 import scipy.sparse as sp
 
 from oasis.errors import InputError
-from oasis.features import batches
 from oasis.features.embedders import Function, Given, Named, embedder_of_name
 from oasis.features.extractor import Extractor, Failure
 from oasis.features.gradients import Gradients
 from oasis.features.image import EfficientNetLite0
 from oasis.features.meaning import Meaning
+from oasis.features.pictures import DeferredPicture, open_picture
 from oasis.features.text import HashedText
 from oasis.features.thumbnail import thumbnail
 from oasis.items import Item
@@ -482,22 +482,21 @@ def test_pictures_are_taken_in_any_form(tmp_path: Path, module: str) -> None:
     assert image.size == (60, 50)
 
 
-def test_a_picture_is_decoded_once_for_all_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[object] = []
+def test_a_picture_is_decoded_once_for_all_uses() -> None:
+    decoded: list[bytes] = []
 
-    def counted(source: object, max_pixels: int) -> Any:
-        decoded.append(source)
-        return open_picture(source, max_pixels)
+    def counted(content: bytes, max_pixels: int) -> Any:
+        decoded.append(content)
+        return open_picture(bytes(content), max_pixels)
 
-    open_picture = batches.open_picture
-    monkeypatch.setattr(batches, "open_picture", counted)
     extractor = Extractor({"edges": ("image", Gradients()), "more": ("image", Gradients())})
     pictures: list[Any] = [picture((n, 255 - n, 7), (90 + n, 100)) for n in range(70)]
     pictures[9], pictures[40] = None, b"broken"
-    items = [Item(n, image=raw) for n, raw in enumerate(pictures)]
+    deferred = [raw and DeferredPicture.of(raw, counted) for raw in pictures]
+    items = [Item(n, image=raw) for n, raw in enumerate(deferred)]
     done: list[int] = []
     X, failures, thumbnails = extractor.extract_with_thumbnails(items, done.append)
-    assert sorted(map(id, decoded)) == sorted(id(raw) for raw in pictures if raw is not None)
+    assert sorted(decoded) == sorted(raw for raw in pictures if raw is not None)
     assert done == [32, 32, 6]
     assert [(failure.row, failure.modality) for failure in failures] == [
         (40, "edges"),

@@ -14,7 +14,7 @@
 `thumbnail`   small pictures to be shown
 ============  =====================================================================
 
-Below `image`: `efficientnet` (the net as an ONNX graph) and `weights` (the file of its tensors).
+Below `image`: `weights`, the file of its tensors.
 """
 
 from oasis.features.looks import picture_meaning, picture_tags

@@ -17,7 +17,7 @@ import numpy as np
 
 from oasis.errors import DataError, InputError
 from oasis.features.embedders import Embedder, Features, Given, spread
-from oasis.features.pictures import BATCH, MAX_PIXELS, PictureEmbedder, open_picture
+from oasis.features.pictures import BATCH, PictureEmbedder, open_picture
 from oasis.features.thumbnail import thumbnail
 
 Sources: TypeAlias = Mapping[str, tuple[str, Embedder]]
@@ -73,8 +73,7 @@ def _look(sources: Sources, shown: str | None, item: object) -> Look:
         if raw is None:
             continue
         try:
-            limits = [each.max_pixels for each in takers.values()]
-            picture = open_picture(raw, min(limits, default=MAX_PIXELS))
+            picture = open_picture(raw)
             for modality, taker in takers.items():
                 look.prepared[modality] = taker.prepare(picture)
             if source == shown:

@@ -173,7 +173,6 @@ class PictureEmbedder:
     name: str
     takes: str
     n_threads = 0
-    max_pixels = MAX_PIXELS
 
     @property
     def n_features(self) -> int:
@@ -199,7 +198,7 @@ class PictureEmbedder:
             for row, raw in enumerate(raws[start : start + BATCH], start):
                 try:
                     if raw is not None:
-                        prepared[row] = self.prepare(open_picture(raw, self.max_pixels))
+                        prepared[row] = self.prepare(open_picture(raw))
                 except DataError as error:
                     failures[row] = str(error)
             rows = list(prepared)
