@@ -267,10 +267,10 @@ def test_mean_width_is_the_root_mean_squared_distance():
     X = toy.chunk(30)[0]["image"]
     rows = np.array([3, 9, 17])
     squares = [((x - X[row]) ** 2).sum() for x in X for row in rows]
-    assert AnchorKernel.at(X, rows, "mean", bias=True).sigma == pytest.approx(
+    assert AnchorKernel.at((X,), rows, "mean", bias=True).sigma == pytest.approx(
         np.sqrt(np.mean(squares))
     )
-    assert AnchorKernel.at(np.zeros((3, 2)), np.array([0]), "mean", bias=True).sigma == 1
+    assert AnchorKernel.at((np.zeros((3, 2)),), np.array([0]), "mean", bias=True).sigma == 1
 
 
 def test_features_that_overflow_are_refused():

@@ -64,7 +64,6 @@ from oasis.errors import InputError
         (OMHDQ(8, delta=0), "delta must be a finite number, positive, got 0"),
         (OMHDQ(8, lam=-1), "lam must be a finite number, at least 0, got -1"),
         (OMHDQ(8, query_weights="best"), "must be 'published' or 'inverse', got 'best'"),
-        (OMHDQ(8, dtype="float16"), "dtype must be 'float32' or 'float64', got 'float16'"),
         (OMHDQ(8, sigma="median"), "must be a positive number or 'mean', got 'median'"),
         (OMHDQ(8, random_state="x"), "random_state must be None, .*, got 'x'"),
         (SAPMH(8, k=0), "k must be a positive integer, got 0"),

@@ -155,11 +155,11 @@ def test_sums_of_a_stream_equal_those_of_everything(dtype, sparse):
     [
         (
             lambda: FOMH(8, 4, 1.0, gamma=1e-300, random_state=0),
-            "phi'phi \\+ gamma mu I is singular .* gamma=1e-300 is too small .*; raise gamma",
+            "gamma mu I is singular .* too small beside .* raise gamma",
         ),
         (
             lambda: OMHDQ(8, 4, 1.0, delta=1e-300, random_state=0),
-            "phi'phi \\+ delta mu I is singular .* delta=1e-300 is too small .*; raise delta",
+            "delta mu I is singular .* too small beside .* raise delta",
         ),
         (
             lambda: IWOMH(8, ["sky"], "orthogonal", theta=1e-300, random_state=0),

@@ -10,13 +10,10 @@ from baseline_makers import N_BITS, omhdq, sapmh
 from oasis.baselines import OMHDQ, SAPMH
 from oasis.baselines.omh_dq import DynamicQueries
 from oasis.baselines.sapmh import NUSWIDE, SAPMHTraining, SAPMHWeights
-from oasis.baselines.shared.batch import KernelRows, Seen
+from oasis.baselines.shared.batch import KernelRows
 from oasis.baselines.shared.kernel import AnchorKernel
 from oasis.codes import pack, unpack
 from oasis.errors import InputError, KernelWidthWarning, NotFittedError
-from oasis.hashers.chunk import (
-    check_chunk,
-)
 
 # batch methods
 
@@ -71,7 +68,7 @@ def test_the_w_and_h_steps_of_omhdq_do_not_raise_its_objective():
 def test_omhdq_weighs_a_modality_by_its_error_as_published_or_by_its_inverse(weights, sign):
     S = np.where(np.random.default_rng(1).random((40, 8)) < 0.5, -1.0, 1.0)
     parts = {"long": S, "short": -0.8 * S}
-    encoder = DynamicQueries({}, {}, np.random.PCG64(0).state, weights, "float64")
+    encoder = DynamicQueries({}, {}, np.random.PCG64(0).state, weights)
     # random signs are as far from both, so the first B is that of the longer one, S. By the inverse
     # it stays; as published the one that does not fit takes over: -S, S, -S in four passes
     assert np.array_equal(pack(encoder.weighted(parts)), pack(sign * S))
@@ -126,7 +123,7 @@ def test_the_h_u_and_w_steps_of_sapmh_do_not_raise_its_objective(weights):
     rng = np.random.default_rng(0)
     rows = {
         name: KernelRows.of(
-            AnchorKernel.at(values, np.arange(20), "mean", bias=False), (values,), "float64"
+            AnchorKernel.at((values,), np.arange(20), "mean", bias=False), (values,)
         )
         for name, values in X.items()
     }
@@ -228,16 +225,14 @@ def test_encoding_repeats_and_training_repeats_without_a_seed_of_the_user(make):
 
 @pytest.mark.parametrize("make", [omhdq, sapmh])
 def test_single_precision_halves_what_is_kept_and_hardly_changes_a_code(make):
-    double, single = make(), make(dtype="float32")
+    double, single = make(), make()
     for number in range(2):
-        chunk = toy.chunk(150, number)
-        double.partial_fit(*chunk)
-        single.partial_fit(*chunk)
+        X, y = toy.chunk(150, number)
+        double.partial_fit(X, y)
+        single.partial_fit({name: each.astype(np.float32) for name, each in X.items()}, y)
     assert {each.dtype.name for parts in single.state_.seen.X.values() for each in parts} == {
         "float32"
     }
-    everything, _ = stacked([toy.chunk(150, number) for number in range(2)])
-    assert np.array_equal(single.encode(everything), single.all_codes_)
     assert np.mean(unpack(double.all_codes_) == unpack(single.all_codes_)) > 0.99
 
 
@@ -263,36 +258,31 @@ def test_batch_methods_learn_the_classes(make):
 
 
 def test_mean_width_is_that_of_all_rows_that_are_there_and_the_anchors():
-    chunks = [toy.chunk(n, number) for number, n in enumerate((12, 9))]
-    chunks[1][0]["text"][3] = 0
-    for sparse in (False, True):
-        seen = Seen.nothing(chunks[0][0])
-        for X, y in chunks:
-            given = {name: sp.csr_array(each) if sparse else each for name, each in X.items()}
-            seen = seen.plus(check_chunk(given, y, None), "float64")
-        rows = np.array([15, 2, 18])
-        kernel = seen.kernel("text", rows, "mean", bias=False)
-        everything = np.vstack([X["text"] for X, _ in chunks])
-        anchors = everything[np.sort(rows)]
-        there = everything[everything.any(axis=1)]
-        mean = np.mean([[((x - a) ** 2).sum() for a in anchors] for x in there])
+    chunks = [toy.chunk(n, number)[0]["text"] for number, n in enumerate((12, 9))]
+    chunks[1][3] = 0
+    rows = np.array([2, 15, 18])
+    everything = np.vstack(chunks)
+    anchors = everything[rows]
+    there = everything[everything.any(axis=1)]
+    mean = np.mean([[((x - a) ** 2).sum() for a in anchors] for x in there])
+    for given in (tuple(chunks), tuple(map(sp.csr_array, chunks))):
+        kernel = AnchorKernel.at(given, rows, "mean", bias=False)
         assert kernel.sigma == pytest.approx(np.sqrt(mean))
-        found = kernel.anchors.toarray() if sparse else kernel.anchors
+        found = kernel.anchors.toarray() if sp.issparse(kernel.anchors) else kernel.anchors
         assert np.array_equal(found, anchors)
 
 
 def test_mean_width_of_rows_that_coincide_is_one():
     for dtype in (np.float32, np.float64):
-        X = {"text": np.tile(np.random.default_rng(0).random(14).astype(dtype), (30, 1))}
-        seen = Seen.nothing(X).plus(check_chunk(X, [["sky"]] * 30, None), "float64")
-        assert seen.kernel("text", np.arange(7), "mean", bias=False).sigma == 1
+        X = np.tile(np.random.default_rng(0).random(14).astype(dtype), (30, 1))
+        assert AnchorKernel.at((X,), np.arange(7), "mean", bias=False).sigma == 1
 
 
 def test_kernel_rows_equal_dense_products_over_several_blocks():
     rng = np.random.default_rng(0)
     X = rng.random((9_000, 3))
-    kernel = AnchorKernel.at(X, np.arange(5), "mean", bias=True)
-    rows = KernelRows.of(kernel, (X[:100], X[100:]), "float64")
+    kernel = AnchorKernel.at((X,), np.arange(5), "mean", bias=True)
+    rows = KernelRows.of(kernel, (X[:100], X[100:]))
     phi = kernel.features(X)
     assert np.allclose(rows.phi, phi, atol=1e-14)
     assert np.allclose(np.tril(rows.gram()), np.tril(phi.T @ phi))
@@ -324,12 +314,12 @@ def test_published_widths_and_parameters():
 def test_a_width_is_warned_of_when_it_is_far_from_the_mean_distance_and_only_then():
     X = np.random.default_rng(0).standard_normal((60, 16))
     rows = np.arange(10)
-    root = AnchorKernel.at(X, rows, "mean", bias=True).sigma
-    near = AnchorKernel.at(X, rows, 4.9 * root, bias=True, name="image").features(X)
-    AnchorKernel.at(X, rows, root / 4.9, bias=True, name="image")  # warnings are errors here
+    root = AnchorKernel.at((X,), rows, "mean", bias=True).sigma
+    near = AnchorKernel.at((X,), rows, 4.9 * root, bias=True, name="image").features(X)
+    AnchorKernel.at((X,), rows, root / 4.9, bias=True, name="image")  # warnings are errors here
     with pytest.warns(KernelWidthWarning, match="modality 'image' .* hardly differ"):
-        far = AnchorKernel.at(X, rows, 20 * root, bias=True, name="image").features(X)
+        far = AnchorKernel.at((X,), rows, 20 * root, bias=True, name="image").features(X)
     assert far[:, :-1].min() > 0.99 > near[:, :-1].min()
     with pytest.warns(KernelWidthWarning, match="are nearly zero"):
-        tiny = AnchorKernel.at(X, rows, root / 10, bias=True, name="image").features(X)
+        tiny = AnchorKernel.at((X,), rows, root / 10, bias=True, name="image").features(X)
     assert np.median(tiny[:, :-1]) < 1e-6

@@ -75,11 +75,11 @@ def test_thor_solves_when_all_codes_and_features_lie_in_few_directions():
     X, y = toy.chunk(5, classes=("sky",))
     model.partial_fit(X, y)  # one class: one code but for rounding, and 5 samples in 20 dimensions
     sums = model.state_.own.sums
-    assert np.linalg.matrix_rank(sums.BB) < N_BITS
+    assert np.linalg.matrix_rank(sums["BB"]) < N_BITS
     for name, each in model.state_.features.items():
         XX = np.tril(each.XX) + np.tril(each.XX, -1).T
         W = model.state_.hash_function.weights[name]
-        assert np.allclose(sums.BB @ W + 10 * W @ XX, 11 * each.BX)
+        assert np.allclose(sums["BB"] @ W + 10 * W @ XX, 11 * each.BX)
 
 
 @settings(max_examples=60, deadline=None)

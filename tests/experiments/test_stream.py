@@ -83,9 +83,9 @@ def test_batch_rival_is_measured_thrice_and_is_what_every_chunk_would_make(toy: 
     assert [each.number for each in found.rounds] == [1, 3, 5]
     facts = METHODS["omh-dq"].facts(data, {})
     assert facts["rounds"] == "first, middle and last"
-    assert facts["fixed"] == {"sigma": "mean", "dtype": "float32"}
+    assert facts["fixed"] == {"sigma": "mean"}
     assert "rounds" not in METHODS["omh-dq"].facts(data, {"rounds": "all"})
-    model = OMHDQ(8, sigma="mean", dtype="float32", random_state=1)
+    model = OMHDQ(8, sigma="mean", random_state=1)
     for t, each in enumerate(stream):
         model.partial_fit(data.take(each.train), data.labels(each.train))
         if t in (0, 2, 4):

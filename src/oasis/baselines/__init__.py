@@ -2,14 +2,13 @@
 
 Hashers as published: the online `FOMH`, `LEMON`, `THOR`, `IWOMH`, `HCFW`, `DOCH` and `CHOICE`; the
 batch methods `OMHDQ` and `SAPMH`, which are retrained on everything seen. Hashers without labels:
-`RandomProjection`, `PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine`;
-`CompletedCosine`, which predicts missing modalities; and `Probe`, an upper bound.
+`RandomProjection`, `PCASign` and `ITQ`. Rankers, which keep no codes: `FloatCosine` and `Probe`, an
+upper bound.
 """
 
 from __future__ import annotations
 
 from oasis.baselines.choice import CHOICE
-from oasis.baselines.completed import CompletedCosine
 from oasis.baselines.controls import ITQ, PCASign, RandomProjection
 from oasis.baselines.doch import DOCH
 from oasis.baselines.fomh import FOMH
@@ -32,7 +31,6 @@ __all__ = [
     "OMHDQ",
     "SAPMH",
     "THOR",
-    "CompletedCosine",
     "FloatCosine",
     "PCASign",
     "Probe",

@@ -23,6 +23,7 @@ from oasis.arrays import (
 )
 from oasis.baselines.shared.classes import grown, indicator_of
 from oasis.baselines.shared.kernel import AnchorKernel, chosen_width, mean_squared_distance
+from oasis.baselines.shared.linear import ClassSums
 from oasis.baselines.shared.parameters import (
     check_choice,
     check_count,
@@ -65,7 +66,7 @@ class CHOICEView:
     @classmethod
     def start(cls, X: Matrix, rows: npt.NDArray[np.intp], n_bits: int, name: str) -> CHOICEView:
         """Return the view that has seen nothing; its anchors are rows of the first chunk X."""
-        kernel = AnchorKernel.at(X, rows, "mean", bias=False, name=name)
+        kernel = AnchorKernel.at((X,), rows, "mean", bias=False, name=name)
         p = kernel.n_features
         nothing = np.zeros((p, n_bits))
         mean = _mean(kernel.features(X), X)
@@ -84,34 +85,14 @@ class CHOICEView:
 
 
 @dataclass(frozen=True)
-class CHOICESums:
-    """Sums over all samples so far, except those of their features.
+class CHOICEState:
+    """The state of CHOICE; its size depends on anchors and classes, not on samples.
 
-    Attributes
-    ----------
-    VV : (r, r), sum of V'V
-    GV, GB : (c, r), sums of G'V and G'B
-    GG : (c, c), sum of G'G
+    ``sums`` are those of V'V (r, r), G'V and G'B (c, r); ``GG`` is the sum of G'G (c, c).
     """
 
-    VV: Array
-    GV: Array
-    GB: Array
+    sums: ClassSums
     GG: Array
-
-    def widened(self, n_classes: int) -> CHOICESums:
-        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
-        new = n_classes - len(self.GG)
-        more = ((0, new), (0, 0))
-        GG = np.pad(self.GG, ((0, new), (0, new)))
-        return CHOICESums(self.VV, np.pad(self.GV, more), np.pad(self.GB, more), GG)
-
-
-@dataclass(frozen=True)
-class CHOICEState:
-    """The state of CHOICE; its size depends on anchors and classes, not on samples."""
-
-    sums: CHOICESums
     views: dict[str, CHOICEView]
     labels: LabelSpace
     classes: tuple[str, ...]
@@ -234,16 +215,15 @@ class CHOICE(Learner[CHOICEState]):
             check_weight(name, getattr(self, name), positive=True)
         check_choice("centre", self.centre, ("first", "batch"))
         if state is not None:
-            check_unchanged("n_bits", n_bits, len(state.sums.VV))
+            check_unchanged("n_bits", n_bits, len(state.sums["VV"]))
 
     def _start(self, chunk: Chunk) -> CHOICEState:
         r, n = self.n_bits, chunk.n_samples
         rng = generator_at(first_state(self.random_state))
         rows = rng.choice(n, size=min(self.n_anchors, n), replace=False)
         views = {name: CHOICEView.start(matrix, rows, r, name) for name, matrix in chunk.X.items()}
-        empty = np.zeros((0, r))
-        sums = CHOICESums(np.zeros((r, r)), empty, empty, np.zeros((0, 0)))
-        return CHOICEState(sums, views, LabelSpace.of(self.labels), (), 0, state_of(rng))
+        sums, labels = ClassSums.zero(r, ("VV",), ("GV", "GB")), LabelSpace.of(self.labels)
+        return CHOICEState(sums, np.zeros((0, 0)), views, labels, (), 0, state_of(rng))
 
     def _learn(self, old: CHOICEState | None, chunk: Chunk) -> tuple[CHOICEState, Codes]:
         state = old or self._start(chunk)
@@ -255,9 +235,13 @@ class CHOICE(Learner[CHOICEState]):
         rounds = {
             name: _ViewRound(state.views[name], matrix, G, self) for name, matrix in chunk.X.items()
         }
-        B, sums = self._iterate(state.sums.widened(len(classes)), G, list(rounds.values()), rng)
+        more = len(classes) - len(state.GG)
+        GG = np.pad(state.GG, ((0, more), (0, more))) + G.T @ G  # (c, c)
+        old_sums = state.sums.widened(len(classes))
+        B, sums = self._iterate(old_sums, GG, G, list(rounds.values()), rng)
         learned = CHOICEState(
             sums,
+            GG,
             {name: each.finish(B) for name, each in rounds.items()},
             labels,
             classes,
@@ -267,8 +251,13 @@ class CHOICE(Learner[CHOICEState]):
         return learned, pack(B)
 
     def _iterate(
-        self, old: CHOICESums, G: Array, rounds: list[_ViewRound], rng: np.random.Generator
-    ) -> tuple[Array, CHOICESums]:
+        self,
+        old: ClassSums,
+        GG: Array,
+        G: Array,
+        rounds: list[_ViewRound],
+        rng: np.random.Generator,
+    ) -> tuple[Array, ClassSums]:
         """Return the codes of one round, see docs/formulas.md, and the sums after it.
 
         Draws B and the completion of V, in that order.
@@ -278,11 +267,10 @@ class CHOICE(Learner[CHOICEState]):
         B = random_signs(rng, (n, r))
         noise = rng.standard_normal((n, max(0, min(r, n - 1))))
         Z, Q = B, np.zeros((n, r))
-        GG = old.GG + G.T @ G  # (c, c)
         for _ in range(self.n_iter):
-            GB = old.GB + G.T @ B  # (c, r)
+            GB = old["GB"] + G.T @ B  # (c, r)
             V = v_step(B + alpha * r * (G @ GB), noise)
-            VV, GV = old.VV + V.T @ V, old.GV + G.T @ V
+            VV, GV = old["VV"] + V.T @ V, old["GV"] + G.T @ V
             target = beta * GB + weight * sum(each.GK.T @ each.W for each in rounds)
             P = pinv_solve(GG, target) / (beta + weight)  # (c, r)
             total = 2 * V - alpha * (Z @ VV) + 2 * (G @ (alpha * r * GV + beta * P))
@@ -291,7 +279,7 @@ class CHOICE(Learner[CHOICEState]):
             B = signs(total + self.rho * Z - Q)
             Z = signs(self.rho * B + Q - alpha * (B @ VV))
             Q = Q + self.rho * (B - Z)
-        return B, CHOICESums(VV, GV, old.GB + G.T @ B, GG)
+        return B, old.plus(VV=V.T @ V, GV=G.T @ V, GB=G.T @ B)
 
 
 class _ViewRound:
@@ -304,11 +292,7 @@ class _ViewRound:
         grown_by = G.shape[1] - old.GK.shape[1]
         self.GK = np.pad(old.GK, ((0, 0), (0, grown_by))) + self._phi.T @ G  # (p, c)
         self.W = np.zeros_like(old.W)  # (p, r)
-        if_singular = (
-            f"the sum phi'phi + xi I is singular in float64: xi={model.xi} is too small beside a "
-            f"trace of {np.trace(self._KK):.3g}; raise xi"
-        )
-        self._factor = ridge_factor((1 + self._gamma) * self._KK, float(model.xi), if_singular)
+        self._factor = ridge_factor((1 + self._gamma) * self._KK, float(model.xi), "xi")
 
     def step(self, B: Array, P: Array) -> Array:
         """Solve W for the codes B (n, r) and P (c, r), and return ``phi W`` (n, r)."""

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from oasis.arrays import Array, Matrix, generator_at, unit_rows
 from oasis.baselines.shared.classes import grown
 from oasis.baselines.shared.components import Centred, principal_axes
+from oasis.baselines.shared.kernel import stacked
 from oasis.baselines.shared.parameters import check_count, check_unchanged, first_state
 from oasis.baselines.shared.signs import random_rotation
 from oasis.codes import Codes, check_n_bits, pack
@@ -221,7 +221,7 @@ class ITQ(Control):
         if old is None or old.seen is None:
             seen = {name: matrix.copy() for name, matrix in X.items()}  # the caller keeps its own
         else:
-            seen = {name: _stacked(old.seen[name], matrix) for name, matrix in X.items()}
+            seen = {name: stacked([old.seen[name], matrix]) for name, matrix in X.items()}
         hash_function = self._fitted(seen)
         codes = pack(hash_function.project(seen))
         classes = grown(old.classes if old else (), chunk.labels)
@@ -263,10 +263,3 @@ def _centred_map(data: Centred, directions: Array) -> LinearMap:
         {name: data.means[name] @ part for name, part in parts.items()},
         normalize=True,
     )
-
-
-def _stacked(above: Matrix, below: Matrix) -> Matrix:
-    """Stack two chunks; the result is dense or CSR like the first one."""
-    if isinstance(above, sp.csr_array):
-        return sp.csr_array(sp.vstack([above, sp.csr_array(below)]))
-    return np.vstack([above, below.toarray() if isinstance(below, sp.csr_array) else below])

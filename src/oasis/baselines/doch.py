@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Array, random_signs
-from oasis.baselines.shared.linear import GramSums, LinearHasher, LinearState
+from oasis.baselines.shared.linear import ClassSums, GramSums, LinearHasher, LinearState
 from oasis.baselines.shared.parameters import check_count, check_weight
 from oasis.baselines.shared.signs import signs
 from oasis.baselines.shared.solvers import pinv_solve
@@ -38,29 +38,14 @@ class DOCHKept:
 
     Attributes
     ----------
-    BB : (r, r), sum of B'B
-    BL : (r, c), sum of B'L
+    sums : of B'B (r, r) and L'B (c, r)
     codes : the codes of each chunk
     labels : the 0/1 labels of each chunk, with as many columns as there were classes
     """
 
-    BB: Array
-    BL: Array
-    codes: tuple[Codes, ...]
-    labels: tuple[sp.csr_array, ...]
-
-    def widened(self, n_classes: int) -> Array:
-        """Return BL with c grown to ``n_classes``: old samples have zeros there."""
-        return np.pad(self.BL, ((0, 0), (0, n_classes - self.BL.shape[1])))
-
-    def plus(self, B: Array, L: sp.csr_array) -> DOCHKept:
-        """Return what is kept after a chunk with codes B (n, r) and labels L (n, c)."""
-        return DOCHKept(
-            self.BB + B.T @ B,
-            self.widened(L.shape[1]) + (L.T @ B).T,
-            (*self.codes, pack(B)),
-            (*self.labels, L),
-        )
+    sums: ClassSums
+    codes: tuple[Codes, ...] = ()
+    labels: tuple[sp.csr_array, ...] = ()
 
     def anchors(
         self, n_anchors: int, n_classes: int, rng: np.random.Generator
@@ -156,8 +141,7 @@ class DOCH(LinearHasher[DOCHKept]):
             check_weight("alpha", self.alpha, positive=True)
 
     def _first(self, rng: np.random.Generator) -> DOCHKept:
-        r = self.n_bits
-        return DOCHKept(np.zeros((r, r)), np.zeros((r, 0)), (), ())
+        return DOCHKept(ClassSums.zero(self.n_bits, ("BB",), ("LB",)))
 
     def _solved(self, own: DOCHKept, features: Mapping[str, GramSums]) -> LinearMap:
         return LinearMap(
@@ -181,15 +165,16 @@ class DOCH(LinearHasher[DOCHKept]):
         (n, c), r = L.shape, self.n_bits
         B = random_signs(rng, (n, r))
         P = rng.standard_normal((r, c))
-        BL = own.widened(c)
+        sums = own.sums.widened(c)
         for _ in range(_OUTER):
             for _ in range(self.n_iter):
                 # the first chunk is compared with rows of its own, as they were before the step
-                among = own if own.codes else DOCHKept(own.BB, own.BL, (pack(B),), (L,))
+                among = own if own.codes else DOCHKept(own.sums, (pack(B),), (L,))
                 A, labels = among.anchors(self.n_anchors, c, rng)
                 self._b_step(B, L, P, A, labels)
-            P = pinv_solve(own.BB + B.T @ B, BL + (L.T @ B).T)
-        return B, own.plus(B, L)
+            P = pinv_solve(sums["BB"] + B.T @ B, (sums["LB"] + L.T @ B).T)
+        sums = sums.plus(BB=B.T @ B, LB=L.T @ B)
+        return B, DOCHKept(sums, (*own.codes, pack(B)), (*own.labels, L))
 
     def _b_step(
         self, B: Array, L: sp.csr_array, P: Array, anchors: Array, labels: sp.csr_array

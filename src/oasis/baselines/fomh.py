@@ -242,7 +242,7 @@ class FOMH(Learner[FOMHState]):
         anchors = rng.choice(chunk.n_samples, size=n_anchors, replace=False)
         regressions = {
             name: FOMHRegression.zero(
-                AnchorKernel.at(matrix, anchors, widths[name], bias=True, name=name),
+                AnchorKernel.at((matrix,), anchors, widths[name], bias=True, name=name),
                 self.n_bits,
                 1 / len(chunk.X),
             )
@@ -309,12 +309,7 @@ class _RegressionRound:
         """Solve ``W = (sum phi'phi / mu + gamma I)^-1 (sum phi'B / mu)`` and project the chunk."""
         old = self.regression
         BK = self._old_BK + self._phi.T @ B  # (p, r)
-        if_singular = (
-            f"the sum phi'phi + gamma mu I is singular in float64: gamma={self._gamma} is too "
-            f"small beside a trace of {np.trace(old.KK):.3g}; raise gamma"
-        )
-        factor = ridge_factor(old.KK, self._gamma * old.mu, if_singular)
-        W = cho_solve(factor, BK)  # (p, r)
+        W = cho_solve(ridge_factor(old.KK, self._gamma * old.mu, "gamma mu"), BK)  # (p, r)
         self.regression = replace(old, BK=BK, W=W)
         self.projections = self._phi @ W
 

@@ -11,9 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Array, random_signs
-from oasis.baselines.shared.class_codes import ClassCodes, RidgeOn, WeightedMap
-from oasis.baselines.shared.linear import GramSums, LinearHasher, LinearState
-from oasis.baselines.shared.parameters import check_choice
+from oasis.baselines.shared.class_codes import ClassCodeHasher, ClassCodes, RidgeOn
 from oasis.labels import LabelSpace
 
 
@@ -25,7 +23,7 @@ class HCFWKept:
     labels: LabelSpace
 
 
-class HCFW(LinearHasher[HCFWKept]):
+class HCFW(ClassCodeHasher[HCFWKept]):
     """Online hashing with a frozen code for each class, learned when the class arrives.
 
     The code of a sample is the sign of the sum of its classes' codes. In a query, the weight of a
@@ -99,10 +97,6 @@ class HCFW(LinearHasher[HCFWKept]):
         self.ridge_on = ridge_on
         self.random_state = random_state
 
-    def _check_parameters(self, state: LinearState[HCFWKept] | None) -> None:
-        super()._check_parameters(state)
-        check_choice("ridge_on", self.ridge_on, ("diagonal", "entries"))
-
     def _first(self, rng: np.random.Generator) -> HCFWKept:
         nothing = ClassCodes(np.zeros((self.n_bits, 0)), np.zeros((0, 0)))
         return HCFWKept(nothing, LabelSpace.of(self.labels))
@@ -121,6 +115,3 @@ class HCFW(LinearHasher[HCFWKept]):
             start = random_signs(rng, (self.n_bits, len(new)))
             own = HCFWKept(own.codes.plus(E, start, self.n_iter), labels)
         return np.sign(L @ own.codes.C.T), own  # (n, r), 0 where undecided
-
-    def _solved(self, own: HCFWKept, features: Mapping[str, GramSums]) -> WeightedMap:
-        return WeightedMap.solved(features, float(self.theta), float(self.delta), self.ridge_on)

@@ -10,16 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from oasis.arrays import Array, random_signs
-from oasis.baselines.shared.class_codes import ClassCodes, RidgeOn, WeightedMap
+from oasis.baselines.shared.class_codes import ClassCodeHasher, ClassCodes, RidgeOn
 from oasis.baselines.shared.classes import check_announced, refuse_unannounced
-from oasis.baselines.shared.linear import GramSums, LinearHasher, LinearState
-from oasis.baselines.shared.parameters import check_choice, check_unchanged
+from oasis.baselines.shared.linear import LinearState
+from oasis.baselines.shared.parameters import check_unchanged
 from oasis.errors import InputError
 from oasis.hashers.chunk import Chunk
 from oasis.labels import LabelSpace
 
 
-class IWOMH(LinearHasher[ClassCodes]):
+class IWOMH(ClassCodeHasher[ClassCodes]):
     """Online hashing with a code for each class, computed in advance from the words of all classes.
 
     The code of a sample is the sign of the sum of its classes' codes. In a query, the weight of a
@@ -113,7 +113,6 @@ class IWOMH(LinearHasher[ClassCodes]):
 
     def _check_parameters(self, state: LinearState[ClassCodes] | None) -> None:
         super()._check_parameters(state)
-        check_choice("ridge_on", self.ridge_on, ("diagonal", "entries"))
         classes = self._announced_classes()
         if state is not None:
             check_unchanged("classes", classes, state.classes)
@@ -139,6 +138,3 @@ class IWOMH(LinearHasher[ClassCodes]):
         rng: np.random.Generator,
     ) -> tuple[Array, ClassCodes]:
         return np.sign(L @ own.C.T), own  # (n, r), 0 where undecided
-
-    def _solved(self, own: ClassCodes, features: Mapping[str, GramSums]) -> WeightedMap:
-        return WeightedMap.solved(features, float(self.theta), float(self.delta), self.ridge_on)

@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 from oasis.arrays import Array, random_signs, unit_rows
-from oasis.baselines.shared.linear import GramSums, LinearHasher
+from oasis.baselines.shared.linear import ClassSums, GramSums, LinearHasher
 from oasis.baselines.shared.signs import random_rotation, signs
 from oasis.model.hash_functions import LinearMap
 from oasis.model.updates import v_step
 
 
-@dataclass(frozen=True)
-class LEMONSums:
-    """Sums over all samples so far, except those of their features.
-
-    Attributes
-    ----------
-    VV : (r, r), sum of V'V
-    BV : (r, r), sum of B'V
-    LV : (c, r), sum of L'V
-    GV : (c, r), sum of G'V
-    GB : (c, r), sum of G'B
-    """
-
-    VV: Array
-    BV: Array
-    LV: Array
-    GV: Array
-    GB: Array
-
-    @classmethod
-    def zero(cls, n_bits: int) -> LEMONSums:
-        """Return the sums over no samples and no classes."""
-        square, empty = np.zeros((n_bits, n_bits)), np.zeros((0, n_bits))
-        return cls(square, square, empty, empty, empty)
-
-    def widened(self, n_classes: int) -> LEMONSums:
-        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
-        more = ((0, n_classes - len(self.LV)), (0, 0))
-        return LEMONSums(
-            self.VV, self.BV, np.pad(self.LV, more), np.pad(self.GV, more), np.pad(self.GB, more)
-        )
-
-    def plus(self, B: Array, V: Array, L: sp.csr_array, G: sp.csr_array) -> LEMONSums:
-        """Return the sums with one chunk added."""
-        return LEMONSums(
-            self.VV + V.T @ V,
-            self.BV + B.T @ V,
-            self.LV + L.T @ V,
-            self.GV + G.T @ V,
-            self.GB + G.T @ B,
-        )
-
-
-class LEMON(LinearHasher[LEMONSums]):
+class LEMON(LinearHasher[ClassSums]):
     """Label embedding online hashing: the online method closest to OASIS, without word vectors.
 
     Published for cross-modal search. Here a query uses the sum of the projections of its
@@ -127,20 +83,20 @@ class LEMON(LinearHasher[LEMONSums]):
         self.n_iter = n_iter
         self.random_state = random_state
 
-    def _first(self, rng: np.random.Generator) -> LEMONSums:
-        return LEMONSums.zero(self.n_bits)
+    def _first(self, rng: np.random.Generator) -> ClassSums:
+        return ClassSums.zero(self.n_bits, ("VV", "BV"), ("LV", "GV", "GB"))
 
-    def _solved(self, own: LEMONSums, features: Mapping[str, GramSums]) -> LinearMap:
+    def _solved(self, own: ClassSums, features: Mapping[str, GramSums]) -> LinearMap:
         xi = float(self.xi)
         return LinearMap({name: sums.weights(xi, "xi") for name, sums in features.items()})
 
     def _codes(
         self,
-        own: LEMONSums,
+        own: ClassSums,
         L: sp.csr_array,
         classes: tuple[str, ...],
         rng: np.random.Generator,
-    ) -> tuple[Array, LEMONSums]:
+    ) -> tuple[Array, ClassSums]:
         """Return the codes of one round, see docs/formulas.md.
 
         Draws B, V, R and the completion of V, in that order.
@@ -154,11 +110,12 @@ class LEMON(LinearHasher[LEMONSums]):
         noise = rng.standard_normal((n, max(0, min(r, n - 1))))
         weight = 2 * self.alpha * r
         for _ in range(self.n_iter):
-            VV = sums.VV + V.T @ V + self.gamma * np.eye(r)
-            P = cho_solve(cho_factor(VV, lower=True), (sums.LV + L.T @ V).T)  # (r, c)
-            Z = B @ R.T + self.beta * (L @ P.T) + weight * (G @ (sums.GB + G.T @ B))  # (n, r)
+            VV = sums["VV"] + V.T @ V + self.gamma * np.eye(r)
+            P = cho_solve(cho_factor(VV, lower=True), (sums["LV"] + L.T @ V).T)  # (r, c)
+            Z = B @ R.T + self.beta * (L @ P.T) + weight * (G @ (sums["GB"] + G.T @ B))  # (n, r)
             V = v_step(Z, noise)
-            left, _, right = np.linalg.svd(sums.BV + B.T @ V)
+            left, _, right = np.linalg.svd(sums["BV"] + B.T @ V)
             R = right.T @ left.T  # the rotation that brings V closest to B
-            B = signs(weight * (G @ (sums.GV + G.T @ V)) + V @ R)
-        return B, sums.plus(B, V, L, G)
+            B = signs(weight * (G @ (sums["GV"] + G.T @ V)) + V @ R)
+        chunk = {"VV": V.T @ V, "BV": B.T @ V, "LV": L.T @ V, "GV": G.T @ V, "GB": G.T @ B}
+        return B, sums.plus(**chunk)

@@ -13,10 +13,10 @@ from typing import Any, Literal, Self, TypeAlias
 import faiss
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from oasis.arrays import Array, Matrix, Single, generator_at, unit_rows
 from oasis.baselines.shared.components import Centred, principal_axes
+from oasis.baselines.shared.kernel import stacked
 from oasis.baselines.shared.parameters import first_state
 from oasis.codes import check_n_bits
 from oasis.errors import InputError, NotFittedError
@@ -93,7 +93,7 @@ class Quantiser(Estimator):
         chunk = _units(check_chunk(X, y, widths).X)
         if self.refit or widths is None:
             seen = [*getattr(self, "seen_", []), chunk]
-            joined = {name: _stacked([each[name] for each in seen]) for name in chunk}
+            joined = {name: stacked([each[name] for each in seen]) for name in chunk}
             axes, means, index = self._fitted(joined, n_bytes)
             vectors = _reduced(joined, axes, means)
             decoded, norms = _decoded(index, vectors)
@@ -159,12 +159,6 @@ class Quantiser(Estimator):
 
 def _units(X: Mapping[str, Matrix]) -> dict[str, Matrix]:
     return {name: unit_rows(matrix) for name, matrix in X.items()}
-
-
-def _stacked(parts: list[Matrix]) -> Matrix:
-    if isinstance(parts[0], np.ndarray):
-        return np.vstack(parts)  # type: ignore[return-value, arg-type]
-    return sp.csr_array(sp.vstack(parts))  # type: ignore[arg-type]
 
 
 def _reduced(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Array, random_signs, state_of
-from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows, Precision
+from oasis.baselines.shared.batch import BatchHasher, BatchState, KernelRows
 from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
 from oasis.baselines.shared.kernel import Width
 from oasis.baselines.shared.parameters import check_choice, check_count, check_weight
@@ -181,8 +181,6 @@ class SAPMH(BatchHasher):
         Kernel features from which the weights in encoding are computed: each modality's own, or the
         first modality's for all, as in the authors' program. With ``w_weight="mu"`` and "first"
         the codes equal those of the program.
-    dtype : {"float64", "float32"}
-        Precision of the stored features and kernel features; sums are always float64.
     random_state : int, numpy Generator or None
         Seed of anchors and random starts. Every training and every encoding uses the same draws.
 
@@ -205,7 +203,7 @@ class SAPMH(BatchHasher):
     Cost of a training on n samples with p anchors, per modality: n p d for the kernel, then per
     iteration two products of n p k. Memory: the features, n p numbers per modality, three (n, k)
     and about eight (n, r) arrays. Measured for 500 + 1,000 float32 features, 500 anchors, k = 500
-    and 128 bits, 193,834 samples take 3.7 GB with ``dtype="float32"``.
+    and 128 bits, 193,834 samples take 3.7 GB.
 
     Examples
     --------
@@ -232,7 +230,6 @@ class SAPMH(BatchHasher):
         max_iter: int = 99,
         w_weight: WWeight = "mu",
         mu_features: MuFeatures = "own",
-        dtype: Precision = "float64",
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -245,7 +242,6 @@ class SAPMH(BatchHasher):
         self.max_iter = max_iter
         self.w_weight = w_weight
         self.mu_features = mu_features
-        self.dtype = dtype
         self.random_state = random_state
 
     def _check_parameters(self, state: BatchState | None) -> None:
@@ -269,7 +265,6 @@ class SAPMH(BatchHasher):
             float(self.theta),
             state_of(rng),
             self.mu_features,
-            self.dtype,
         )
         return encoder, encoder.project_rows(X)
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, hadamard
 
 from oasis.arrays import Array, random_signs, unit_rows
-from oasis.baselines.shared.linear import GramSums, LinearHasher
+from oasis.baselines.shared.linear import ClassSums, GramSums, LinearHasher
 from oasis.baselines.shared.signs import signs
 from oasis.baselines.shared.solvers import solve_sylvester
 from oasis.errors import InputError
@@ -73,42 +73,11 @@ class THORCodewords:
 
 
 @dataclass(frozen=True)
-class THORSums:
-    """Sums over all samples so far, except those of their features.
-
-    Attributes
-    ----------
-    BB : (r, r), sum of B'B
-    GB : (c, r), sum of G'B
-    GV : (c, r), sum of G'V
-    """
-
-    BB: Array
-    GB: Array
-    GV: Array
-
-    @classmethod
-    def zero(cls, n_bits: int) -> THORSums:
-        """Return the sums over no samples and no classes."""
-        empty = np.zeros((0, n_bits))
-        return cls(np.zeros((n_bits, n_bits)), empty, empty)
-
-    def widened(self, n_classes: int) -> THORSums:
-        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
-        more = ((0, n_classes - len(self.GB)), (0, 0))
-        return THORSums(self.BB, np.pad(self.GB, more), np.pad(self.GV, more))
-
-    def plus(self, B: Array, V: Array, G: sp.csr_array) -> THORSums:
-        """Return the sums with one chunk added."""
-        return THORSums(self.BB + B.T @ B, self.GB + G.T @ B, self.GV + G.T @ V)
-
-
-@dataclass(frozen=True)
 class THORKept:
     """What THOR keeps: codewords, and sums over the samples."""
 
     codewords: THORCodewords
-    sums: THORSums
+    sums: ClassSums
 
 
 class THOR(LinearHasher[THORKept]):
@@ -193,13 +162,13 @@ class THOR(LinearHasher[THORKept]):
 
     def _first(self, rng: np.random.Generator) -> THORKept:
         codewords = THORCodewords.start(self.n_bits, LabelSpace.of(self.labels), rng)
-        return THORKept(codewords, THORSums.zero(self.n_bits))
+        return THORKept(codewords, ClassSums.zero(self.n_bits, ("BB",), ("GB", "GV")))
 
     def _solved(self, own: THORKept, features: Mapping[str, GramSums]) -> LinearMap:
         gamma = float(self.gamma)
         return LinearMap(
             {
-                name: solve_sylvester(own.sums.BB, each.XX, (1 + gamma) * each.BX, gamma)
+                name: solve_sylvester(own.sums["BB"], each.XX, (1 + gamma) * each.BX, gamma)
                 for name, each in features.items()
             }
         )
@@ -230,6 +199,6 @@ class THOR(LinearHasher[THORKept]):
         noise = rng.standard_normal((n, max(0, min(r, n - 1))))
         weight = 2 * self.beta * r
         for _ in range(self.n_iter):
-            V = v_step(weight * (G @ (sums.GB + G.T @ B)) + self.theta * B, noise)
-            B = signs(target + weight * (G @ (sums.GV + G.T @ V)) + self.theta * V)
-        return B, THORKept(codewords, sums.plus(B, V, G))
+            V = v_step(weight * (G @ (sums["GB"] + G.T @ B)) + self.theta * B, noise)
+            B = signs(target + weight * (G @ (sums["GV"] + G.T @ V)) + self.theta * V)
+        return B, THORKept(codewords, sums.plus(BB=B.T @ B, GB=G.T @ B, GV=G.T @ V))

@@ -41,7 +41,6 @@ _STYLES: dict[str, tuple[str, float, str, str]] = {
     "itq": ("#CC79A7", 1.4, "-", "D"),
     "itq-refit": ("#CC79A7", 1.4, "--", "d"),
     "float-cosine": ("#E69F00", 1.4, "-.", "*"),
-    "completed-cosine": ("#E69F00", 1.4, ":", "X"),
     "probe": (_INK, 1.4, "-.", "P"),
     "chance": (_INK, 1.0, ":", ""),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +14,8 @@ from scipy.linalg import blas
 
 from oasis.arrays import Array, GeneratorState, Matrix, generator_at
 from oasis.baselines.shared.classes import grown, indicator_of
-from oasis.baselines.shared.kernel import (
-    AnchorKernel,
-    Width,
-    blocks,
-    check_widths,
-    chosen_width,
-    mean_squared_distance,
-)
-from oasis.baselines.shared.parameters import (
-    check_choice,
-    check_count,
-    check_unchanged,
-    first_state,
-)
+from oasis.baselines.shared.kernel import AnchorKernel, Width, blocks, check_widths
+from oasis.baselines.shared.parameters import check_count, check_unchanged, first_state
 from oasis.codes import Codes, check_n_bits, pack
 from oasis.hashers.chunk import (
     Chunk,
@@ -38,18 +26,6 @@ from oasis.hashers.learner import (
     Learner,
 )
 
-Precision: TypeAlias = Literal["float32", "float64"]
-
-
-def as_kept(matrix: Matrix, dtype: Precision) -> Matrix:
-    """Return the features in the precision in which they are stored; float32 stays float32."""
-    if dtype == "float64" or matrix.dtype == np.float32:
-        return matrix
-    with np.errstate(over="ignore"):  # infinity is refused later, when distances are computed
-        if isinstance(matrix, sp.csr_array):
-            return sp.csr_array(matrix.astype(np.float32))
-        return matrix.astype(np.float32)
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -57,7 +33,7 @@ class Seen:
 
     Attributes
     ----------
-    X : modality name -> one matrix per chunk, dense or CSR like the first of them
+    X : modality name -> one matrix per chunk
     labels : one list of label sets per chunk
     """
 
@@ -68,12 +44,9 @@ class Seen:
     def nothing(cls, names: Mapping[str, Any]) -> Seen:
         return cls(dict.fromkeys(names, ()), ())
 
-    def plus(self, chunk: Chunk, dtype: Precision) -> Seen:
+    def plus(self, chunk: Chunk) -> Seen:
         """Return what has been seen after a chunk; the chunk's features are copied."""
-        X = {
-            name: (*self.X[name], _like(self.X[name], as_kept(matrix, dtype).copy()))
-            for name, matrix in chunk.X.items()
-        }
+        X = {name: (*self.X[name], matrix.copy()) for name, matrix in chunk.X.items()}
         return Seen(X, (*self.labels, chunk.labels))
 
     @property
@@ -88,26 +61,6 @@ class Seen:
     def label_sets(self) -> list[tuple[str, ...]]:
         return [names for each in self.labels for names in each]
 
-    def kernel(
-        self, name: str, rows: npt.NDArray[np.intp], sigma: Width, *, bias: bool
-    ) -> AnchorKernel:
-        """Return the kernel whose anchors are these rows of one modality.
-
-        With ``sigma="mean"``, sigma^2 is the mean squared distance between all nonzero rows and the
-        anchors; 1 if all of them coincide.
-        """
-        parts: list[Any] = []
-        start = 0
-        for matrix in self.X[name]:
-            inside = rows[(rows >= start) & (rows < start + matrix.shape[0])]
-            parts.append(matrix[np.sort(inside) - start])
-            start += matrix.shape[0]
-        anchors: Matrix = (
-            sp.csr_array(sp.vstack(parts)) if sp.issparse(parts[0]) else np.concatenate(parts)
-        )
-        mean = mean_squared_distance(self.X[name], anchors)
-        return AnchorKernel(anchors, chosen_width(sigma, mean, name), bias)
-
 
 @dataclass(frozen=True)
 class KernelRows:
@@ -116,17 +69,17 @@ class KernelRows:
     Attributes
     ----------
     kernel : maps features to phi
-    phi : (n, p), float32 or float64; products with it are float64, computed in blocks of rows
+    phi : (n, p), in the precision of the features; products with it are float64, in blocks of rows
     """
 
     kernel: AnchorKernel
     phi: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, kernel: AnchorKernel, chunks: tuple[Matrix, ...], dtype: Precision) -> KernelRows:
+    def of(cls, kernel: AnchorKernel, chunks: tuple[Matrix, ...]) -> KernelRows:
         """Return the features of all chunks. Cost: n p d."""
         n_samples = sum(int(matrix.shape[0]) for matrix in chunks)
-        phi = np.empty((n_samples, kernel.n_features), dtype=dtype)
+        phi = np.empty((n_samples, kernel.n_features), np.result_type(*(m.dtype for m in chunks)))
         start = 0
         for matrix in chunks:
             for block in blocks(matrix.shape[0]):
@@ -190,7 +143,6 @@ class BatchState:
     encoder: Encoder
     all_codes: Codes
     classes: tuple[str, ...]
-    dtype: Precision
 
     @property
     def n_bits(self) -> int:
@@ -222,7 +174,6 @@ class BatchHasher(Learner[BatchState]):
 
     n_anchors: int
     sigma: Width | Mapping[str, Width] | None
-    dtype: Precision
     random_state: int | np.random.Generator | None
 
     @property
@@ -238,9 +189,7 @@ class BatchHasher(Learner[BatchState]):
         features = check_features(X, state.widths)
         for name, matrix in features.items():
             check_finite(matrix, name)
-        return state.encoder.project(
-            {name: as_kept(matrix, state.dtype) for name, matrix in features.items()}
-        )
+        return state.encoder.project(features)
 
     @abstractmethod
     def _train(
@@ -251,7 +200,6 @@ class BatchHasher(Learner[BatchState]):
     def _check_parameters(self, state: BatchState | None) -> None:
         n_bits = check_n_bits(self.n_bits)
         check_count("n_anchors", self.n_anchors)
-        check_choice("dtype", self.dtype, ("float32", "float64"))
         if state is not None:
             check_unchanged("n_bits", n_bits, state.n_bits)
 
@@ -259,24 +207,17 @@ class BatchHasher(Learner[BatchState]):
         """Train on everything seen; see `Learner`."""
         widths = check_widths(self.sigma, chunk.X, self._published_widths)
         seed = old.seed if old else first_state(self.random_state)
-        seen = (old.seen if old else Seen.nothing(chunk.X)).plus(chunk, self.dtype)
+        seen = (old.seen if old else Seen.nothing(chunk.X)).plus(chunk)
         classes = grown(old.classes if old else (), chunk.labels)
         rng = generator_at(seed)
         n = seen.n_samples
-        anchors = rng.choice(n, size=min(self.n_anchors, n), replace=False)
+        anchors = np.sort(rng.choice(n, size=min(self.n_anchors, n), replace=False))
         X = {
             name: KernelRows.of(
-                seen.kernel(name, anchors, widths[name], bias=self._bias), chunks, self.dtype
+                AnchorKernel.at(chunks, anchors, widths[name], bias=self._bias, name=name), chunks
             )
             for name, chunks in seen.X.items()
         }
         encoder, projections = self._train(X, indicator_of(seen.label_sets, classes), rng)
-        state = BatchState(seen, seed, encoder, pack(projections), classes, self.dtype)
+        state = BatchState(seen, seed, encoder, pack(projections), classes)
         return state, state.all_codes[-chunk.n_samples :].copy()
-
-
-def _like(others: tuple[Matrix, ...], matrix: Matrix) -> Matrix:
-    """Return the matrix in the format of the others, dense or CSR; unchanged if there are none."""
-    if not others or isinstance(others[0], sp.csr_array) == isinstance(matrix, sp.csr_array):
-        return matrix
-    return matrix.toarray() if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve
 
 from oasis.arrays import Array, Matrix, has_row
-from oasis.baselines.shared.linear import GramSums
+from oasis.baselines.shared.linear import GramSums, LinearHasher, LinearState
+from oasis.baselines.shared.parameters import check_choice
 from oasis.baselines.shared.signs import signs
-from oasis.baselines.shared.solvers import pinv_solve
+from oasis.baselines.shared.solvers import pinv_solve, ridge_factor
 from oasis.errors import InputError
 from oasis.hashers.chunk import check_finite
 
 RidgeOn: TypeAlias = Literal["diagonal", "entries"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,21 @@ class ClassCodes:
         return ClassCodes(np.hstack([self.C, C]), np.vstack([known, E]))
 
 
+class ClassCodeHasher(LinearHasher[T], Generic[T]):
+    """A method with a code for each class, the sign of whose sum is the code of a sample."""
+
+    theta: float
+    delta: float
+    ridge_on: RidgeOn
+
+    def _check_parameters(self, state: LinearState[T] | None) -> None:
+        super()._check_parameters(state)
+        check_choice("ridge_on", self.ridge_on, ("diagonal", "entries"))
+
+    def _solved(self, own: T, features: Mapping[str, GramSums]) -> WeightedMap:
+        return WeightedMap.solved(features, float(self.theta), float(self.delta), self.ridge_on)
+
+
 @dataclass(frozen=True)
 class WeightedMap:
     """Hash functions whose weight in a query depends on their predicted error.
@@ -74,14 +92,14 @@ class WeightedMap:
         """Solve both. Cost: two Cholesky factorisations of (d, d), or one if theta is delta."""
         W, R = {}, {}
         for name, sums in features.items():
-            factor = sums.factor(theta, "theta")
+            factor = ridge_factor(sums.XX, theta, "theta")
             W[name] = cho_solve(factor, sums.BX.T)
             # sum X'B - (sum X'X) W is theta W, as W solves its own equation
             if ridge_on == "entries":
                 R[name] = pinv_solve(sums.XX + delta, theta * W[name])
             else:
                 if delta != theta:
-                    factor = sums.factor(delta, "delta")
+                    factor = ridge_factor(sums.XX, delta, "delta")
                 R[name] = cho_solve(factor, theta * W[name])
         return cls(W, R)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
@@ -46,20 +46,26 @@ class AnchorKernel:
 
     @classmethod
     def at(
-        cls, X: Matrix, rows: npt.NDArray[np.intp], sigma: Width, *, bias: bool, name: str = ""
+        cls,
+        chunks: tuple[Matrix, ...],
+        rows: npt.NDArray[np.intp],
+        sigma: Width,
+        *,
+        bias: bool,
+        name: str = "",
     ) -> AnchorKernel:
-        """Return the kernel whose anchors are rows of X; ``name`` is the modality, for a warning.
+        """Return the kernel whose anchors are rows of the chunks; ``name`` is the modality.
 
-        With ``sigma="mean"``, sigma^2 is the mean squared distance between the nonzero rows of X
-        and the anchors; 1 if all of them coincide.
+        With ``sigma="mean"``, sigma^2 is the mean squared distance between their nonzero rows and
+        the anchors; 1 if all of them coincide.
         """
-        anchors: Matrix = X[rows]
-        if isinstance(sigma, str):
-            squares = _squared_distances(X, anchors)[has_row(X)]
-            mean = float(squares.mean()) if squares.size else 0.0
-        else:
-            mean = mean_squared_distance((X,), anchors)
-        return cls(anchors, chosen_width(sigma, mean, name), bias)
+        parts, start = [], 0
+        for matrix in chunks:
+            inside = rows[(rows >= start) & (rows < start + matrix.shape[0])]
+            parts.append(matrix[inside - start])
+            start += matrix.shape[0]
+        anchors = stacked(parts)
+        return cls(anchors, chosen_width(sigma, mean_squared_distance(chunks, anchors), name), bias)
 
     @property
     def n_anchors(self) -> int:
@@ -150,6 +156,14 @@ def chosen_width(sigma: Width, mean: float, name: str) -> float:
             stacklevel=2,
         )
     return width
+
+
+def stacked(parts: Sequence[Matrix]) -> Matrix:
+    """Return chunks on top of each other: dense or CSR like the first one."""
+    if isinstance(parts[0], sp.csr_array):
+        return sp.csr_array(sp.vstack([sp.csr_array(each) for each in parts]))
+    dense: list[Any] = [each.toarray() if sp.issparse(each) else each for each in parts]
+    return np.vstack(dense)
 
 
 def blocks(n_samples: int) -> Iterator[slice]:

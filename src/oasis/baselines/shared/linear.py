@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -87,19 +87,52 @@ class GramSums:
             )
         return GramSums(XX, BX)
 
-    def factor(self, ridge: float, name: str) -> tuple[Array, bool]:
-        """Return the Cholesky factor of ``XX + ridge I``; ``name`` is the ridge's, for errors."""
-        if_singular = (
-            f"the sum X'X + {name} I is singular in float64: {name}={ridge} is too small for "
-            f"features with a sum of squares of {np.trace(self.XX):.3g}; scale the features or "
-            f"raise {name}"
-        )
-        return ridge_factor(self.XX, ridge, if_singular)
-
     def weights(self, ridge: float, name: str) -> Array:
         """Return ``W = BX (XX + ridge I)^-1``, (r, d)."""
-        W: Array = cho_solve(self.factor(ridge, name), self.BX.T).T
+        W: Array = cho_solve(ridge_factor(self.XX, ridge, name), self.BX.T).T
         return np.ascontiguousarray(W)
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over all samples by name: (r, r), such as V'V, or one row per class, such as L'V (c, r).
+
+    >>> import numpy as np
+    >>> sums = ClassSums.zero(2, ["VV"], ["LV"]).widened(1).plus(LV=np.ones((1, 2)))
+    >>> sums.widened(2)["LV"]
+    array([[1., 1.],
+           [0., 0.]])
+    """
+
+    square: dict[str, Array]
+    by_class: dict[str, Array]
+
+    @classmethod
+    def zero(cls, n_bits: int, square: Iterable[str], by_class: Iterable[str]) -> ClassSums:
+        """Return the sums over no samples and no classes."""
+        return cls(
+            dict.fromkeys(square, np.zeros((n_bits, n_bits))),
+            dict.fromkeys(by_class, np.zeros((0, n_bits))),
+        )
+
+    def __getitem__(self, name: str) -> Array:
+        return self.square[name] if name in self.square else self.by_class[name]
+
+    def widened(self, n_classes: int) -> ClassSums:
+        """Return the sums with c grown to ``n_classes``: old samples have zeros there."""
+        grown = {
+            name: np.pad(each, ((0, n_classes - len(each)), (0, 0)))
+            for name, each in self.by_class.items()
+        }
+        return ClassSums(self.square, grown)
+
+    def plus(self, **chunk: Array) -> ClassSums:
+        """Return the sums with those of one chunk added."""
+        square, by_class = (
+            {name: each + chunk[name] if name in chunk else each for name, each in sums.items()}
+            for sums in (self.square, self.by_class)
+        )
+        return ClassSums(square, by_class)
 
 
 class HashFunction(Protocol):

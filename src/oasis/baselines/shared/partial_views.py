@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array, GeneratorState, Matrix, generator_at, random_signs
-from oasis.baselines.shared.batch import KernelRows, Precision
+from oasis.baselines.shared.batch import KernelRows
 from oasis.baselines.shared.kernel import AnchorKernel, blocks
 from oasis.baselines.shared.signs import LEAST_RESIDUAL, signs
 from oasis.baselines.shared.solvers import PSDFactor
@@ -74,7 +74,6 @@ class PartialViews:
     theta : weight of the codes
     generator : the state from which every encoding draws its random start
     mu_features : from whose kernel features the weight of a modality is computed
-    dtype : precision of the kernel features
     """
 
     kernels: dict[str, AnchorKernel]
@@ -83,7 +82,6 @@ class PartialViews:
     theta: float
     generator: GeneratorState
     mu_features: MuFeatures
-    dtype: Precision
 
     def project(self, X: Mapping[str, Matrix]) -> npt.NDArray[np.float32]:
         n = int(next(iter(X.values())).shape[0])
@@ -91,7 +89,7 @@ class PartialViews:
             (
                 rows,
                 {
-                    name: KernelRows.of(self.kernels[name], (matrix[rows],), self.dtype)
+                    name: KernelRows.of(self.kernels[name], (matrix[rows],))
                     for name, matrix in X.items()
                 },
             )

@@ -18,16 +18,16 @@ _ROWS = 8192
 _RANK_CUT = 1e-12
 
 
-def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bool]:
+def ridge_factor(gram: Array, ridge: float, name: str) -> tuple[Array, bool]:
     """Return the Cholesky factor of ``gram + ridge I`` for `scipy.linalg.cho_solve`.
 
     Parameters
     ----------
     gram : (d, d), only the lower triangle is read
-    if_singular : text of the `InputError` if the ridge is lost in rounding
+    name : of the ridge, for the `InputError` if it is lost in rounding
 
     >>> import numpy as np
-    >>> factor, lower = ridge_factor(np.array([[3.0, 0.0], [2.0, 4.0]]), 1.0, "raise the ridge")
+    >>> factor, lower = ridge_factor(np.array([[3.0, 0.0], [2.0, 4.0]]), 1.0, "theta")
     >>> np.tril(factor), lower
     (array([[2., 0.], [1., 2.]]), True)
     """
@@ -36,7 +36,10 @@ def ridge_factor(gram: Array, ridge: float, if_singular: str) -> tuple[Array, bo
     try:
         return cho_factor(A, lower=True, overwrite_a=True)[0], True
     except LinAlgError as error:
-        raise InputError(if_singular) from error
+        raise InputError(
+            f"the sum X'X + {name} I is singular in float64: {name}={ridge:g} is too small beside "
+            f"a trace of {np.trace(gram):.3g}; scale the features or raise {name}"
+        ) from error
 
 
 @dataclass(frozen=True)
