@@ -135,6 +135,13 @@ def ingest(
             "teach; if not given, those of pictures and texts are, and your own vectors are not."
         ),
     ] = None,
+    picture_meaning: Annotated[
+        bool | None,
+        typer.Option(
+            help="For a new collection: whether what pictures show is guessed, so that words find "
+            "those without a text; it is if not given."
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Check all items first; stop before anything is written."),
@@ -191,6 +198,7 @@ def ingest(
         "text_extractor": text_extractor,
         "keep_text": keep_text,
         "keep_features": keep_features,
+        "picture_meaning": picture_meaning,
         "index": index,
         "trust_embedders": trust_embedders or None,
     }
@@ -338,6 +346,7 @@ def _ingest_here(
         index=begun["index"],
         keep_text=begun["keep_text"],
         keep_features=begun["keep_features"],
+        picture_meaning=begun["picture_meaning"],
         strict=strict,
         **how,
     )

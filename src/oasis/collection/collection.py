@@ -138,6 +138,7 @@ class Collection:
         index: str | PathLike[str] | None = None,
         keep_text: bool | None = None,
         keep_features: bool | None = None,
+        picture_meaning: bool | None = None,
         trust_embedders: bool = False,
     ) -> Self:
         """Open a collection; it is created where there is none.
@@ -176,6 +177,11 @@ class Collection:
             Whether a new collection keeps the features of its items, in half precision, so that
             labels given later teach. If not given it keeps those that it makes of raw items, and
             not those that are given as they are. Of one that exists as ``keep_text``.
+        picture_meaning : bool, optional
+            Whether a new collection guesses what pictures show, so that words find those without a
+            text (`oasis.features.picture_meaning`, and names as words of which it is sure); yes if
+            not given and its extractor makes the features that this needs. Of one that exists as
+            ``keep_text``.
         trust_embedders : bool
             Whether a recorded embedder ``package.module:factory`` may be imported, which runs code
             that whoever filled the collection has chosen. Needed only for features of raw items,
@@ -194,7 +200,11 @@ class Collection:
             A file of it is damaged, or (`NewerVersionError`) was written by a newer oasis.
         """
         directory = Path(path)
-        choices = {"keep_text": keep_text, "keep_features": keep_features}
+        choices = {
+            "keep_text": keep_text,
+            "keep_features": keep_features,
+            "picture_meaning": picture_meaning,
+        }
         for name, value in {**choices, "trust_embedders": trust_embedders}.items():
             if value is not None and not isinstance(value, bool):
                 raise InputError(f"{name} must be True or False, got {value!r}")
@@ -210,9 +220,7 @@ class Collection:
                     make_directory(directory)
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
-                setup = prepare(
-                    directory, catalog, lock, n_bits, model, address, keep_text, keep_features
-                )
+                setup = prepare(directory, catalog, lock, n_bits, model, address, **choices)
                 return cls(directory, catalog, setup, lock, extractor, words, trust_embedders)
         except BaseException:
             if catalog is not None:

@@ -106,6 +106,7 @@ def ingest_all(
     index: str | None = None,
     keep_text: bool | None = None,
     keep_features: bool | None = None,
+    picture_meaning: bool | None = None,
     strict: bool = False,
     replaces: bool = False,
     progress: Progress = no_progress,
@@ -122,7 +123,7 @@ def ingest_all(
         The directory of the collection; made where there is none.
     extractor : Extractor
         Makes features of the items.
-    n_bits, model, index, keep_text, keep_features : as in `Collection.open`
+    n_bits, model, index, keep_text, keep_features, picture_meaning : as in `Collection.open`
     strict : bool
         Check all items first, and raise `InputError` at the first that is refused, before anything
         is written. Features are made twice.
@@ -148,6 +149,7 @@ def ingest_all(
             index=index,
             keep_text=keep_text,
             keep_features=keep_features,
+            picture_meaning=picture_meaning,
         ) as opened:
             return ingest_into(opened, lambda: results, rejects, **how)
     except BaseException:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oasis.arrays import has_row
+from oasis.arrays import has_row, is_sparse
 from oasis.collection.records import Id, Rejected, check_ids, query_name, utf8
 from oasis.collection.words import check_text
 from oasis.errors import DuplicateIdError, InputError
+from oasis.features import picture_tags
 from oasis.features.embedders import Features
 from oasis.features.extractor import Extractor
 from oasis.features.thumbnail import MAX_BYTES as MAX_THUMBNAIL_BYTES
@@ -190,8 +191,17 @@ class Extracted(NamedTuple):
     texts: list[str | None]
     thumbnails: list[bytes | None] | None
 
-    def intake(self, pictures: list[bytes | None] | None, *, keeps_text: bool) -> Intake:
-        """Return the facts, with pictures that were given for all rows, if any were."""
+    def intake(
+        self,
+        pictures: list[bytes | None] | None,
+        *,
+        keeps_text: bool,
+        guess: tuple[str, str] | None,
+    ) -> Intake:
+        """Return the facts, with pictures that were given for all rows, if any were.
+
+        ``guess`` is `Extractor.guess`: then pictures have the names that they surely look like.
+        """
         given = self.thumbnails if pictures is None else [pictures[row] for row in self.rows]
         nothing: list[str | None] = [None] * len(self.rows)
         return Intake(
@@ -199,8 +209,14 @@ class Extracted(NamedTuple):
             self.payloads,
             *check_pictures(given, len(self.rows)),
             self.texts if keeps_text else nothing,
-            nothing,
+            nothing
+            if guess is None
+            else ["\n".join(each) or None for each in self._tags(guess[0])],
         )
+
+    def _tags(self, modality: str) -> list[tuple[str, ...]]:
+        matrix = self.X[modality]
+        return picture_tags(matrix.toarray() if is_sparse(matrix) else matrix)
 
 
 def extract_items(

@@ -73,7 +73,8 @@ def insert_chunk(
     for table, pictures in (("thumbnails", intake.thumbnails), ("previews", intake.previews)):
         there = ((key, each) for key, each in zip(keys, pictures, strict=True) if each is not None)
         insert_rows(connection, table, there)
-    insert_texts(connection, list(zip(keys, intake.texts, intake.payloads, strict=True)))
+    written = zip(keys, intake.texts, intake.payloads, intake.looks, strict=True)
+    insert_texts(connection, list(written))
 
 
 def insert_round(
@@ -113,7 +114,8 @@ def insert_versions(
         for key, item, payload in zip(keys, items, payloads, strict=True)
     )
     _insert_items(connection, new, facts, classes)
-    insert_texts(connection, list(zip(keys, texts, payloads, strict=True)))
+    looks = [item.looks for item in items]
+    insert_texts(connection, list(zip(keys, texts, payloads, looks, strict=True)))
 
 
 def _insert_items(
@@ -154,8 +156,8 @@ def set_payload(connection: sqlite3.Connection, item: ItemRow, payload: str | No
     """Give an item another payload."""
     if payload_texts(item.payload) != payload_texts(payload):
         text = text_of(connection, item.key)
-        delete_words(connection, [(item.key, text, item.payload)])
-        insert_words(connection, [(item.key, text, payload)])
+        delete_words(connection, [(item.key, text, item.payload, item.looks)])
+        insert_words(connection, [(item.key, text, payload, item.looks)])
     delete_rows(connection, "items", "key = ?", [(item.key,)])
     insert_rows(connection, "items", [item._replace(payload=payload)[:-1]])
 

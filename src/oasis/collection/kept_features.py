@@ -12,6 +12,7 @@ subtracted later is what was added.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Matrix, Rows, has_row, is_sparse
+from oasis.arrays import Matrix, Rows, Single, has_row, is_sparse
 from oasis.collection.rows import ROWS_AT_ONCE, Keys, insert_rows, row_crc
 from oasis.errors import FormatError
 from oasis.model import OASIS, AnyModel
@@ -183,6 +184,24 @@ def read_features(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[i
                 raise FormatError(f"the kept features with key {key} do not match their checksum")
             found[key] = row
     return found
+
+
+def kept_modality(
+    connection: sqlite3.Connection, keys: Sequence[int], name: str
+) -> tuple[Rows, Single]:
+    """Return which of some items have kept dense features of a modality, and these (n, d)."""
+    listed = json.dumps(list(keys))
+    born = dict(
+        connection.execute(
+            "SELECT key, born FROM items WHERE key IN (SELECT value FROM json_each(?))", (listed,)
+        )
+    )
+    kept = read_features(connection, list(born.values()))
+    rows = [at for at, key in enumerate(keys) if born.get(key) in kept]
+    found = unpacked_features([kept[born[keys[at]]] for at in rows], {name: 0})[name]
+    there = has_row(found)
+    dense = np.asarray(found[there], dtype=np.float32)
+    return np.array(rows, dtype=np.intp)[there], dense
 
 
 def kept_sizes(connection: sqlite3.Connection) -> tuple[int, int]:

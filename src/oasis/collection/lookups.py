@@ -222,4 +222,5 @@ def _stored(row: ItemRow, names: Sequence[str], text: str | None) -> Stored:
         row.code,
         text,
         row.predicted_names(names),
+        row.names_of_looks,
     )

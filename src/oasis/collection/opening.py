@@ -34,6 +34,7 @@ def prepare(
     address: str | None,
     keep_text: bool | None,
     keep_features: bool | None,
+    picture_meaning: bool | None,
 ) -> Setup:
     """Make a collection where there is none, clear up after a crash, and return what is recorded.
 
@@ -44,7 +45,9 @@ def prepare(
     if catalog.is_blank:
         files.recover(Head())
         model = check_model(model, n_bits)
-        _create(catalog, files, Setup.of(model, keep_text is not False, keep_features), model)
+        looks = picture_meaning is not False
+        setup = Setup.of(model, keep_text is not False, keep_features, looks)
+        _create(catalog, files, setup, model)
         model = None  # it is the one recorded now
     progress = read_progress(directory / LOCK_NAME)
     with catalog.reading() as connection:
@@ -52,9 +55,9 @@ def prepare(
         setup = Setup.read(catalog, connection)
         recorded = recorded_address(catalog, connection)
     if model is None or not _is_stored(model, head):
-        setup.check_same(model, n_bits, keep_text, keep_features)
+        setup.check_same(model, n_bits, keep_text, keep_features, picture_meaning)
     else:
-        setup.check_same(None, n_bits, keep_text, keep_features)
+        setup.check_same(None, n_bits, keep_text, keep_features, picture_meaning)
     if lock is None:
         check_progress(directory, head.commits, progress)
         if address not in (None, recorded):

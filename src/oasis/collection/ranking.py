@@ -7,7 +7,8 @@ independent::
 
     kind    = 0.99 evidence sqrt(agreement)    what the codes tell
     words   = share^4                          BM25 of the item over the sum of idf
-    meaning = cosine^4                         of the word vectors of query and text
+    meaning = cosine^4                         of the word vectors of query and text, or
+              1 / (1 + exp(12 (0.5 - cosine))) of query and picture where there is no text
     same    = 1 - (b / 12)^4                   fingerprints differ in b <= 11 bits, else 0
 
 ``agreement`` is ``sum p s / sum |p|`` of the query's projection p and the item's signs s, or
@@ -42,6 +43,7 @@ from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
 from oasis.collection.duplicates import NO_REPEATS, Repeats
 from oasis.collection.filters import AllowList, AllowLists, Filter
+from oasis.collection.kept_features import kept_modality
 from oasis.collection.records import Hit, Question
 from oasis.collection.rows import ITEM_COLUMNS, ItemRow, Keys
 from oasis.collection.words import (
@@ -53,6 +55,8 @@ from oasis.collection.words import (
     n_with,
 )
 from oasis.errors import CollectionError, FormatError, TooLargeError
+from oasis.features import picture_meaning
+from oasis.model import OASIS
 from oasis.wordllama import word_vectors
 
 POOL = 100
@@ -69,6 +73,13 @@ WEAK = 0.5
 
 FOUND = 0.6
 """Twice the score from which on a best hit makes a query without evidence no weak one."""
+
+PICTURED = 0.5
+"""Cosine of a query and the guessed meaning of a picture at which the picture is as likely right as
+not: that of the best picture of 1,000 is at most 0.3 for words of nothing there, 0.5 to 0.9 for
+things in it."""
+
+_STEEP = 12.0
 
 MAX_WORDS = 64
 """Words of a query that are looked up."""
@@ -333,12 +344,31 @@ class Search(NamedTuple):
             shares = np.maximum(shares, LABELLED * given)
         words = np.minimum(shares, SURE) ** 4
         words[np.isin(keys, equal)] = 1.0
-        meaning = np.minimum(_cosines(connection, query, keys), SURE) ** 4
+        meaning = self._meanings(connection, query, keys)
         if query.picture is not None:
             beside = (1 + np.maximum(agreements(query.picture, codes), 0)) / 2
             words, meaning = words * beside, meaning * beside
         same = _placed(keys, query.repeats.keys, query.repeats.sameness, 0.0)
         return Parts(keys, agreement, query.kinds(agreement), words, meaning, same)
+
+    def _meanings(self, connection: sqlite3.Connection, query: Query, keys: Keys) -> Array:
+        """Return ``meaning`` of the formula."""
+        if not query.tokens or not len(keys):
+            return np.zeros(len(keys))
+        texts = meant_texts(connection, keys.tolist())
+        listed = [texts.get(key, "").lower() for key in keys.tolist()]
+        asked, *vectors = word_vectors().embed([query.text.lower(), *listed])
+        meaning = np.minimum(_cosines(asked, np.array(vectors)), SURE) ** 4
+        model = self.snapshot.model
+        guess = model.guess if isinstance(model, OASIS) else None
+        bare = [at for at, text in enumerate(listed) if not text]
+        if guess is not None and bare:
+            rows, pictures = kept_modality(connection, keys[bare].tolist(), guess[0])
+            if len(rows):
+                cosines = _cosines(asked, picture_meaning(pictures))
+                chances = SURE / (1 + np.exp(_STEEP * (PICTURED - cosines)))
+                meaning[np.array(bare)[rows]] = chances
+        return meaning
 
     # -- hits ----------------------------------------------------------------------------------
 
@@ -413,17 +443,11 @@ def _having(connection: sqlite3.Connection, classes: Iterable[int], keys: Keys) 
     return np.array([key for (key,) in rows], dtype=np.int64)
 
 
-def _cosines(connection: sqlite3.Connection, query: Query, keys: Keys) -> Array:
-    """Return the cosines of the word vectors of a query and of the texts of items; at least 0."""
-    cosines: Array = np.zeros(len(keys))
-    if not query.tokens or not len(keys):
-        return cosines
-    texts = meant_texts(connection, keys.tolist())
-    listed = [texts.get(key, "") for key in keys.tolist()]
-    vectors = word_vectors().embed([each.lower() for each in (query.text, *listed)])
-    lengths = np.linalg.norm(vectors, axis=1)
-    products = vectors[1:] @ vectors[0]
-    scale = lengths[1:] * lengths[0]
+def _cosines(asked: Single, vectors: Single) -> Array:
+    """Return the cosines (n,) of a vector with others (n, d); at least 0, and 0 for zeros."""
+    cosines: Array = np.zeros(len(vectors))
+    products = vectors @ asked
+    scale = np.linalg.norm(vectors, axis=1) * np.linalg.norm(asked)
     np.divide(products, scale, out=cosines, where=(scale > 0) & (products > 0))
     return cosines
 
@@ -451,4 +475,5 @@ def _hit(
         tied,
         weak,
         row.predicted_names(names),
+        looks=row.names_of_looks,
     )

@@ -46,6 +46,7 @@ class Hit:
     predicted : tuple of class names that the model predicted for an item without labels
     text : str or None
         The text that was kept of the item; only `Collection.find` reads it.
+    looks : tuple of the names of things that its picture surely looks like
     """
 
     id: Id
@@ -57,6 +58,7 @@ class Hit:
     weak: bool = False
     predicted: tuple[str, ...] = ()
     text: str | None = None
+    looks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Stored:
 
     ``code`` is its packed bits, ``round`` the chunk it came with, ``text`` the text that was kept
     of it, None where there was none or texts are not kept. ``predicted`` are the classes that the
-    model predicted of an item that came without labels.
+    model predicted of an item that came without labels, ``looks`` the names of things that its
+    picture surely looks like.
     """
 
     id: Id
@@ -75,6 +78,7 @@ class Stored:
     code: bytes
     text: str | None = None
     predicted: tuple[str, ...] = ()
+    looks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,11 @@ class ItemRow(NamedTuple):
         """Return the names of the classes that were predicted for it."""
         return self._named(self.predicted, names)
 
+    @property
+    def names_of_looks(self) -> tuple[str, ...]:
+        """The names of things that its picture surely looks like."""
+        return tuple(self.looks.splitlines()) if isinstance(self.looks, str) else ()
+
     def _named(self, numbers: str | None, names: Sequence[str]) -> tuple[str, ...]:
         if not numbers:
             return ()

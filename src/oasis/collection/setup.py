@@ -32,6 +32,7 @@ class Setup:
     arrays : arrays of that label space
     keep_text : whether texts of items are kept
     keep_features : whether features of items are kept; None: those that were made of raw items
+    picture_meaning : whether pictures have a guessed meaning and the names that they look like
     """
 
     parameters: dict[str, Any]
@@ -39,10 +40,15 @@ class Setup:
     arrays: dict[str, npt.NDArray[Any]]
     keep_text: bool = True
     keep_features: bool | None = None
+    picture_meaning: bool = True
 
     @classmethod
     def of(
-        cls, model: AnyModel, keep_text: bool = True, keep_features: bool | None = None
+        cls,
+        model: AnyModel,
+        keep_text: bool = True,
+        keep_features: bool | None = None,
+        picture_meaning: bool = True,
     ) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
         parameters = {"kind": model.kind, **model.get_params(deep=False)}
@@ -59,17 +65,22 @@ class Setup:
         except (TypeError, ValueError) as error:
             raise InputError(f"the model's parameters cannot be recorded: {error}") from error
         facts, arrays = LabelSpace.of(given).state()
-        return cls(parameters, facts, dict(arrays), keep_text, keep_features)
+        return cls(parameters, facts, dict(arrays), keep_text, keep_features, picture_meaning)
 
     @property
     def n_bits(self) -> int:
         return int(self.parameters["n_bits"])
 
-    def model(self, words: Any = None) -> AnyModel:
-        """Return the model, which has learned nothing."""
+    def model(self, words: Any = None, guess: tuple[str, str] | None = None) -> AnyModel:
+        """Return the model, which has learned nothing.
+
+        If it has content bits, it guesses meanings from pictures, see `Extractor.guess`.
+        """
         labels = LabelSpace.from_state(self.labels, self.arrays, words)
         try:
             parameters = dict(self.parameters)
+            if guess is not None and parameters.get("content"):
+                parameters["guess"] = parameters["guess"] or guess
             make: Any = OASIS.kinds[parameters.pop("kind")]
             made: AnyModel = make(labels=labels, **parameters)
             return made
@@ -84,6 +95,7 @@ class Setup:
         catalog.put_meta("labels", json.dumps(self.labels))
         catalog.put_meta("keep_text", json.dumps(self.keep_text))
         catalog.put_meta("keep_features", json.dumps(self.keep_features))
+        catalog.put_meta("picture_meaning", json.dumps(self.picture_meaning))
         contiguous = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
         catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
 
@@ -96,7 +108,8 @@ class Setup:
             labels = json.loads(catalog.meta(connection, "labels"))
             keep_text = bool(json.loads(catalog.meta(connection, "keep_text")))
             keep_features = json.loads(catalog.meta(connection, "keep_features"))
-            setup = cls(json.loads(parameters), labels, arrays, keep_text, keep_features)
+            looks = bool(json.loads(catalog.meta(connection, "picture_meaning")))
+            setup = cls(json.loads(parameters), labels, arrays, keep_text, keep_features, looks)
             check_n_bits(setup.n_bits)
         except (TypeError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise FormatError(f"{catalog.path} is damaged: its set-up is unreadable") from error
@@ -108,11 +121,13 @@ class Setup:
         n_bits: int | None,
         keep_text: bool | None = None,
         keep_features: bool | None = None,
+        picture_meaning: bool | None = None,
     ) -> None:
         """Refuse a model, a code length or another choice than the recorded one."""
         for name, given, recorded in (
             ("keep_text", keep_text, self.keep_text),
             ("keep_features", keep_features, self.keep_features),
+            ("picture_meaning", picture_meaning, self.picture_meaning),
         ):
             if given is not None and given != recorded:
                 raise InputError(

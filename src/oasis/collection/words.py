@@ -1,14 +1,15 @@
 """The words of items: which items have a word, and which a whole line, in the catalog.
 
-An item is found by the words of its kept text and of the texts in its payload: those at the top
-level, and those in a list there. A word is one of `tokens_of`, so case, accents and punctuation do
-not count, and in scripts without spaces every character is a word.
+An item is found by the words of its kept text, of the texts in its payload (those at the top level,
+and those in a list there), and of the names that its picture surely looks like. A word is one of
+`tokens_of`, so case, accents and punctuation do not count, and in scripts without spaces every
+character is a word.
 
 ``words`` is a contentless FTS5 table; its tokenizer reduces English words to stems (Porter).
 ``vocabulary`` has every word as it is written and the number of items that have it. ``lines`` has
 64 bits of a hash of the words of every text, of the first lines of a text with several, and of
 every text in a payload; so an item that is asked for word for word is found among any number. All
-three are derived from texts and payloads, and can be rebuilt.
+three are derived from texts, payloads and names, and can be rebuilt.
 
 FTS5 leaves the words of a deleted row in its segments until they are merged. So a deletion merges
 all of them: 0.07 s at 100,000 captions.
@@ -60,13 +61,13 @@ MEANT = 400
 _AT_ONCE = 10_000
 
 _WRITTEN = (
-    "SELECT items.key, text, payload FROM items LEFT JOIN texts USING (key) "
+    "SELECT items.key, text, payload, looks FROM items LEFT JOIN texts USING (key) "
     "WHERE 1 ORDER BY items.key"
 )
 _LISTED = "items.key IN (SELECT value FROM json_each(?))"
 
-Written: TypeAlias = tuple[int, str | None, str | None]
-"""An item's key, kept text and payload as JSON."""
+Written: TypeAlias = tuple[int, str | None, str | None, str | None]
+"""An item's key, kept text, payload as JSON, and what its picture looks like, a name a line."""
 
 
 class _Document(NamedTuple):
@@ -76,11 +77,13 @@ class _Document(NamedTuple):
     lines: set[int]
 
     @classmethod
-    def of(cls, text: str | None, payload: str | None) -> _Document:
+    def of(cls, text: str | None, payload: str | None, looks: str | None) -> _Document:
         parts = [tokens_of(each) for each in ([text] if text else []) + payload_texts(payload)]
         lines = text.splitlines()[:MAX_LINES] if text else []
         alone = [tokens_of(line) for line in lines] if len(lines) > 1 else []
-        words = [word for part in parts for word in part if len(word) <= LONGEST]
+        # a name is no text of its own, which would be found as a whole
+        named = [*parts, tokens_of(looks)] if looks else parts
+        words = [word for part in named for word in part if len(word) <= LONGEST]
         return cls(words, {line_of(each) for each in (*parts, *alone) if each})
 
 
@@ -126,8 +129,8 @@ def _change(
     """Insert or delete rows, and count; return whether there were any."""
     counts: Counter[str] = Counter()
     rows, lines = [], []
-    for key, text, payload in items:
-        document = _Document.of(text, payload)
+    for key, text, payload, looks in items:
+        document = _Document.of(text, payload, looks)
         if document.words:
             rows.append((key, " ".join(document.words)))
             lines += [(line, key) for line in document.lines]
@@ -151,7 +154,7 @@ def _change(
 
 
 def written(connection: sqlite3.Connection, keys: Sequence[int] | None = None) -> Iterator[Written]:
-    """Yield key, text and payload of some items, or of all in the order of their keys."""
+    """Yield what is `Written` of some items, or of all in the order of their keys."""
     if keys is None:
         yield from connection.execute(_WRITTEN)
     else:
@@ -401,7 +404,7 @@ def meant_texts(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int
 
 def insert_texts(connection: sqlite3.Connection, items: Sequence[Written]) -> None:
     """Keep the texts of new items, and make them found by their words; inside a transaction."""
-    insert_rows(connection, "texts", [(key, text) for key, text, _ in items if text is not None])
+    insert_rows(connection, "texts", [(key, text) for key, text, _, _ in items if text is not None])
     insert_words(connection, items)
 
 

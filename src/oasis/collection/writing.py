@@ -283,7 +283,7 @@ class Writer:
                 n_rounds=before.head.n_rounds + 1,
             )
             if change.model is None:
-                change.model = self._setup.model(self._words)
+                change.model = self._setup.model(self._words, self._guess())
             replaced = items_with(change.connection, "id", intake.ids) if replaces else []
             forget_items(change, replaced)
             change.model.learn(chunk)
@@ -592,7 +592,9 @@ class Writer:
                 self._extractor.begin_with(extractor, feature_widths(before.model))
                 widths = feature_widths(before.model)
                 chunk = check_chunk(extracted.X, extracted.labels, widths)
-                intake = extracted.intake(pictures, keeps_text=self._setup.keep_text)
+                intake = extracted.intake(
+                    pictures, keeps_text=self._setup.keep_text, guess=self._guess()
+                )
                 self._ingest(before, chunk, intake, replaces=replaces)
         return rejected
 
@@ -653,6 +655,12 @@ class Writer:
                 extractor = Extractor.of(vectors=widths)
                 self._extractor.begin_with(extractor, feature_widths(before.model))
         self._extractor.get().check_widths(widths)
+
+    def _guess(self) -> tuple[str, str] | None:
+        """Return from which modality which other is guessed; None if nothing is."""
+        if not self._setup.picture_meaning or not self._extractor.is_of_raw_items():
+            return None
+        return self._extractor.get().guess
 
     def _extractor_to_fill(self, items: Sequence[Any]) -> Extractor:
         """Return the extractor for raw items; a collection without anything takes what fits."""

@@ -217,6 +217,18 @@ class Extractor:
         """The fields of an item that are used, in order of name."""
         return sorted({source for source, _ in self.sources.values()})
 
+    @property
+    def guess(self) -> tuple[str, str] | None:
+        """Modalities of pictures and meanings, if `picture_meaning` can guess the second.
+
+        >>> Extractor.default().guess, Extractor.of(image="gradients").guess
+        (('image', 'meaning'), None)
+        """
+        by_name = {embedder.name: modality for modality, (_, embedder) in self.sources.items()}
+        if EfficientNetLite0.name in by_name and Meaning.name in by_name:
+            return by_name[EfficientNetLite0.name], by_name[Meaning.name]
+        return None
+
     def has_anything(self, item: object) -> bool:
         """Return whether an item has any input for features: a vector, or a non-empty field.
 
