@@ -88,15 +88,6 @@ def test_content_finds_the_thing_where_all_items_are_of_one_kind(alike):
     assert [hits[0].id for hits in c.search(X, 1)] == list(range(60))
 
 
-def test_a_new_collection_has_content_bits(tmp_path):
-    X, y = chunk(30, seed=1)
-    with Collection.open(tmp_path / "c") as c:
-        c.ingest(X, y)
-        assert c.n_bits == 256 and c.model.n_content_bits > 0
-    with Collection.open(tmp_path / "short", n_bits=64) as c:
-        assert c.n_bits == 64
-
-
 def test_more_like_gives_near_duplicates_first(alike, tmp_path):
     _, X = alike
     rng = np.random.default_rng(5)
@@ -129,13 +120,6 @@ def test_a_weight_is_a_number_from_0_to_1(alike, content):
     for ask in (lambda w: c.search(X, content=w), lambda w: c.more_like(3, content=w)):
         with pytest.raises(InputError, match="content must be None or a number from 0 to 1"):
             ask(content)
-
-
-def test_hamming_distance_takes_no_weight(alike):
-    c, X = alike
-    for ask in (c.search, lambda _, **how: c.more_like(3, **how)):
-        with pytest.raises(InputError, match="mode='hamming' counts all bits alike"):
-            ask(X, mode="hamming", content=0.5)
 
 
 def test_a_name_counts_as_a_text_too_where_content_is_weighed(folder):

@@ -1,7 +1,6 @@
 """Filters against their meaning written out, item by item; what is no filter gets one line."""
 
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from oasis.collection.filters import (
     MAX_CONDITIONS,
     MAX_LEVELS,
     MAX_VALUES,
-    AllowLists,
     Filter,
     did_you_mean,
 )
@@ -239,39 +237,6 @@ def test_searches_find_what_passes(filled, where):
         assert {hit.id for hit in hits} == expected
 
 
-def test_lists_are_extended_and_corrected(filled, folder):
-    where = {"$any": [{"x": {"not": 1}}, {"$labels": {"exists": True}}], "y": {"exists": False}}
-    X, y = chunk(40, seed=1, bare=0.5)
-    with open_toy(folder / "c") as c:
-        for start in range(0, 40, 10):
-            rows = slice(start, start + 10)
-            part = {name: matrix[rows] for name, matrix in X.items()}
-            facts = [{"x": row % 3} | ({"y": 1} if row % 5 else {}) for row in range(10)]
-            c.ingest(part, y[rows], list(range(start, start + 10)), facts)
-            c.update(start + 1, payload={"x": 7})
-            c.delete([start])
-            expected = {each.id for each in c.items() if passes(where, each)}
-            (hits,) = c.search({name: matrix[:1] for name, matrix in X.items()}, 50, where=where)
-            assert {hit.id for hit in hits} == expected
-
-
-def test_lists_are_kept_up_to_a_number_and_a_size(folder, monkeypatch):
-    X, y = chunk(40, seed=1)
-    with open_toy(folder / "c") as c:
-        c.ingest(X, y, range(40), [{"x": row} for row in range(40)])
-        asked = [Filter.of({"x": {"gte": least}}) for least in range(20)]
-        for where in asked:
-            assert len(c._queries.allow_lists.of(where).keys) == 40 - asked.index(where)
-        assert [c._queries.allow_lists.has(each) for each in asked] == [False] * 4 + [True] * 16
-        monkeypatch.setattr(AllowLists, "MOST_KEYS", 70)
-        c._queries.allow_lists.of(asked[0])
-        kept = [each for each in asked if c._queries.allow_lists.has(each)]
-        assert kept == [asked[0], asked[19]]  # of 40 and 21 keys
-        monkeypatch.setattr(AllowLists, "MOST_KEYS", 5)
-        c._queries.allow_lists.of(asked[1])
-        assert [each for each in asked if c._queries.allow_lists.has(each)] == [asked[1]]
-
-
 @pytest.mark.parametrize(
     ("where", "line"),
     [
@@ -445,30 +410,6 @@ def test_filters_of_the_largest_size_are_answered(filled):
     with c._catalog.reading() as connection:
         keys = c._queries.allow_lists.of(parsed).keys
         assert {each for (each,) in c._catalog.rows(connection, "id", keys.tolist())} == expected
-
-
-def test_a_filter_by_many_fields_passes_what_one_by_few_does(filled):
-    c, _ = filled
-    few = {"$any": [{"x": {"gte": 1}}, {"y": {"contains": "a"}}]}
-    many = {"$any": [*few["$any"], *({f"absent {n}": 1} for n in range(100))]}
-    lists = [c._queries.allow_lists.of(Filter.of(where)).keys for where in (few, many)]
-    assert len(lists[0])
-    np.testing.assert_array_equal(*lists)
-
-
-def test_long_values_are_not_kept_by_a_filter(folder):
-    X, y = chunk(300, seed=1)
-    with open_toy(folder / "c") as c:
-        c.ingest(X, y, payload=[{"body": f"{row} " + "x" * 50_000} for row in range(300)])
-        where = Filter.of({"body": {"contains": "7 "}})
-        tracemalloc.start()
-        try:
-            keys = c._queries.allow_lists.of(where).keys
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert len(keys) == 30
-    assert peak < 1_000_000  # all values together have 15 million characters
 
 
 KEYS = ["$any", "$all", "$not", "$labels", "$text", "$x", "x", "any", "all", "not", "in", "lt"]

@@ -1,7 +1,5 @@
 """Fingerprints: an item that is asked with its own features comes first; nothing else changes."""
 
-import threading
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,10 +9,9 @@ from hypothesis import strategies as st
 
 from oasis.codes import unpack
 from oasis.collection import Collection, duplicates
-from oasis.collection.duplicates import Fingerprints, packed, unpacked
-from oasis.errors import FormatError, TooLargeError
+from oasis.collection.duplicates import Fingerprints
+from oasis.errors import FormatError
 from oasis.features.extractor import Extractor
-from oasis.model import OASIS
 
 
 def features(n, seed=0, centre=3.0):
@@ -46,41 +43,6 @@ def test_fingerprints_depend_on_directions_alone():
     assert (again.of(X) == expected).all()
     with pytest.raises(FormatError, match="fingerprints"):
         Fingerprints.from_bytes(b"what")
-
-
-def test_rows_without_a_modality_have_no_fingerprint():
-    X = features(20)
-    X["image"][3] = 0
-    prints = Fingerprints.of_chunk(X).of(X)
-    assert (prints[:, 0] == 0).tolist() == [row == 3 for row in range(20)]
-    assert packed(prints, 1)[3][:16] == b"\0" * 8 + prints[3, 1].tobytes()
-
-
-def test_bits_differ_in_proportion_to_the_angle():
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, 500, 100))
-    y -= x * (np.vecdot(x, y) / np.vecdot(x, x))[:, None]  # at a right angle to x
-    y *= (np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1))[:, None]
-    prints = Fingerprints({"image": np.zeros(100, dtype=np.float32)})
-    own = prints.of({"image": x})
-    for angle in (0.05, 0.5, 1.5):
-        other = prints.of({"image": np.cos(angle) * x + np.sin(angle) * y})
-        apart = np.bitwise_count(own ^ other).mean()
-        assert apart == pytest.approx(64 * angle / np.pi, rel=0.15)
-
-
-def test_a_chunk_of_several_blocks_keeps_the_fingerprints_of_each_item(folder):
-    X, n = features(2500), 2500
-    before = set(threading.enumerate())
-    with Collection.open(folder / "c", model=OASIS(16, labels="orthogonal")) as c:
-        c.ingest(X, [["a"], ["b"]] * (n // 2), ids=list(range(n)))
-        rows = c._catalog.connection_to_write().execute(
-            "SELECT key, prints FROM items ORDER BY key"
-        )
-        keys, prints = zip(*rows, strict=True)
-    found = unpacked(prints, np.array(keys), 2)
-    assert (found == Fingerprints.of_chunk(X).of(X)).all()
-    assert set(threading.enumerate()) <= before
 
 
 # -- look-up ---------------------------------------------------------------------------------------
@@ -247,35 +209,6 @@ def test_a_changed_copy_comes_first_and_is_not_weak(folder):
     assert not any(hit.weak for hit, right in zip(hits, found, strict=True) if right)
 
 
-def test_a_deleted_item_repeats_nothing(folder):
-    X = features(60)
-    labels = [["sky"], ["sea"]] * 30
-    odd = {"image": np.full((1, 40), -9.0), "text": X["text"][:1] * 0, "price": np.ones((1, 1))}
-    with Collection.open(folder / "c", model=toy_model(32)) as c:
-        c.ingest(X, labels, ids=list(range(60)))
-        c.ingest(odd, [[]], ids=["odd"])
-        query = {"image": odd["image"]}
-        (hits,) = c.search(query, 3)
-        assert hits[0].id == "odd" and not any(hit.weak for hit in hits)
-        c.delete(["odd"])
-        (after,) = c.search(query, 3)
-        assert all(hit.weak for hit in after)
-    with Collection.open(folder / "c") as again:
-        assert again.search(query, 3)[0] == after
-
-
-def test_payloads_of_repeats_and_others_are_bounded_together(folder):
-    X = features(20)
-    payload = {"big": "x" * 1000}
-    size = len('{"big":""}') + 1000
-    with Collection.open(folder / "c", model=toy_model(32)) as c:
-        c.ingest(X, [["sky"]] * 20, payload=[payload] * 20)
-        query = {"image": np.vstack([X["image"][:2], features(1, seed=5)["image"]])}
-        assert len(c.search(query, 3, max_bytes=9 * size)[2]) == 3
-        with pytest.raises(TooLargeError):
-            c.search(query, 3, max_bytes=9 * size - 1)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -296,21 +229,6 @@ def test_a_changed_fingerprint_is_told(folder, change):
         with pytest.raises(FormatError, match="fingerprints of items cannot be read"):
             reader.search(at(X, 5), 1)
         assert reader.search(at(X, 5), 1, fuse=False)
-
-
-def test_a_lost_row_is_told_before_a_repeat_is_missed(folder):
-    c, X = filled(folder, 50)
-    with c:
-        c._catalog.connection_to_write().execute("DELETE FROM items WHERE id = 3")
-    with Collection.open(folder / "c", readonly=True) as reader, pytest.raises(FormatError):
-        reader.search(at(X, 3), 1)
-
-
-def test_a_model_of_the_paper_finds_repeats_too(folder):
-    X = features(60)
-    with Collection.open(folder / "c", model=OASIS.paper(16, random_state=0)) as c:
-        c.ingest(X, [["sky"], ["sea"]] * 30, ids=list(range(60)))
-        assert [hits[0].id for hits in c.search(at(X, 3, 50), 1)] == [3, 50]
 
 
 # -- raw items -------------------------------------------------------------------------------------

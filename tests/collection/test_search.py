@@ -117,22 +117,6 @@ def test_an_item_is_no_neighbour_of_those_that_are_like_it(unchanged, mode):
             assert told == expected
 
 
-def test_an_item_among_many_with_its_code_is_no_neighbour_of_theirs(folder):
-    with open_toy(folder / "c") as c:
-        X, y = chunk(4, seed=0)
-        rows = [0] * 9 + [1]
-        same = {name: matrix[rows] for name, matrix in X.items()}
-        c.ingest(same, [y[row] for row in rows], range(10))
-        for each in range(9):
-
-            def search(each=each, **options):
-                return c.more_like(each, **options)
-
-            for k, offset in [(1, 0), (7, 0), (8, 0), (8, 1), (1, 7), (1, 8)]:
-                told, truth = told_ties(search, k, offset)
-                assert told == truth
-
-
 def test_a_tie_with_a_deleted_item_does_not_count(folder):
     with open_toy(folder / "c") as c:
         X, y = chunk(8, seed=0)
@@ -142,24 +126,6 @@ def test_a_tie_with_a_deleted_item_does_not_count(folder):
         assert [hit.tied for hit in c.search(one, 2)[0]] == [True, True]
         c.delete(range(1, 8))
         assert [hit.tied for hit in c.search(one, 1)[0]] == [False]
-
-
-def test_ties_are_looked_for_beyond_what_the_index_should_not_have(folder, monkeypatch):
-    """In Milvus deleted items may stay for a while: they are no neighbours."""
-    with open_toy(folder / "c") as c:
-        X, y = chunk(6, seed=0)
-        same = {name: matrix[[0, 0, 0, 0, 1, 1]] for name, matrix in X.items()}
-        c.ingest(same, [y[0]] * 4 + [y[1]] * 2, range(6))
-        index = c._snapshot.replica
-        monkeypatch.setattr(index, "is_local", False)
-        monkeypatch.setattr(index, "forget", lambda keys: None)
-        monkeypatch.setattr(index, "is_local", False)
-        c.delete([1, 2])
-        one = {name: matrix[:1] for name, matrix in X.items()}
-        assert [hit.tied for hit in c.search(one, 1)[0]] == [True]  # with 3, behind 1 and 2
-        c.delete([3])
-        (hit,) = c.search(one, 1)[0]
-        assert (hit.id, hit.tied) == (0, False)
 
 
 def test_weak_hits_are_those_of_queries_with_little_evidence(unchanged):
@@ -183,15 +149,6 @@ def test_a_name_that_no_class_is_near_gives_weak_hits(folder):
         c.ingest(X, [["sky"], ["sea"]] * 10)
         found = c.search_words(["sky", "air", "tax"], 2)
         assert [[hit.weak for hit in hits] for hits in found] == [[False] * 2] * 2 + [[True] * 2]
-
-
-def test_the_published_method_gives_no_weak_hits(folder):
-    vectors = {name: np.eye(4)[row] for row, name in enumerate(NAMES[:4])}
-    with Collection.open(folder / "c", model=OASIS.paper(16, labels=vectors)) as c:
-        X, y = chunk(30, seed=0, classes=NAMES[:4])
-        c.ingest(X, y)
-        for hits in (*c.search(X, 3), *c.search_words(NAMES[:1], 3)):
-            assert not any(hit.weak for hit in hits)
 
 
 WHERES = [
@@ -275,29 +232,6 @@ def test_where_finds_fields_with_odd_names_and_numbers_exactly(folder):
             assert [hit.id for hit in c.search(X, 50, where={"v": value})[0]] == [row]
 
 
-ODD = [0, 1, 1.0, -1, 0.5, 1e16, 10**16, 2**60, True, False, None, "", "1", "true", "Bär"]
-ODD += ['a "b"', "back\\slash", "tab\t", "\u2028", [1], {"a": 1}]
-
-
-def test_where_in_a_list_equals_its_meaning(folder):
-    X, y = chunk(len(ODD) + 1)
-    payloads = [{"v": value} for value in ODD] + [{}]
-    with open_toy(folder) as c:
-        c.ingest(X, y, ids=range(len(payloads)), payload=payloads)
-        scalars = ODD[:-2]
-        for wanted in [[], scalars, *([value] for value in scalars), scalars[::3]]:
-            where = {"v": {"in": wanted}}
-            kinds = {(isinstance(each, bool), each) for each in wanted}
-            expected = {
-                row
-                for row, each in enumerate(payloads)
-                if "v" in each
-                and not isinstance(each["v"], (list, dict))
-                and (isinstance(each["v"], bool), each["v"]) in kinds
-            }
-            assert {hit.id for hit in c.search(X, 50, where=where)[0]} == expected
-
-
 @pytest.mark.parametrize("filtered", [None, {"big": "x" * 1000}])
 def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
     X, y = chunk(40)
@@ -313,22 +247,6 @@ def test_payloads_of_hits_are_bounded_or_left_out(folder, filtered):
         assert len(bare[0]) == 40 and bare[0][0] == replace(hits[0], payload={})
         like = c.more_like(0, 5, payload=False)
         assert [hit.payload for hit in like] == [{}] * 5
-
-
-@pytest.mark.parametrize("filtered", [None, {"big": "é" * 1000}])
-@pytest.mark.parametrize("fuse", [False, True])
-def test_payloads_of_skipped_hits_do_not_count_and_bytes_are_not_characters(folder, filtered, fuse):
-    X, y = chunk(40)
-    query = {"image": X["image"][:1]}
-    size = len('{"big":""}') + 2000
-    with open_toy(folder) as c:
-        c.ingest(X, y, ids=range(40), payload=[{"big": "é" * 1000}] * 40)
-        (every,) = c.search(query, 40, where=filtered, fuse=fuse)
-        (page,) = c.search(query, 5, where=filtered, offset=30, fuse=fuse, max_bytes=5 * size)
-        assert page == every[30:35]
-        with pytest.raises(TooLargeError):
-            c.search(query, 5, where=filtered, offset=30, fuse=fuse, max_bytes=5 * size - 1)
-        assert [each.id for each in c.latest(5, max_bytes=2 * size)] == [39, 38]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collection_writer import apply
 from toy import NAMES, chunk
 
 from oasis.collection import Collection
-from oasis.collection.backup import backup, restore
 from oasis.collection.catalog import NAME
 from oasis.collection.words import MAX_TEXT_BYTES
 from oasis.errors import InputError
@@ -215,24 +214,6 @@ def test_check_finds_damaged_words_and_repair_makes_them_anew(folder, statement)
         assert found(c, "bus") == [0]
 
 
-def test_check_finds_a_text_of_no_item(folder):
-    filled(folder).close()
-    damage(folder, "INSERT INTO texts VALUES (99, 'a boat', 1)")
-    with Collection.open(folder / "c") as c:
-        assert "catalog: 1 texts are of no item" in c.check()
-
-
-def test_backups_carry_texts(folder):
-    with filled(folder) as c:
-        backup(c.path, folder / "copy")
-    restore(folder / "copy", folder / "back")
-    with Collection.open(folder / "back") as c:
-        assert c.check() == []
-        assert c.keep_text
-        assert found(c, "double decker") == [0]
-        assert [c.get(row).text for row in range(len(CAPTIONS))] == CAPTIONS
-
-
 def test_a_stream_of_changes_agrees_with_the_truth_and_with_a_reader(folder):
     truth = Truth()
     with open_toy(folder / "c") as c:
@@ -245,10 +226,3 @@ def test_a_stream_of_changes_agrees_with_the_truth_and_with_a_reader(folder):
                 assert_texts(c, truth)
                 assert_texts(reader, truth)
         assert c.check() == []
-
-
-def test_the_catalog_of_an_older_format_is_refused_with_both_versions(folder):
-    filled(folder).close()
-    damage(folder, "PRAGMA user_version = 4")
-    with pytest.raises(Exception, match=r"format version 4.*reads version 11 alone"):
-        Collection.open(folder / "c")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -247,15 +246,3 @@ def test_items_with_vectors_begin_a_collection_of_such_vectors(tmp_path):
         assert hits == truth.search({"clip": TEXT[:1]}, 9)
         with Collection.open(tmp_path / "c") as c:
             assert [each.code for each in c.items()] == [each.code for each in truth.items()]
-
-
-@pytest.mark.parametrize(
-    "vectors", [{"clip": 5}, {"clip": []}, {"clip": [[1, 2], [3]]}, {"clip": ["x"]}, [1, 2]]
-)
-def test_items_that_are_refused_do_not_say_what_a_collection_is_of(tmp_path, vectors):
-    with Collection.open(tmp_path / "c", model=model()) as c:
-        with suppress(InputError):
-            assert c.ingest_items([{"id": 1, "vectors": vectors}])
-        assert c.stats().extractor is None and len(c) == 0
-        assert c.ingest_items([{"id": 1, "vectors": {"clip": [0.5, 1]}, "labels": ["sky"]}]) == []
-        assert c.stats().modalities == {"clip": 2}

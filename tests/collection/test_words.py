@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from collection_toy import open_toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scored_truth import scored_truth
-from toy import NAMES, chunk
 
 from oasis.collection import Collection
 from oasis.errors import InputError
@@ -129,13 +127,6 @@ def test_it_can_be_switched_off(filled):
         assert filled.search_items([{"text": "red bus"}], 20, **options)[0][0].score < 1
 
 
-def test_labels_alone_are_found_where_no_texts_are_kept(tmp_path):
-    with opened(tmp_path / "c", keep_text=False) as c:
-        c.ingest_items(list(items(60)))
-        (hits,) = c.search_items([{"text": "dog"}], 5)
-        assert all("dog" in hit.labels or "dog" in hit.predicted for hit in hits)
-
-
 def test_a_label_space_without_words_is_no_hindrance(tmp_path):
     model = OASIS(64, labels="orthogonal", random_state=0)
     extractor = Extractor.of(image="none", text="words")
@@ -250,14 +241,6 @@ def test_a_picture_orders_what_the_words_find(tmp_path):
         query = {"text": "dog", "vectors": {"image": np.abs(np.resize(kinds[3], width))}}
         (hits,) = c.search_items([query], 20)
         assert all(hit.id % 4 == 3 for hit in hits)  # dogs, of the breed that is shown
-
-
-def test_an_empty_collection_and_one_of_features_alone_answer(tmp_path):
-    with open_toy(tmp_path / "c") as c:
-        X, y = chunk(30, seed=1, classes=NAMES[:4])
-        c.ingest(X, y, payload=[{"title": f"number {row}"} for row in range(30)])
-        assert c.check() == []
-        assert c.search(X, 1)[0][0].score == pytest.approx(1)
 
 
 def test_a_class_that_comes_while_another_reads_is_found_later(tmp_path):

@@ -69,8 +69,9 @@ MAX_NAME = 1000
 OFTEN = 3
 """Lists made by a field without an index, after which it gets one."""
 
-LEAST_INDEXED = 10_000
-"""Items of a collection whose fields get an index by themselves; fewer are passed over at once."""
+LEAST_INDEXED, MOST_INDEXED = 10_000, 200_000
+"""Items of a collection whose fields get an index by themselves: fewer are passed over at once, and
+more take seconds, which `Collection.index_field` is for."""
 
 _RANGES = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _TYPES = {"text": "= 'text'", "number": "IN ('integer', 'real')", "null": "= 'null'"}
@@ -502,7 +503,7 @@ class AllowLists:
 
     def _count(self, connection: sqlite3.Connection, where: Filter, n_items: int) -> None:
         """Note the fields that an index would help with, those compared by their values."""
-        if n_items < LEAST_INDEXED:
+        if not LEAST_INDEXED <= n_items <= MOST_INDEXED:
             return
         for name in {each.field for each in where.compared if not each.is_contained}:
             self._made_by[name] += 1
