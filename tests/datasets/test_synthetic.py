@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from oasis.datasets import Dataset, load
 from oasis.datasets.coco import LABEL_COUNTS
-from oasis.datasets.shapes import COCO79, SHAPES, Shape
-from oasis.datasets.synthetic import generate
+from oasis.datasets.synthetic import COCO79, SHAPES, Shape, generate
 from oasis.errors import InputError
 
 SHARED = Path(os.environ.get("OASIS_SHARED", Path(__file__).parents[2] / ".." / "shared")) / "data"

@@ -17,9 +17,8 @@ from oasis.metrics import (
     chance_map,
     mean_average_precision,
     ndcg_at_k,
-    per_class_average_precision,
     precision_at_k,
-    precision_recall_curve,
+    precision_within,
     success_at_k,
 )
 
@@ -51,9 +50,7 @@ def test_an_empty_base_gives_zero(ties: str) -> None:
     assert asymmetric.tolist() == [0, 0, 0]
     by_scores = average_precision_from_scores(np.zeros((3, 0)), *labels, ties=ties)
     assert by_scores.tolist() == [0, 0, 0]
-    curve = precision_recall_curve(*problem.arrays)
-    assert not curve.precision.any()
-    assert not curve.recall.any()
+    assert precision_within(*problem.arrays, 16).tolist() == [0, 0, 0]
 
 
 def test_no_queries_have_no_mean() -> None:
@@ -62,10 +59,8 @@ def test_no_queries_have_no_mean() -> None:
     assert average_precision(*problem.arrays, ties="stable").shape == (0,)
     assert ndcg_at_k(*problem.arrays, 2).shape == (0,)
     assert precision_at_k(*problem.arrays, 2).shape == (0,)
-    assert np.isnan(per_class_average_precision(*problem.arrays)).all()
-    for measure in (mean_average_precision, precision_recall_curve):
-        with pytest.raises(InputError, match="no queries"):
-            measure(*problem.arrays)
+    with pytest.raises(InputError, match="no queries"):
+        mean_average_precision(*problem.arrays)
     with pytest.raises(InputError, match="no queries"):
         chance_map(problem.query_labels, problem.base_labels)
 
@@ -74,7 +69,6 @@ def test_labels_without_classes_make_nothing_similar() -> None:
     codes = np.zeros((2, 1), dtype=np.uint8)
     labels = np.zeros((2, 0))
     assert mean_average_precision(codes, codes, labels, labels) == 0
-    assert per_class_average_precision(codes, codes, labels, labels).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +140,10 @@ def test_bad_k_is_refused(measure: Callable[..., object], k: object) -> None:
         measure(CODES, CODES, LABELS, LABELS, k)
 
 
-def test_bad_average_is_refused() -> None:
-    with pytest.raises(InputError, match="'micro' or 'macro', got 'mean'"):
-        precision_recall_curve(CODES, CODES, LABELS, LABELS, average="mean")
+def test_bad_radius_is_refused() -> None:
+    for radius in (-1, 1.5, True):
+        with pytest.raises(InputError, match="radius must be a whole number of at least 0"):
+            precision_within(CODES, CODES, LABELS, LABELS, radius)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,8 @@ from oasis.metrics import (
     chance_map,
     mean_average_precision,
     ndcg_at_k,
-    per_class_average_precision,
     precision_at_k,
-    precision_recall_curve,
+    precision_within,
     success_at_k,
 )
 
@@ -67,11 +66,9 @@ def test_ndcg_of_very_many_labels_is_finite() -> None:
 
 def test_all_ones_and_all_zeros_are_64_bits_apart() -> None:
     """A byte that differs in all its bits counts 8."""
-    base = np.array([[255] * 8, [127] * 8], dtype=np.uint8)
-    query = np.zeros((1, 8), dtype=np.uint8)
-    curve = precision_recall_curve(query, base, [[1]], [[1], [0]])
-    assert curve.retrieved[[55, 56, 63, 64]].tolist() == [0, 1, 1, 2]
-    assert curve.recall[[63, 64]].tolist() == [0, 1]
+    base, query = np.array([[255] * 8], dtype=np.uint8), np.zeros((1, 8), dtype=np.uint8)
+    found = [precision_within(query, base, [[1]], [[1]], radius) for radius in (55, 63, 64)]
+    assert np.concatenate(found).tolist() == [0, 0, 1]
 
 
 # ---------------------------------------------------------------- against enumeration
@@ -105,44 +102,13 @@ def test_measures_at_k_equal_the_enumerated_orders(name: str, problem: Problem, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(small_problems)
-def test_per_class_average_precision_equals_the_enumerated_orders(problem: Problem) -> None:
-    result = per_class_average_precision(*problem.arrays)
-    for label in range(problem.query_labels.shape[1]):
-        truth = [
-            slow_measure(
-                slow_ap, problem.keys(q), list(problem.base_labels[:, label]), 10**9, "expected"
-            )
-            for q in np.flatnonzero(problem.query_labels[:, label])
-        ]
-        expected = np.mean(truth) if truth else np.nan
-        np.testing.assert_allclose(result[label], expected, rtol=1e-12, atol=1e-14)
-
-
-@settings(max_examples=60, deadline=None)
-@given(small_problems, st.sampled_from(["micro", "macro"]))
-def test_precision_recall_curve_equals_counting(problem: Problem, average: str) -> None:
-    curve = precision_recall_curve(*problem.arrays, average=average)
-    n_queries = len(problem.query_codes)
-    assert curve.radius.tolist() == list(range(problem.query_codes.shape[1] * 8 + 1))
-    for radius in curve.radius:
-        found = np.zeros(n_queries)
-        hits = np.zeros(n_queries)
-        similar = np.zeros(n_queries)
-        for q in range(n_queries):
-            for key, m in zip(problem.keys(q), problem.shared(q), strict=True):
-                found[q] += key <= radius
-                hits[q] += key <= radius and m > 0
-                similar[q] += m > 0
-        if average == "micro":
-            precision = hits.sum() / max(found.sum(), 1)
-            recall = hits.sum() / max(similar.sum(), 1)
-        else:
-            precision = np.mean(hits / np.maximum(found, 1))
-            recall = np.mean(hits / np.maximum(similar, 1))
-        assert curve.precision[radius] == pytest.approx(precision)
-        assert curve.recall[radius] == pytest.approx(recall)
-        assert curve.retrieved[radius] == pytest.approx(found.mean())
+@given(small_problems, st.integers(0, 20))
+def test_precision_within_a_radius_equals_counting(problem: Problem, radius: int) -> None:
+    found = precision_within(*problem.arrays, radius)
+    for q in range(len(problem.query_codes)):
+        pairs = zip(problem.keys(q), problem.shared(q), strict=True)
+        inside = [m > 0 for key, m in pairs if key <= radius]
+        assert found[q] == pytest.approx(np.mean(inside) if inside else 0)
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,7 +17,6 @@ from oasis.codes import pack, unpack
 from oasis.errors import InputError
 from oasis.metrics import (
     asymmetric_item_ranks,
-    asymmetric_tied_at_k,
     code_statistics,
     found_at_k,
     item_ranks,
@@ -110,9 +109,6 @@ def test_ties_at_k_equal_a_loop_over_the_base(problem: Known, data: st.DataObjec
     n = len(problem.queries)
     hamming = [slow_tied(hamming_keys(problem, i), k) for i in range(n)]
     assert tied_at_k(problem.queries, problem.base, k) == sum(hamming) / n
-    asymmetric = [slow_tied(asymmetric_keys(problem, i), k) for i in range(n)]
-    found = asymmetric_tied_at_k(problem.projections, problem.base, k)
-    assert found == sum(asymmetric) / n
 
 
 @given(problems())
@@ -155,7 +151,6 @@ def test_equal_codes_are_tied_whatever_rounding_does() -> None:
     base = np.repeat(code, 1001, axis=0)
     queries = rng.standard_normal((3, 128)).astype(np.float32)
     assert asymmetric_item_ranks(queries, base, [0, 500, 1000]).tolist() == [501.0] * 3
-    assert asymmetric_tied_at_k(queries, base, 1) == 1.0
 
 
 def test_mean_reciprocal_rank_and_share_found_computed_by_hand() -> None:
@@ -186,7 +181,5 @@ def test_what_cannot_be_measured_is_refused() -> None:
         mean_reciprocal_rank(np.zeros(0))
     with pytest.raises(InputError, match="k is 3, but the base has 2 items"):
         tied_at_k(codes, codes, 3)
-    with pytest.raises(InputError, match="k is 3, but the base has 2 items"):
-        asymmetric_tied_at_k(np.ones((1, 8)), codes, 3)
     with pytest.raises(InputError, match="there are no codes"):
         code_statistics(np.zeros((0, 8), dtype=np.uint8))

@@ -15,7 +15,7 @@ from oasis.datasets import icons, mat, npz, own, synthetic
 from oasis.datasets.dataset import (
     Dataset,
 )
-from oasis.datasets.shapes import SHAPES
+from oasis.datasets.synthetic import SHAPES
 from oasis.errors import DataError, InputError
 
 _COCO = (

@@ -5,6 +5,9 @@ is distributed as in coco79. The image is a rectified random mixture of the labe
 noise; the text is a bag of words for some of the labels, for the scene, or unrelated ones. Each
 modality alone therefore lacks labels that the other one shows.
 
+Classes, their frequencies and the numbers of labels are those of coco79; shapes with fewer classes
+keep the numbers of labels and the skew of the class frequencies.
+
 All labels are drawn at once (a few megabytes). The features of a row depend only on the seed and
 the row number, so any rows can be generated, in any order, without the others.
 """
@@ -18,11 +21,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from oasis.arrays import Array, Rows
-from oasis.datasets.coco import LABEL_COUNTS
-from oasis.datasets.dataset import (
-    Dataset,
-)
-from oasis.datasets.shapes import SHAPES, Shape
+from oasis.datasets.coco import LABEL_COUNTS, N_SAMPLES, SUPER_CATEGORIES
+from oasis.datasets.dataset import Dataset
+from oasis.datasets.mat import MIRFLICKR, NUSWIDE, MatLayout
 from oasis.errors import InputError
 
 _N_SCENES = 40
@@ -33,6 +34,122 @@ _CLUTTER_DIMENSIONS = 48
 _WORDS_PER_CLASS = np.array([0.4, 0.2, 0.15, 0.1, 0.1, 0.05])  # how often each of them is used
 _WORDS_PER_SCENE = 24
 _SCENE_SHARE = 0.25
+
+
+_THEMES = (
+    ("animal",),
+    ("vehicle", "outdoor"),
+    ("sports", "accessory"),
+    ("kitchen", "food", "furniture", "electronic", "appliance", "indoor"),
+)
+"""Super-categories whose classes tend to occur together."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes and statistics of a synthetic data set.
+
+    Attributes
+    ----------
+    name : str
+    n_samples, image_features, text_features : int
+    text_nonzeros : float
+        Mean number of words per sample; the number varies by 28 %, as in captions.
+    classes : tuple of str
+    frequencies : (c,) tuple
+        The share of samples that carry each class; sums to the mean number of labels.
+    themes : (c,) tuple of int
+        Classes of one theme tend to occur together.
+    taste, leak : float
+        How much scenes of one theme differ in their classes (standard deviation of the log
+        weight), and the weight of a class outside its theme. They determine the number of distinct
+        label sets.
+    clutter : float
+        Standard deviation of the noise in an image, relative to a label's signal of length 1.
+    mention : float
+        Share of a text's words that name one of its labels.
+    """
+
+    name: str
+    n_samples: int
+    image_features: int
+    text_features: int
+    text_nonzeros: float
+    classes: tuple[str, ...]
+    frequencies: tuple[float, ...]
+    themes: tuple[int, ...]
+    taste: float
+    leak: float
+    clutter: float
+    mention: float
+
+    def __post_init__(self) -> None:
+        c = len(self.classes)
+        if c < 2 or len(self.frequencies) != c or len(self.themes) != c:
+            raise InputError(
+                f"shape {self.name!r}: {c} classes, {len(self.frequencies)} frequencies and "
+                f"{len(self.themes)} themes; expected at least 2 and as many of each"
+            )
+        if min(self.n_samples, self.image_features, self.text_features) < 1:
+            raise InputError(f"shape {self.name!r}: sizes must be positive")
+        if not 1 <= self.text_nonzeros <= self.text_features / 4:
+            raise InputError(
+                f"shape {self.name!r}: text_nonzeros is {self.text_nonzeros}, expected 1 to a "
+                f"quarter of the {self.text_features} text features"
+            )
+
+
+def _coco79() -> Shape:
+    themes = [
+        {k: n for key in theme for k, n in SUPER_CATEGORIES[key].items()} for theme in _THEMES
+    ]
+    return Shape(
+        name="coco79",
+        n_samples=N_SAMPLES,
+        image_features=1280,
+        text_features=1025,
+        text_nonzeros=4.78,
+        classes=tuple(name for theme in themes for name in theme),
+        frequencies=tuple(n / N_SAMPLES for theme in themes for n in theme.values()),
+        themes=tuple(i for i, theme in enumerate(themes) for _ in theme),
+        taste=3.0,
+        leak=0.04,
+        clutter=0.3,
+        mention=0.34,
+    )
+
+
+def _skew(n_classes: int) -> npt.NDArray[np.float64]:
+    """The falling frequency curve of coco79, resampled to other numbers of classes."""
+    curve = np.sort(COCO79.frequencies)[::-1]
+    at = (np.arange(n_classes) + 0.5) / n_classes * len(curve) - 0.5
+    sampled = np.interp(at, np.arange(len(curve)), curve)
+    return np.asarray(sampled * (curve.sum() / sampled.sum()))
+
+
+def _paper(layout: MatLayout, frequencies: npt.NDArray[np.float64], **more: float) -> Shape:
+    """Return the shape of one of the paper's data sets, with classes in four themes."""
+    return Shape(
+        name=layout.name,
+        n_samples=layout.n_samples,
+        image_features=layout.image_features,
+        text_features=layout.text_features,
+        classes=layout.classes,
+        frequencies=tuple(frequencies.tolist()),
+        themes=tuple(i % 4 for i in range(len(layout.classes))),
+        taste=1.0,
+        leak=0.3,
+        **more,
+    )
+
+
+COCO79 = _coco79()
+# MIRFlickr's names are in alphabetical order; 7 is coprime to 24, so this scatters frequent ones
+_MIRFLICKR = _paper(
+    MIRFLICKR, _skew(24)[7 * np.arange(24) % 24], text_nonzeros=16.0, clutter=0.45, mention=0.09
+)
+_NUSWIDE = _paper(NUSWIDE, _skew(21), text_nonzeros=8.0, clutter=0.6, mention=0.15)
+SHAPES = {shape.name: shape for shape in (_MIRFLICKR, _NUSWIDE, COCO79)}
 
 
 def generate(
@@ -72,8 +189,8 @@ def generate(
         raise InputError(f"seed must not be negative, got {seed}")
     streams = np.random.SeedSequence(seed).spawn(4)
     L, scenes = _draw_labels(shape, np.random.default_rng(streams[0]))
-    image = _Images.make(shape, L, scenes, streams[1])
-    text = _Texts.make(shape, L, scenes, streams[2])
+    image = _Images(shape, L, scenes, streams[1])
+    text = _Texts(shape, L, scenes, streams[2])
     everything = np.arange(shape.n_samples)
     return Dataset(
         f"synthetic-{shape.name}",
@@ -135,41 +252,30 @@ def _row_generator(key: int, row: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[key, row]))
 
 
-@dataclass(frozen=True, eq=False)
 class _Images:
     """Image features: a rectified random mixture, made row by row."""
 
-    shape: tuple[int, int]
-    L: npt.NDArray[np.uint8]
-    scenes: npt.NDArray[np.int64]
-    marks: npt.NDArray[np.float32]  # (c, q) what a class looks like
-    backdrops: npt.NDArray[np.float32]  # (scenes, q)
-    mixture: npt.NDArray[np.float32]  # (q, d)
-    bias: npt.NDArray[np.float32]  # (d,)
-    clutter: float
-    key: int
-
-    @classmethod
-    def make(
-        cls,
+    def __init__(
+        self,
         shape: Shape,
         L: npt.NDArray[np.uint8],
         scenes: npt.NDArray[np.int64],
         stream: np.random.SeedSequence,
-    ) -> _Images:
+    ) -> None:
         rng = np.random.default_rng(stream)
         c, d = len(shape.classes), shape.image_features
         q = c + _CLUTTER_DIMENSIONS
-        marks = rng.standard_normal((c, q), dtype=np.float32)
-        marks /= np.linalg.norm(marks, axis=1, keepdims=True)
-        backdrops = rng.standard_normal((int(scenes.max()) + 1, q), dtype=np.float32)
-        backdrops *= 0.5 / np.sqrt(q)
+        self.shape, self.L, self.scenes, self.clutter = (len(L), d), L, scenes, shape.clutter
+        self.marks = rng.standard_normal((c, q), dtype=np.float32)  # what a class looks like
+        self.marks /= np.linalg.norm(self.marks, axis=1, keepdims=True)
+        self.backdrops = rng.standard_normal((int(scenes.max()) + 1, q), dtype=np.float32)
+        self.backdrops *= 0.5 / np.sqrt(q)
         # the mixture has variance about 1 for any clutter
         variance = 1.3 * sum(shape.frequencies) + 0.25 + shape.clutter**2 * q
-        mixture = rng.standard_normal((q, d), dtype=np.float32) / np.float32(np.sqrt(variance))
-        bias = 0.3 + 0.25 * rng.standard_normal(d, dtype=np.float32)
-        key = int(stream.generate_state(1, np.uint64)[0])
-        return cls((len(L), d), L, scenes, marks, backdrops, mixture, bias, shape.clutter, key)
+        mixture = rng.standard_normal((q, d), dtype=np.float32)
+        self.mixture = mixture / np.float32(np.sqrt(variance))
+        self.bias = 0.3 + 0.25 * rng.standard_normal(d, dtype=np.float32)
+        self.key = int(stream.generate_state(1, np.uint64)[0])
 
     def __getitem__(self, rows: Rows) -> npt.NDArray[np.float32]:
         (c, q), d = self.marks.shape, self.shape[1]
@@ -190,48 +296,28 @@ class _Images:
         return out
 
 
-@dataclass(frozen=True, eq=False)
 class _Texts:
     """Bags of words: binary CSR rows with the drawn number of words."""
 
-    shape: tuple[int, int]
-    L: npt.NDArray[np.uint8]
-    scenes: npt.NDArray[np.int64]
-    class_words: npt.NDArray[np.int64]  # (c, words)
-    scene_words: npt.NDArray[np.int64]  # (scenes, words)
-    common_words: npt.NDArray[np.int64]  # (d,) all words, the most frequent first
-    common_share: Array  # (d,) running sum of their probabilities
-    n_words: float
-    mention: float
-    key: int
-
-    @classmethod
-    def make(
-        cls,
+    def __init__(
+        self,
         shape: Shape,
         L: npt.NDArray[np.uint8],
         scenes: npt.NDArray[np.int64],
         stream: np.random.SeedSequence,
-    ) -> _Texts:
+    ) -> None:
         rng = np.random.default_rng(stream)
         c, d = len(shape.classes), shape.text_features
         size = (c, len(_WORDS_PER_CLASS))
+        self.shape, self.L, self.scenes = (len(L), d), L, scenes
         # classes have different words if the vocabulary is large enough
-        class_words = rng.permutation(max(d, c * size[1]))[: c * size[1]].reshape(size) % d
-        scene_words = rng.integers(d, size=(int(scenes.max()) + 1, _WORDS_PER_SCENE))
+        self.class_words = rng.permutation(max(d, c * size[1]))[: c * size[1]].reshape(size) % d
+        self.scene_words = rng.integers(d, size=(int(scenes.max()) + 1, _WORDS_PER_SCENE))
         zipf = 1.0 / (np.arange(d) + 3.0)
-        return cls(
-            (len(L), d),
-            L,
-            scenes,
-            class_words,
-            scene_words,
-            rng.permutation(d),
-            np.cumsum(zipf / zipf.sum()),
-            shape.text_nonzeros,
-            shape.mention,
-            int(stream.generate_state(1, np.uint64)[0]),
-        )
+        self.common_words = rng.permutation(d)  # the most frequent first
+        self.common_share = np.cumsum(zipf / zipf.sum())
+        self.n_words, self.mention = shape.text_nonzeros, shape.mention
+        self.key = int(stream.generate_state(1, np.uint64)[0])
 
     def __getitem__(self, rows: Rows) -> sp.csr_array:
         starts = range(0, max(1, len(rows)), _BLOCK)

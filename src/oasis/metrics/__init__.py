@@ -12,9 +12,8 @@ from oasis.metrics.hamming import (
     average_precision,
     mean_average_precision,
     ndcg_at_k,
-    per_class_average_precision,
     precision_at_k,
-    precision_recall_curve,
+    precision_within,
     success_at_k,
 )
 from oasis.metrics.ranks import (
@@ -32,7 +31,7 @@ from oasis.metrics.scores import (
     chance_map,
     hits_from_scores,
 )
-from oasis.metrics.statistics import asymmetric_tied_at_k, code_statistics, tied_at_k
+from oasis.metrics.statistics import code_statistics, tied_at_k
 from oasis.metrics.ties import Ties
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "asymmetric_average_precision",
     "asymmetric_hits",
     "asymmetric_item_ranks",
-    "asymmetric_tied_at_k",
     "average_precision",
     "average_precision_from_scores",
     "chance_map",
@@ -53,9 +51,8 @@ __all__ = [
     "mean_reciprocal_rank",
     "ndcg_at_k",
     "neighbour_recall",
-    "per_class_average_precision",
     "precision_at_k",
-    "precision_recall_curve",
+    "precision_within",
     "success_at_k",
     "tied_at_k",
 ]

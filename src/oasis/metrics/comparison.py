@@ -66,10 +66,6 @@ class Comparison:
     def n_base(self) -> int:
         return len(self.base[0])
 
-    def with_queries(self, rows: Rows, labels: LabelSets) -> Comparison:
-        """Return the comparison with the queries at ``rows``, which get new labels."""
-        return replace(self, queries=take_rows(self.queries, rows), query_labels=labels)
-
     def histograms(self, n_levels: int = 1) -> Iterator[tuple[slice, Array]]:
         """Yield for blocks of queries how many base items have each level and distance.
 

@@ -8,10 +8,9 @@ All take the same four arrays: ``query_codes`` (n_queries, n_bits / 8) and ``bas
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
 from oasis.arrays import Array
@@ -21,7 +20,6 @@ from oasis.metrics.relevance import check_label_sets
 from oasis.metrics.ties import (
     AveragePrecision,
     Ties,
-    check_has_queries,
     check_places,
     check_ties,
     expected_sum,
@@ -108,42 +106,6 @@ def mean_average_precision(
     return mean_over_queries(
         average_precision(query_codes, base_codes, query_labels, base_labels, ties, topk)
     )
-
-
-def per_class_average_precision(
-    query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any
-) -> Array:
-    """MAP of each class alone: of the queries that have it, with the base items that have it.
-
-    Unlike in `average_precision`, sharing another label does not make an item similar, so the
-    figure of a rare class does not depend on frequent classes that occur with it.
-
-    Returns
-    -------
-    (n_classes,) float64
-        NaN for a class that no query has, 0 for one that no base item has.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> codes = np.array([[0], [3]], dtype=np.uint8)
-    >>> per_class_average_precision(codes[:1], codes, [[1, 1, 0]], [[0, 1, 0], [1, 1, 0]])
-    array([0.5, 1. , nan])
-    """
-    comparison = Comparison.of(query_codes, base_codes, query_labels, base_labels)
-    queries = check_label_sets(query_labels, "query_labels")
-    n_classes = queries.n_classes
-    single = check_label_sets(np.eye(n_classes, dtype=np.bool_), "classes")
-    rows_of = [np.flatnonzero(queries.similar_to(single, label)) for label in range(n_classes)]
-    n_rows = np.array([len(rows) for rows in rows_of], dtype=np.intp)
-    classes = np.repeat(np.arange(n_classes), n_rows)
-    result = np.full(n_classes, np.nan)
-    if len(classes):
-        # every query once for each of its classes, with only this class as label
-        repeated = comparison.with_queries(np.concatenate(rows_of), single.take(classes))
-        values = _per_query(repeated, AveragePrecision(comparison.n_base).expected)
-        np.divide(np.bincount(classes, values, n_classes), n_rows, out=result, where=n_rows > 0)
-    return result
 
 
 def precision_at_k(
@@ -238,63 +200,28 @@ def ndcg_at_k(
     return result
 
 
-class PrecisionRecall(NamedTuple):
-    """Precision and recall of all items within a Hamming radius, for the radii 0 to n_bits.
+def precision_within(
+    query_codes: Any, base_codes: Any, query_labels: Any, base_labels: Any, radius: int
+) -> Array:
+    """Share of similar items among those within a Hamming radius, for each query.
 
-    Each is (n_bits + 1,). ``retrieved`` is the mean number of items within the radius; where it is
-    0, so is the precision.
-    """
-
-    radius: npt.NDArray[np.int64]
-    precision: Array
-    recall: Array
-    retrieved: Array
-
-
-def precision_recall_curve(
-    query_codes: Any,
-    base_codes: Any,
-    query_labels: Any,
-    base_labels: Any,
-    average: Literal["micro", "macro"] = "micro",
-) -> PrecisionRecall:
-    """Precision and recall of a look-up within each Hamming radius; ties do not matter here.
-
-    Parameters
-    ----------
-    average : {"micro", "macro"}
-        "micro" pools the retrieved items of all queries: the share of them that is similar, and
-        the share of all similar pairs that is retrieved. "macro" takes the mean over the queries,
-        where a query that retrieves nothing has precision 0 and one without a similar item has
-        recall 0.
+    0 for a query without an item within the radius. Ties do not matter here.
 
     Examples
     --------
     >>> import numpy as np
-    >>> codes = np.array([[0], [3]], dtype=np.uint8)
-    >>> curve = precision_recall_curve(codes[:1], codes, [[1]], [[1], [0]])
-    >>> curve.precision[:4].tolist(), curve.recall[:4].tolist()
-    ([1.0, 1.0, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0])
+    >>> codes = np.array([[0], [3], [255]], dtype=np.uint8)
+    >>> precision_within(codes[:1], codes, [[1]], [[1], [0], [1]], 2)
+    array([0.5])
     """
-    if average not in ("micro", "macro"):
-        raise InputError(f"average must be 'micro' or 'macro', got {average!r}")
+    if isinstance(radius, bool) or not isinstance(radius, int) or radius < 0:
+        raise InputError(f"radius must be a whole number of at least 0, got {radius!r}")
     comparison = Comparison.of(query_codes, base_codes, query_labels, base_labels)
-    check_has_queries(comparison.n_queries)
-    # items and similar items within the radius, precision, recall: sums over the queries
-    sums = np.zeros((4, comparison.n_bits + 1))
-    for _, joint in comparison.histograms(2):
-        found = np.cumsum(joint.sum(axis=1), axis=1)
-        hits = np.cumsum(joint[:, 1], axis=1)
-        total = np.broadcast_to(hits[:, -1:], hits.shape)
-        every = found, hits, ratio(hits, found), ratio(hits, total)
-        sums += [each.sum(axis=0) for each in every]
-    retrieved, similar, precision, recall = sums / comparison.n_queries
-    if average == "micro":
-        precision, recall = (
-            ratio(similar, retrieved),
-            ratio(similar, np.full_like(similar, similar[-1])),
-        )
-    return PrecisionRecall(np.arange(len(retrieved)), precision, recall, retrieved)
+
+    def within(counts: Array, hits: Array) -> Array:
+        return ratio(*(each[:, : radius + 1].sum(axis=1) for each in (hits, counts)))
+
+    return _per_query(comparison, within)
 
 
 def _per_query(comparison: Comparison, of: Callable[[Array, Array], Array]) -> Array:

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
 from oasis.metrics.columns import group_equal_rows, to_columns
 from oasis.metrics.comparison import Comparison
-from oasis.metrics.scores import asymmetric_scores, check_projections
 from oasis.metrics.ties import check_has_queries, check_places
 
 _ROWS = 1 << 16
@@ -102,7 +100,9 @@ def tied_at_k(query_codes: Any, base_codes: Any, k: int) -> float:
     (0.0, 1.0)
     """
     comparison = Comparison.of(query_codes, base_codes)
-    place = _checked_place(k, comparison.n_base)
+    place = check_places(k)
+    if place > comparison.n_base:
+        raise InputError(f"k is {place}, but the base has {comparison.n_base} items")
     check_has_queries(comparison.n_queries)
     n_tied = 0
     for _, joint in comparison.histograms():
@@ -110,41 +110,3 @@ def tied_at_k(query_codes: Any, base_codes: Any, k: int) -> float:
         kth = (np.cumsum(counts, axis=1) < place).sum(axis=1)
         n_tied += int((counts[np.arange(len(counts)), kth] > 1).sum())
     return n_tied / comparison.n_queries
-
-
-def asymmetric_tied_at_k(projections: npt.NDArray[Any], base_codes: Any, k: int) -> float:
-    """Return the share of queries whose k-th hit by projections is in a tie.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> base = np.array([[1], [1], [2]], dtype=np.uint8)
-    >>> query = np.array([[0.9, 0.1, -1, -1, -1, -1, -1, -1]])
-    >>> asymmetric_tied_at_k(query, base, 2), asymmetric_tied_at_k(query, base, 3)
-    (1.0, 0.0)
-    """
-    values, distinct = check_projections(projections, base_codes)
-    place = _checked_place(k, len(distinct.columns))
-    check_has_queries(len(values))
-    n_tied = 0
-    for scores in asymmetric_scores(values, distinct.codes):
-        for row in scores:
-            n_tied += _is_tied(row, distinct.counts, place)
-    return n_tied / len(values)
-
-
-def _is_tied(scores: npt.NDArray[Any], counts: Array, place: int) -> bool:
-    # each column stands for at least one item, so the k-th item is in one of the best k columns
-    best = np.arange(len(scores))
-    if place < len(scores):
-        best = np.argpartition(scores, len(scores) - place)[-place:]
-    order = best[np.argsort(scores[best])[::-1]]
-    kth = scores[order[int((np.cumsum(counts[order]) < place).sum())]]
-    return bool(counts[scores == kth].sum() > 1)
-
-
-def _checked_place(k: Any, n_base: int) -> int:
-    place = check_places(k)
-    if place > n_base:
-        raise InputError(f"k is {place}, but the base has {n_base} items")
-    return place
