@@ -245,11 +245,9 @@ def rebuild_copies(connection: sqlite3.Connection) -> None:
     while items := items_between(connection, last, sys.maxsize, _BLOCK):
         last, n = items[-1].key, n + len(items)
         for predicted in (False, True):
-            members = (
-                (each.key, label_numbers(each.predicted if predicted else each.labels))
-                for each in items
-            )
-            change_members(connection, members, predicted=predicted, adds=True)
+            sets = [label_numbers(each.predicted if predicted else each.labels) for each in items]
+            keys = [each.key for each in items]
+            change_members(connection, keys, sets, predicted=predicted, adds=True)
     check_count(connection, "items", n)
     rebuild_words(connection)
 

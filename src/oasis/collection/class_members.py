@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -52,25 +52,31 @@ def check_members(connection: sqlite3.Connection, names: Iterable[str]) -> None:
 
 def change_members(
     connection: sqlite3.Connection,
-    items: Iterable[tuple[int, Sequence[int]]],
+    keys: Sequence[int],
+    sets: Sequence[Sequence[int]],
     *,
     predicted: bool,
     adds: bool,
 ) -> None:
     """Add items, given by key and numbers of classes, to their classes, or remove them there."""
-    pairs = sorted((number, key) for key, numbers in items for number in numbers)
-    if not pairs:
+    sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
+    numbers = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=sizes.sum())
+    if not len(numbers):
         return
+    order = np.argsort(numbers, kind="stable")  # members of a class are stored beside each other
+    of = np.repeat(keys, sizes)[order]
     statement = (
         "INSERT INTO members (class, key, predicted) VALUES (?, ?, ?)"
         if adds
         else "DELETE FROM members WHERE class = ? AND key = ? AND predicted = ?"
     )
-    connection.executemany(statement, ((number, key, predicted) for number, key in pairs))
+    rows = zip(numbers[order].tolist(), of.tolist(), repeat(predicted, len(of)), strict=True)
+    connection.executemany(statement, rows)
     column, sign = "n_predicted" if predicted else "n", 1 if adds else -1
+    distinct, n = np.unique(numbers, return_counts=True)
     connection.executemany(
         f"UPDATE classes SET {column} = {column} + ? WHERE number = ?",  # noqa: S608
-        [(sign * n, number) for number, n in Counter(number for number, _ in pairs).items()],
+        zip((sign * n).tolist(), distinct.tolist(), strict=True),
     )
 
 

@@ -128,13 +128,13 @@ def check_payload(value: Any, what: str = "the payload") -> str | None:
     >>> check_payload({"year": 2024}), check_payload({})
     ('{"year":2024}', None)
     """
-    if value is None or value == {}:
+    if not value and (value is None or value == {}):
         return None
     if not isinstance(value, Mapping):
         raise InputError(f"{what} must be an object, got {value!r}")
     try:
         text = _TO_JSON(dict(value))
-        plain = all(type(key) is str and type(each) in _PLAIN for key, each in value.items())
+        plain = _PLAIN.issuperset(map(type, value.values())) and set(map(type, value)) == {str}
         same = plain or json.loads(text) == value
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{what} is no JSON: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,8 +147,8 @@ def _insert_items(
     add_classes(connection, known, classes[known:])
     keys = new.keys.tolist()
     for predicted, each in ((False, new.labels), (True, new.predicted)):
-        members = ((key, sets[names][0]) for key, names in zip(keys, each, strict=True))
-        change_members(connection, members, predicted=predicted, adds=True)
+        own_sets = [sets[names][0] for names in each]
+        change_members(connection, keys, own_sets, predicted=predicted, adds=True)
     return {number for names in set(new.labels) for number in sets[names][0]}
 
 
@@ -179,12 +179,12 @@ def delete_items(connection: sqlite3.Connection, items: Sequence[ItemRow], commi
 
 
 def _remove_items(connection: sqlite3.Connection, items: Sequence[ItemRow], commits: int) -> None:
+    keys = [item.key for item in items]
     for predicted in (False, True):
-        members: Iterator[tuple[int, list[int]]] = (
-            (item.key, label_numbers(item.predicted if predicted else item.labels))
-            for item in items
+        texts = [item.predicted if predicted else item.labels for item in items]
+        change_members(
+            connection, keys, list(map(label_numbers, texts)), predicted=predicted, adds=False
         )
-        change_members(connection, members, predicted=predicted, adds=False)
     delete_rows(connection, "items", "key = ?", [(item.key,) for item in items])
     connection.executemany(
         "INSERT INTO deleted VALUES (?, ?)", [(item.key, commits) for item in items]

@@ -166,14 +166,10 @@ def row_crc(*values: Any) -> int:
     >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
     (False, False)
     """
-    shown, joined, n_blobs = list(values), b"", 0
-    for at, value in enumerate(values):
-        if isinstance(value, bytes):
-            joined += value
-            shown[at] = len(value)
-            n_blobs += 1
-    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), n_blobs)
-    return zlib.crc32(joined, crc) - (1 << 31)
+    blobs = [value for value in values if type(value) is bytes]
+    shown = [len(value) if type(value) is bytes else value for value in values]
+    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), len(blobs))
+    return zlib.crc32(b"".join(blobs), crc) - (1 << 31)
 
 
 class ItemRow(NamedTuple):
