@@ -296,6 +296,18 @@ def test_a_table_of_labels_teaches_as_updates_do_and_can_be_given_again(folder):
         assert c.check() == []
 
 
+def test_no_labels_are_given_once(folder):
+    X, y = clusters(300, seed=12)
+    with opened(folder / "c") as c:
+        c.ingest(X, y, range(300))
+        c.ingest({"image": X["image"][:3]}, None, ["a", "b", "c"])
+        assert c.get("a").predicted
+        assert c.update(["a", "b", "c"], labels=[[], [], []]).changed == 3
+        assert c.get("a").predicted == ()
+        assert c.update(["a", "b", "c"], labels=[[], [], []]).changed == 0
+        assert c.check() == []
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("sizes", [(1, 300), (1, 9, 100, 400)])
 def test_first_items_are_coded_anew_once_content_bits_are_made_for_good(folder, sizes, keeps):

@@ -25,7 +25,6 @@ from oasis.collection.intake import check_payload
 from oasis.collection.item_rows import NewItems, insert_versions, set_payload
 from oasis.collection.journal import Entry
 from oasis.collection.kept_features import read_features, unpacked_features
-from oasis.collection.quality import predicted_labels
 from oasis.collection.records import Id, Updated, check_id, listed_ids
 from oasis.collection.rows import ItemRow, items_with
 from oasis.errors import DuplicateIdError, InputError
@@ -164,9 +163,7 @@ def _relabel(change: Change, moved: list[_Moved]) -> tuple[int, int]:
     if taught:
         some = [moved[at] for at in taught]
         rows = [kept[each.item.born] for each in some]
-        codes[taught], guessed = _learn(change, rows, some, codes[taught])
-        for at, names in zip(taught, guessed, strict=True):
-            predicted[at] = names
+        codes[taught] = _learn(change, rows, some, codes[taught])
     if others:
         codes[others] = _recoded(change.model, [moved[at].new for at in others], codes[others])
     put_versions(
@@ -196,10 +193,8 @@ def put_versions(
     change.add(new)
 
 
-def _learn(
-    change: Change, rows: list[bytes], moved: list[_Moved], codes: Codes
-) -> tuple[Codes, list[tuple[str, ...]]]:
-    """Teach the model; return new codes, and labels that are predicted of unlabelled items."""
+def _learn(change: Change, rows: list[bytes], moved: list[_Moved], codes: Codes) -> Codes:
+    """Teach the model; return new codes."""
     model = change.model
     assert isinstance(model, OASIS)
     X = unpacked_features(rows, model.state_.widths)
@@ -211,7 +206,7 @@ def _learn(
     if len(moved) < SMALL_CHUNK and change.before.model is not None:
         entry = Entry.of(X, new, change.before.model, model, old, codes).to_bytes()
     change.taught.append(entry)
-    return model.codes_, predicted_labels(model, chunk)
+    return model.codes_
 
 
 def forget_items(change: Change, items: Sequence[ItemRow]) -> None:
