@@ -57,7 +57,6 @@ from oasis.errors import InputError
         (ITQ(8, refit="yes"), "refit must be True or False, got 'yes'"),
         (ITQ(8, n_iter=0), "n_iter must be a positive integer, got 0"),
         (Probe(delta=0), "delta must be a finite number, positive, got 0"),
-        (Probe(joint=2), "joint must be True or False, got 2"),
         (OMHDQ(12), "n_bits must be a positive multiple of 8, got 12"),
         (OMHDQ(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
         (OMHDQ(8, n_iter=1.5), "n_iter must be a positive integer, got 1.5"),

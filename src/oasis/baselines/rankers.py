@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from oasis.arrays import Matrix, has_row, inner_products, unit_rows
 from oasis.baselines.shared.classes import LabelSets, grown, indicator_of
 from oasis.baselines.shared.parameters import check_unchanged, check_weight
-from oasis.errors import InputError, NotFittedError
+from oasis.errors import NotFittedError
 from oasis.hashers.chunk import (
     check_chunk,
     check_features,
@@ -98,14 +98,14 @@ class ProbeState:
 
     Attributes
     ----------
-    ridges : names of modalities -> regression of the classes on their concatenated features
-    label_map : the sum of the regressions, as a function of the modalities
+    ridge : regression of the classes on the concatenated features
+    label_map : the same as a function of the modalities
     classes : class names in order of arrival
     sets : distinct label sets, as sorted class numbers, in order of arrival
     groups : (n_base,), the number of each item's label set
     """
 
-    ridges: dict[tuple[str, ...], Ridge]
+    ridge: Ridge
     label_map: LinearMap
     classes: tuple[str, ...]
     sets: tuple[tuple[int, ...], ...]
@@ -122,10 +122,6 @@ class Probe(Estimator):
     ----------
     delta : float
         The ridge. Features are scaled to unit length, row by row and modality by modality.
-    joint : bool
-        True: one regression on all modalities concatenated, with one dense (d, d) sum; more than
-        8,192 features are refused. False: the sum of one regression per modality, for wider
-        features; it predicts less well.
 
     Attributes
     ----------
@@ -139,8 +135,10 @@ class Probe(Estimator):
 
     Notes
     -----
-    Classes may arrive in any chunk; earlier samples count as not having them. Unlabelled samples
-    are base items that score 0, below all others; they are not learned from.
+    One regression on all modalities concatenated, with one dense (d, d) sum; more than 8,192
+    features are refused. Classes may arrive in any chunk; earlier samples count as not having
+    them. Unlabelled samples are base items that score 0, below all others; they are not learned
+    from.
 
     The power keeps many weak predictions from outweighing a strong one. On coco79 (MAP of at most
     400 queries of the last round, one split, three settings) it gives 0.855 / 0.755 / 0.844;
@@ -155,9 +153,8 @@ class Probe(Estimator):
     (np.int64(0), ('sky', 'sea'))
     """
 
-    def __init__(self, delta: float = 1.0, joint: bool = True) -> None:
+    def __init__(self, delta: float = 1.0) -> None:
         self.delta = delta
-        self.joint = joint
 
     @property
     def classes_(self) -> tuple[str, ...]:
@@ -175,10 +172,8 @@ class Probe(Estimator):
         """Learn from a chunk and add it to the base; all is checked before anything is changed."""
         old: ProbeState | None = getattr(self, "state_", None)
         delta = check_weight("delta", self.delta, positive=True)
-        if not isinstance(self.joint, (bool, np.bool_)):
-            raise InputError(f"joint must be True or False, got {self.joint!r}")
         if old is not None:
-            check_unchanged("delta", delta, next(iter(old.ridges.values())).delta)
+            check_unchanged("delta", delta, old.ridge.delta)
         chunk = check_chunk(X, y, old.label_map.widths if old else None)
         self.state_ = self._learn(old or self._start(chunk.X), chunk.X, chunk.labels)
         return self
@@ -212,38 +207,30 @@ class Probe(Estimator):
 
     def _start(self, X: Mapping[str, Matrix]) -> ProbeState:
         widths = {name: int(matrix.shape[1]) for name, matrix in X.items()}
-        together = [tuple(X)] if self.joint else [(name,) for name in X]
-        for names in together:
-            check_width(sum(widths[name] for name in names))
-        ridges = {
-            names: Ridge.zero(0, sum(widths[name] for name in names), float(self.delta))
-            for names in together
-        }
+        width = sum(widths.values())
+        check_width(width)
         nothing = {name: np.zeros((0, width)) for name, width in widths.items()}
         no_groups = np.zeros(0, dtype=np.int64)
-        return ProbeState(ridges, LinearMap(nothing, normalize=True), (), (), no_groups)
+        ridge = Ridge.zero(0, width, float(self.delta))
+        return ProbeState(ridge, LinearMap(nothing, normalize=True), (), (), no_groups)
 
     def _learn(self, old: ProbeState, X: Mapping[str, Matrix], labels: LabelSets) -> ProbeState:
         classes = grown(old.classes, labels)
         L = indicator_of(labels, classes)  # (n, c)
         rows = np.flatnonzero(np.diff(L.indptr))
-        ridges: dict[tuple[str, ...], Ridge] = {}
-        weights: dict[str, npt.NDArray[np.float64]] = {}
-        for names, known in old.ridges.items():
-            ridge = known.resized(len(classes))
-            if len(rows):
-                units = _joined([unit_rows(X[name][rows]) for name in names])
-                ridge = start_round(ridge, units).finish(L[rows].toarray())
-            ridges[names] = ridge
-            ends = np.cumsum([X[name].shape[1] for name in names])
-            weights |= dict(zip(names, np.split(ridge.W, ends[:-1], axis=1), strict=True))
+        ridge = old.ridge.resized(len(classes))
+        if len(rows):
+            units = _joined([unit_rows(matrix[rows]) for matrix in X.values()])
+            ridge = start_round(ridge, units).finish(L[rows].toarray())
+        ends = np.cumsum([matrix.shape[1] for matrix in X.values()])
+        weights = dict(zip(X, np.split(ridge.W, ends[:-1], axis=1), strict=True))
         numbers = {each: number for number, each in enumerate(old.sets)}
         groups = [
             numbers.setdefault(tuple(L.indices[first:last].tolist()), len(numbers))
             for first, last in pairwise(L.indptr)
         ]
         return ProbeState(
-            ridges,
+            ridge,
             LinearMap(weights, normalize=True),
             classes,
             tuple(numbers),
