@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import toy
 from baseline_makers import N_BITS, omhdq, sapmh
 
-from oasis.baselines import OMHDQ, SAPMH
+from oasis.baselines import FOMH, OMHDQ, SAPMH
 from oasis.baselines.omh_dq import DynamicQueries
 from oasis.baselines.sapmh import NUSWIDE, SAPMHTraining, SAPMHWeights
 from oasis.baselines.shared.batch import KernelRows
@@ -294,6 +294,9 @@ def test_kernel_rows_equal_dense_products_over_several_blocks():
 
 def test_published_widths_and_parameters():
     X, y = toy.chunk(20)
+    with pytest.warns(KernelWidthWarning, match="kernel width (140|60) of modality"):
+        regressions = FOMH(8, random_state=0).partial_fit(X, y).state_.regressions
+    assert regressions["image"].kernel.sigma == 140 and regressions["text"].kernel.sigma == 60
     with pytest.raises(InputError, match="no kernel width for modality 'sound'"):
         OMHDQ(8).partial_fit({"sound": X["image"]}, y)
     with pytest.warns(

@@ -13,7 +13,7 @@ from oasis.baselines import ITQ, LEMON, FloatCosine
 from oasis.codes import hamming
 from oasis.datasets.coco import SUPER_CATEGORIES, super_category_of
 from oasis.datasets.dataset import Dataset
-from oasis.datasets.texts import bag_of_words, meaning, read_captions
+from oasis.datasets.texts import meaning, read_captions
 from oasis.errors import DataError, InputError
 from oasis.experiments.beyond import ask, learn, parts
 from oasis.experiments.episodes import (
@@ -310,16 +310,6 @@ def test_oasis_answers_names_and_stores_what_has_no_label() -> None:
     assert set(model.classes_).isdisjoint(chosen.held_out)
 
 
-def test_chance_of_one_item_is_that_of_a_random_order() -> None:
-    question = dealt("labels-0").questions[1]
-    n = len(question.base)
-    ranker = FloatCosine()
-    learn(ranker, dealt("labels-0"))
-    chance = ask(ranker, None, question)["chance"]
-    assert chance["first_10"] == 10 / n
-    assert chance["mrr"] == pytest.approx(sum(1 / i for i in range(1, n + 1)) / n)
-
-
 # ---------------------------------------------------------------- rows and tables
 
 
@@ -450,11 +440,6 @@ def test_super_categories_have_the_79_classes_once() -> None:
     assert set(names) == set(synthetic().dataset.classes)
     with pytest.raises(InputError, match="'person' is in none"):
         super_category_of(["person"])
-
-
-def test_bag_of_words_counts_a_word_once() -> None:
-    found = bag_of_words(["dog dog", "x", ""], ["dog", "x"])
-    assert found.toarray().tolist() == [[1, 0], [0, 0], [0, 0]]
 
 
 def _equal(a: object, b: object) -> bool:

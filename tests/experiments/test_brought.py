@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,7 +13,6 @@ import scipy.sparse as sp
 
 from oasis.baselines import LEMON
 from oasis.baselines.scaled import ColumnScale, ScaledHasher
-from oasis.cli import main
 from oasis.errors import InputError
 from oasis.experiments import brought, methods
 from oasis.experiments.methods import grid_of, method_named
@@ -278,25 +275,6 @@ def test_entry_points_are_methods_by_name(
     method, parameters = parse_variant("their-hash+gain=0.5")
     assert method.title == "their-hash" and parameters == (("gain", 0.5),)
     assert method.model(16, 0, load_dataset(toy), dict(parameters)).partial_fit is not None
-
-
-def test_command_line_takes_an_import_path(
-    theirs: str,
-    toy: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = ["reproduce", "--dataset", toy, "--setting", "first", "--bits", "16", "--json"]
-    monkeypatch.setattr(
-        sys, "argv", ["oasis", *arguments, "--method", f"{theirs}:Plain", "--out", "results"]
-    )
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["key"] == f"stream/toy/first/{theirs}:Plain/16/0"
-    shutil.rmtree("results")
 
 
 # --- scaling -----------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import literal
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ import toy
 
 from oasis.errors import InputError
 from oasis.experiments.convergence import Iterate, OldSums, round_loss, work
-from oasis.experiments.runner import run
-from oasis.experiments.task import Grid, Row, Task, load_dataset, runbook_for
+from oasis.experiments.task import Row, Task, load_dataset, runbook_for
 from oasis.labels import LabelSpace
 from oasis.metrics import mean_average_precision
 from oasis.model import OASIS
@@ -132,14 +129,3 @@ def test_fewer_iterations_are_raised_to_the_methods_own_and_others_are_refused()
     assert {len(each["loss"]) for each in trace(task)["rounds"]} == {3}
     with pytest.raises(InputError, match="of oasis-paper, not of 'lemon'"):
         trace(Task("convergence", NAME, "third", "lemon", 8, 0))
-
-
-@pytest.mark.slow
-def test_traces_are_kept_and_more_iterations_are_another_row(tmp_path: Path) -> None:
-    def statuses(n: int) -> list[str]:
-        grid = Grid(
-            ["synthetic@300"], ["third"], ["oasis-paper"], [8], 1, "convergence", {"iterations": n}
-        )
-        return [each.status for each in run(grid.tasks(), tmp_path)]
-
-    assert statuses(4) == ["computed"] and statuses(4) == ["kept"] and statuses(5) == ["computed"]

@@ -142,18 +142,6 @@ def test_exception_of_ours_is_a_failed_cell_too(
     assert any(isinstance(each, Notice) and "Traceback" in each.text for each in events)
 
 
-def test_failure_leaves_an_outdated_row_readable(
-    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks = tasks_of(toy, "lemon")
-    (before,) = run(tasks, tmp_path)
-    monkeypatch.setattr(LEMON, "partial_fit", None)
-    changed = Grid([toy], ["first"], ["lemon"], [16], options={"neighbours": True}).tasks()
-    (failed,) = run(changed, tmp_path)
-    assert failed.status == "failed"
-    assert Results.read(tmp_path).rows[tasks[0].key]["rounds"] == before.row["rounds"]
-
-
 def test_what_cannot_succeed_stops_at_once(toy: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.npz: no such file"):
         run(tasks_of(str(tmp_path / "absent.npz"), "lemon"), tmp_path / "out")

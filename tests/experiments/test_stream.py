@@ -17,7 +17,6 @@ from oasis.experiments.measure import (
     QuerySet,
     Round,
     measures,
-    packed_values,
     unpacked_values,
 )
 from oasis.experiments.methods import METHODS
@@ -70,11 +69,6 @@ def test_batch_method_keeps_the_codes_of_everything(toy: str) -> None:
     for t, each in enumerate(rounds(data, runbook_for(toy, "third"), 0)):
         model.partial_fit(data.take(each.train), data.labels(each.train))
         assert (found.base_codes(t) == model.all_codes_).all()
-
-
-def test_classes_are_told_only_to_methods_that_need_them() -> None:
-    told = {name for name, method in METHODS.items() if method.told_classes}
-    assert told == {"fomh", "iw-omh"}
 
 
 def test_batch_rival_is_measured_thrice_and_is_what_every_chunk_would_make(toy: str) -> None:
@@ -246,8 +240,3 @@ def brute_rank_ap(scores: np.ndarray, similar: np.ndarray) -> float:
             total += q / g * (hits + 1 + ahead) / (before + i)
         before, hits = before + g, hits + q
     return total / max(1, hits)
-
-
-def test_values_by_query_survive_being_text() -> None:
-    values = np.random.default_rng(0).random(500)
-    assert np.abs(unpacked_values(packed_values(values)) - values).max() < 1e-5

@@ -17,7 +17,6 @@ from oasis.experiments.task import (
     parse_variant,
     read_study,
     runbook_for,
-    seeds_of,
 )
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
@@ -95,12 +94,6 @@ def test_validation_part_and_rest_divide_the_samples() -> None:
     assert first | second == every and not first & second
     assert check_dataset("rest:synthetic") == "rest:synthetic-coco79"
     assert parts[0].describe() != whole.describe()
-
-
-def test_lists_of_seeds() -> None:
-    assert seeds_of(3) == seeds_of("3") == (0, 1, 2)
-    assert seeds_of("20-24") == (20, 21, 22, 23, 24) and seeds_of("1,5,1") == (1, 5)
-    assert seeds_of([7]) == (7,)
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)

@@ -37,12 +37,6 @@ def test_trials_are_the_published_parameters_and_distinct_points_of_the_grid(met
     assert trial_parameters(method, 2) == found[:2]
 
 
-def test_label_spaces_are_offered_to_every_method_that_uses_words() -> None:
-    words = [name for name in HASHERS if METHODS[name].words]
-    assert {"oasis-paper", "thor", "iw-omh", "hcfw"} <= set(words)
-    assert all(grid_of(name)["labels"] == ("default", "orthogonal") for name in words)
-
-
 def test_the_best_trial_is_chosen_recorded_and_judged_as_by_hand(
     tmp_path: Path,
 ) -> None:
@@ -69,14 +63,6 @@ def test_the_best_trial_is_chosen_recorded_and_judged_as_by_hand(
             queries, np.concatenate(codes), data.L[asked], data.L[learned]
         )
         assert trial["map"] == pytest.approx(expected)
-
-
-def test_validation_samples_are_in_no_stream_of_the_rest(toy: str) -> None:
-    rest = load_dataset(f"rest:{toy}").take(np.arange(120))["image"]
-    validation = load_dataset(f"validation:{toy}").take(np.arange(30))["image"]
-    assert not (rest[:, None, :] == validation[None, :, :]).all(axis=2).any()
-    (task,) = Grid([toy], ["first"], ["lemon"], [16], tuned=True).tasks()
-    assert task.dataset == f"rest:{toy}"
 
 
 def test_a_trial_that_fails_is_recorded_and_not_chosen(

@@ -113,18 +113,19 @@ class WeightedMap:
         """
         for name, matrix in X.items():
             check_finite(matrix, name)
-        errors = {
-            name: np.abs(_product(matrix, self.R[name])).sum(axis=1) for name, matrix in X.items()
-        }
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors = {
+                name: np.abs(_product(each, self.R[name])).sum(axis=1) for name, each in X.items()
+            }
         largest = max((float(each.max(initial=0.0)) for each in errors.values()), default=0.0)
         present = {name: has_row(matrix).astype(np.float64) for name, matrix in X.items()}
-        weights = {name: present[name] * (largest - errors[name]) for name in X}
-        lost = np.sum(list(weights.values()), axis=0) == 0
-        total = sum(
-            np.where(lost, present[name], weights[name])[:, None] * _product(matrix, self.W[name])
-            for name, matrix in X.items()
-        )
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = {name: present[name] * (largest - errors[name]) for name in X}
+            lost = np.sum(list(weights.values()), axis=0) == 0
+            total = sum(
+                np.where(lost, present[name], weights[name])[:, None] * _product(each, self.W[name])
+                for name, each in X.items()
+            )
             projections = np.asarray(total, dtype=np.float32)
         if not np.isfinite(projections).all():
             raise InputError("the projections overflow: features this large cannot be used")
