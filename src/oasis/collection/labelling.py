@@ -1,10 +1,12 @@
 """Which items to label next: those of whose classes the model is least sure, and unlike each other.
 
-Of up to `MOST` items without labels, evenly spaced by age, each has an uncertainty u: 1 less the
-difference of its two likeliest classes. Their features, or codes where no features are kept, are
-divided into k clusters by k-means with the weights u, and of each cluster the item nearest to the
-centre is taken: an item of which there are many like it, not an odd one (Zhdanov, Diverse
-mini-batch active learning, 2019). Clusters of the largest weight come first.
+Of up to `MOST` items without labels, evenly spaced by age, each has the gradient that its likeliest
+labels would have: ``g = (p - y) x'``, with p how likely it has each class, y the likeliest class and
+those of at least 0.5, and x its features (its code where none are kept), centred. A sure item has a
+small one, items that are alike have the same. One after another is drawn with a
+probability that grows with the square of the distance of its gradient from the nearest one that was
+drawn (k-means++; Ash et al., Deep batch active learning by diverse, uncertain gradient lower
+bounds, 2020). Before there are classes, x alone takes the place of g.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oasis.arrays import Array, Matrix, unit_rows
+from oasis.arrays import Array, Matrix, is_sparse, unit_rows
 from oasis.codes import unpack
 from oasis.collection.catalog import Catalog
 from oasis.collection.committed import Committed
@@ -30,16 +32,13 @@ MOST = 4000
 SHOWN = 5
 """Classes that are told of an item."""
 
-_VALUES = 64
-"""Directions into which features are projected before they are divided into clusters."""
-
 
 class _Candidates(NamedTuple):
-    """Items without labels: their keys, how likely they have each class, and what they are like."""
+    """Items without labels: their keys, how likely they have each class, and their features."""
 
     keys: list[int]
     chances: Array
-    values: Array
+    X: list[Matrix]
 
 
 def next_to_label(snapshot: Committed, catalog: Catalog, k: int) -> list[ToLabel]:
@@ -52,7 +51,7 @@ def next_to_label(snapshot: Committed, catalog: Catalog, k: int) -> list[ToLabel
         found = _candidates(snapshot, catalog, connection)
         if not found.keys:
             return []
-        chosen = chosen_rows(found.values, uncertainty(found.chances), min(k, len(found.keys)))
+        chosen = drawn(found.X, found.chances, min(k, len(found.keys)))
         keys = [found.keys[row] for row in chosen]
         rows = {
             row.key: row.check()
@@ -70,36 +69,44 @@ def next_to_label(snapshot: Committed, catalog: Catalog, k: int) -> list[ToLabel
     return told
 
 
-def uncertainty(chances: Array) -> Array:
-    """Return 1 less the difference of the two likeliest classes of each item, (n,).
+def drawn(X: list[Matrix], chances: Array, k: int) -> list[int]:
+    """Return k rows by k-means++ on gradients; always the same ones.
 
-    >>> uncertainty(np.array([[0.9, 0.1, 0.0], [0.5, 0.5, 0.0]])).round(2).tolist()
-    [0.2, 1.0]
+    ``|g_i - g_j|^2 = |q_i|^2 |x_i|^2 + |q_j|^2 |x_j|^2 - 2 (q_i q_j') (x_i x_j')`` with q = p - y.
     """
-    if chances.shape[1] < 2:
-        return np.ones(len(chances))
-    first_two = -np.partition(-chances, 1, axis=1)[:, :2]
-    unsure: Array = 1 - (first_two[:, 0] - first_two[:, 1])
-    return unsure
+    rng, n = np.random.default_rng(0), len(chances)
+    wrong = np.ones((n, 1))
+    if chances.shape[1]:
+        sure = chances >= 0.5
+        sure[np.arange(n), chances.argmax(axis=1)] = True
+        wrong = chances - sure
+    rows = [unit_rows(matrix) for matrix in X]
+    means = [np.asarray(matrix.mean(axis=0)).ravel() for matrix in rows]
+    offsets = [np.asarray(m @ mean) - mean @ mean / 2 for m, mean in zip(rows, means, strict=True)]
 
+    def alike(row: int) -> Array:
+        """Return the inner products of all gradients with that of a row."""
+        found: Array = np.zeros(n)
+        for matrix, offset in zip(rows, offsets, strict=True):
+            one = matrix[[row]]
+            product = matrix @ (one.toarray() if is_sparse(one) else one).ravel()
+            found += product - offset - offset[row]
+        found *= wrong @ wrong[row]
+        return found
 
-def chosen_rows(values: Array, weights: Array, k: int) -> list[int]:
-    """Return k rows: the one nearest to the centre of each of k clusters, the heaviest first."""
-    from sklearn.cluster import KMeans
-
-    weights = np.maximum(weights, 1e-3)
-    n_clusters = min(k, len(np.unique(values, axis=0)))
-    means = KMeans(n_clusters, n_init=1, max_iter=30, random_state=0)
-    clusters = means.fit_predict(values, sample_weight=weights)
-    apart = np.linalg.norm(values - means.cluster_centers_[clusters], axis=1)
-    order = np.lexsort((apart, clusters))
-    starts = np.flatnonzero(np.diff(clusters[order], prepend=-1))
-    nearest = order[starts]
-    heavy = np.bincount(clusters, weights, k)[clusters[nearest]]
-    chosen: list[int] = nearest[np.argsort(-heavy, kind="stable")].tolist()
-    # where items are equal there are fewer clusters
-    rest = [row for row in np.argsort(-weights, kind="stable").tolist() if row not in chosen]
-    return [*chosen, *rest][:k]
+    sizes = sum(
+        np.asarray(np.vecdot(m, m) if not is_sparse(m) else m.multiply(m).sum(axis=1)) - 2 * offset
+        for m, offset in zip(rows, offsets, strict=True)
+    ) * np.vecdot(wrong, wrong)
+    chosen = [int(sizes.argmax())]
+    apart = np.full(n, np.inf)
+    while len(chosen) < k:
+        last = chosen[-1]
+        apart = np.minimum(apart, np.maximum(sizes + sizes[last] - 2 * alike(last), 0))
+        apart[last] = 0
+        weights = apart if apart.sum() > 0 else ~np.isin(np.arange(n), chosen)
+        chosen.append(int(rng.choice(n, p=weights / weights.sum())))
+    return chosen
 
 
 def _candidates(
@@ -114,26 +121,15 @@ def _candidates(
         rows = [rows[at] for at in np.linspace(0, len(rows) - 1, MOST).astype(int).tolist()]
     keys, born = [key for key, _ in rows], [each for _, each in rows]
     if model is None or not rows:
-        return _Candidates([], np.empty((0, 0)), np.empty((0, 0)))
+        return _Candidates([], np.empty((0, 0)), [])
     data = read_features(connection, born)
     if len(data) == len(rows) and isinstance(model, OASIS):
         X = unpacked_features([data[each] for each in born], model.state_.widths)
-        return _Candidates(keys, model.predict_proba(X).astype(np.float64), _reduced(X))
+        return _Candidates(keys, model.predict_proba(X).astype(np.float64), list(X.values()))
     keys_there, codes = snapshot.replica.codes_of(catalog, connection, np.array(keys))
     signs = unpack(codes).astype(np.float64)
     chances = np.zeros((len(signs), len(model.classes_)))
     if isinstance(model, OASIS) and model.classes_:
         of_class = model.project_nearness(np.eye(len(model.classes_)))
         chances = np.clip(signs @ unit_rows(of_class).T / signs.shape[1] ** 0.5, 0, 1)
-    return _Candidates(keys_there.tolist(), chances, signs)
-
-
-def _reduced(X: dict[str, Matrix]) -> Array:
-    """Return rows of unit length in each modality, projected at random into few values."""
-    rng = np.random.default_rng(0)
-    total: Array = np.zeros((1, _VALUES))
-    for matrix in X.values():
-        directions = rng.standard_normal((matrix.shape[1], _VALUES)) / _VALUES**0.5
-        rows = unit_rows(matrix)
-        total = total + np.asarray(rows @ directions)
-    return total
+    return _Candidates(keys_there.tolist(), chances, [signs])
