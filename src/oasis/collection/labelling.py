@@ -1,7 +1,7 @@
 """Which items to label next: those of whose classes the model is least sure, and unlike each other.
 
 Of up to `MOST` items without labels, evenly spaced by age, each has the gradient that its likeliest
-labels would have: ``g = (p - y) x'``, with p how likely it has each class, y the likeliest class and
+labels would have: ``g = (p - y) x'``, with p how likely it has each class, y the likeliest one and
 those of at least 0.5, and x its features (its code where none are kept), centred. A sure item has a
 small one, items that are alike have the same. One after another is drawn with a
 probability that grows with the square of the distance of its gradient from the nearest one that was
