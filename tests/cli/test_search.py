@@ -11,9 +11,9 @@ import pytest
 from cli_data import TEXT_ONLY, row, write_jsonl
 from rich.console import Console
 
+from oasis.cli.conditions import parse_where
 from oasis.cli.console import table
 from oasis.collection import Collection
-from oasis.collection.conditions import parse_where
 from oasis.errors import InputError
 from oasis.features.extractor import Extractor, Function
 

@@ -163,7 +163,7 @@ def asked_ids(opened: Collection | Client, texts: Iterable[str]) -> list[Id]:
     One that no item has raises `UnknownIdError` here if an item has another form of it, as of a
     file name; otherwise it is left to the caller to refuse it.
     """
-    from oasis.collection.conditions import stored_ids
+    from oasis.cli.conditions import stored_ids
 
     ids = stored_ids(opened, texts)
     known = opened.known(ids)

@@ -104,7 +104,7 @@ def search(
 
     Example: oasis search photos.oasis --text "red boat" --image query.jpg -k 5
     """
-    from oasis.collection.conditions import parse_where
+    from oasis.cli.conditions import parse_where
     from oasis.items import read_vector
 
     if words is not None and text is not None:

@@ -35,7 +35,7 @@ query          the searches; lookups: without a query; class_names: classes name
 ranking        hits by codes, words, meaning and fingerprints, by one formula
 changes        what a user calls; writing: the order of a change
 intake         what comes with a chunk, checked; relabelling: labels given later; quality
-filters        a filter as SQL, allow-lists, indexes; conditions (as typed), fields
+filters        a filter as SQL, allow-lists, indexes; fields: which payloads have
 words          texts word for word, which items have a word (FTS5), spelling
 catalog        SQLite: connections, transactions; reads; rows: tables and checksums
 item_rows      items inserted, changed, deleted; class_members: which items have a class

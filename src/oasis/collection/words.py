@@ -497,6 +497,10 @@ def one_edit(word: str) -> set[str]:
 def corrected(connection: sqlite3.Connection, text: str, names: Collection[str]) -> str | None:
     """Return a text with each word that no item has replaced by a similar one; None without any.
 
+    Looked at are the words one edit away (a letter added, removed or replaced, or two neighbours
+    swapped) and those with the same three first letters; `difflib` ranks them, and of equals the
+    one that most items have comes first. The cost does not depend on the number of items.
+
     Left as they are: words of ``names``, which are those in names of classes; words that word
     vectors know as a whole; those of fewer than 4 or more than 32 letters, and all after eight.
     """
