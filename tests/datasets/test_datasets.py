@@ -43,7 +43,6 @@ def test_dataset_takes_rows_in_their_order() -> None:
     assert np.array_equal(X["text"].toarray(), data.X["text"].toarray()[[7, 2, 2]])
     assert data.take([])["text"].shape == (0, 5)
     assert data.widths == {"image": 4, "text": 5}
-    assert data.payloads([3]) == [{"file": "3.jpg", "year": 2003}]
 
 
 def test_dataset_labels_are_the_names_of_the_columns() -> None:

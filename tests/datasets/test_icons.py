@@ -25,9 +25,8 @@ def test_icons_are_as_described(icon_set: Dataset) -> None:
     assert icon_set.L.any(axis=1).all()
     at = icon_set.payload["name"].tolist().index("dog")
     assert "animals" in icon_set.labels([at])[0]
-    row = icon_set.payloads([at])[0]
-    assert row["title"] == "Dog"
-    assert row["release"] == "5.4.0"
+    assert icon_set.payload["title"][at] == "Dog"
+    assert icon_set.payload["release"][at] == "5.4.0"
     n_terms = [len(icon.terms) for icon in icons.icons()]
     assert np.mean(n_terms) == pytest.approx(6.5, abs=0.05)
 

@@ -152,7 +152,7 @@ def test_bad_radius_is_refused() -> None:
         (np.zeros((2, 3)), {}, "3 columns from row 0 on, expected 2"),
         (np.zeros((3, 2)), {}, "more than 2 rows; expected 2"),
         (np.zeros((1, 2)), {}, "scores have 1 rows; expected 2"),
-        (np.zeros(2), {}, r"got \(2,\)"),
+        (np.zeros(2), {}, r"got float64 \(2,\)"),
         ([np.zeros((1, 2)), np.zeros((1, 1))], {}, "1 columns from row 1 on, expected 2"),
         ([np.zeros((1, 2)), np.full((1, 2), np.nan)], {}, "NaN at row 1, column 0"),
         (np.array([["a", "b"]] * 2), {}, "scores must be real numbers"),

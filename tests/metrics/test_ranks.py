@@ -167,9 +167,9 @@ def test_what_cannot_be_measured_is_refused() -> None:
         asymmetric_item_ranks(np.ones((1, 8)), codes, [-1])
     with pytest.raises(InputError, match="items must be 2 integers"):
         item_ranks(codes, codes, [0.0, 1.0])
-    with pytest.raises(InputError, match="items must be 2 integers"):
+    with pytest.raises(InputError, match="scores have more than 1 rows; expected 1"):
         item_ranks_from_scores(np.ones((2, 3)), [0])
-    with pytest.raises(InputError, match="items must be 1 integers"):
+    with pytest.raises(InputError, match="scores have 1 rows; expected 2"):
         item_ranks_from_scores(np.ones((1, 3)), [0, 1])
     with pytest.raises(InputError, match="NaN"):
         item_ranks_from_scores(np.array([[np.nan]]), [0])

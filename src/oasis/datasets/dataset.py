@@ -139,12 +139,6 @@ class Dataset:
         names = [self.classes[column] for column in columns]
         return [tuple(names[a:b]) for a, b in pairwise(cuts.tolist())]
 
-    def payloads(self, rows: npt.ArrayLike) -> list[dict[str, Any]]:
-        """Return one dictionary of plain Python values per row."""
-        at = self._rows(rows)
-        columns = {name: column[at].tolist() for name, column in self.payload.items()}
-        return [{name: columns[name][i] for name in columns} for i in range(len(at))]
-
     def select(self, rows: npt.ArrayLike) -> Dataset:
         """Return a data set of only the given rows, in their order."""
         at = self._rows(rows)

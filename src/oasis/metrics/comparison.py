@@ -19,8 +19,15 @@ import scipy.sparse as sp
 from oasis.arrays import Array
 from oasis.codes import Codes, check_codes
 from oasis.errors import InputError
-from oasis.metrics.columns import Columns, Rows, group_equal_rows, take_rows, to_columns
-from oasis.metrics.relevance import LabelSets, check_label_pair
+from oasis.metrics.relevance import (
+    Columns,
+    LabelSets,
+    Rows,
+    check_label_pair,
+    group_equal_rows,
+    take_rows,
+    to_columns,
+)
 
 _HISTOGRAM_CELLS = 1 << 18  # of a block of queries
 # the words of one block, their XOR and the popcounts stay in the second-level cache

@@ -16,12 +16,12 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
-from oasis.metrics.columns import Rows
 from oasis.metrics.comparison import Comparison
+from oasis.metrics.relevance import Rows
 from oasis.metrics.scores import (
     asymmetric_scores,
     check_projections,
-    check_score_block,
+    checked_blocks,
     first_of_scores,
 )
 from oasis.metrics.ties import check_places, mean_over_queries, ratio
@@ -89,30 +89,18 @@ def item_ranks_from_scores(
 ) -> Array:
     """Rank of each query's item by scores, highest first.
 
-    Parameters
-    ----------
-    scores : (n_queries, n_base) array, or an iterable of blocks (b, n_base)
-        Blocks of consecutive queries, in order; a generator keeps only one of them in memory.
-        Infinity is a score, NaN is not.
-    items : (n_queries,) integers
-        The column that is relevant to each query.
+    ``scores`` are (n_queries, n_base), or blocks of consecutive queries, in order; ``items`` the
+    column that is relevant to each query. Infinity is a score, NaN is not.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> item_ranks_from_scores(np.array([[0.5, 0.5, 0.9]]), [0])
     array([2.5])
     """
-    given = np.asarray(items)
-    parts, done = [np.empty(0)], 0
-    n_columns: int | None = None
-    for block in [scores] if isinstance(scores, np.ndarray) else scores:
-        checked = check_score_block(block, done, n_columns)
-        n_columns = checked.shape[1]
-        rows = _checked_items(given[done : done + len(checked)], len(checked), n_columns)
-        parts.append(_ranks(checked, rows, np.ones(n_columns)))
-        done += len(checked)
-    _checked_items(given, done, n_columns or 0)
+    given, parts = np.asarray(items), [np.empty(0)]
+    for start, block in checked_blocks(scores, len(given), None):
+        n, n_base = block.shape
+        rows = _checked_items(given[start : start + n], n, n_base)
+        parts.append(_ranks(block, rows, np.ones(n_base)))
     return np.concatenate(parts)
 
 

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from oasis.arrays import Array
 from oasis.codes import Codes, check_codes, unpack
 from oasis.errors import InputError
-from oasis.metrics.columns import Rows, group_equal_rows, to_columns
-from oasis.metrics.relevance import LabelSets, check_label_pair
+from oasis.metrics.relevance import LabelSets, Rows, check_label_pair, group_equal_rows, to_columns
 from oasis.metrics.ties import (
     AveragePrecision,
     Ties,
@@ -73,7 +72,7 @@ def average_precision_from_scores(
     measure = AveragePrecision(len(base), topk)
     columns = None if base_groups is None else _checked_groups(base_groups, len(base))
     result = np.zeros(len(queries))
-    for start, block in _checked_blocks(scores, len(queries), len(base), columns):
+    for start, block in checked_blocks(scores, len(queries), len(base), columns):
         n = block.shape[1]
         counts = np.ones(n) if columns is None else _sums(columns, None, n)
         for rows, similar in _similar(queries, base, start, len(block)):
@@ -114,7 +113,7 @@ def hits_from_scores(
     columns = None if base_groups is None else _checked_groups(base_groups, len(base))
     n = min(places, len(base))
     found = np.zeros((len(queries), n), dtype=np.bool_)
-    for start, block in _checked_blocks(scores, len(queries), len(base), columns):
+    for start, block in checked_blocks(scores, len(queries), len(base), columns):
         order = first_of_scores(block if columns is None else block[:, columns], n)
         for rows, similar in _similar(queries, base, start, len(block)):
             found[start + rows] = similar[order[rows]]
@@ -272,32 +271,27 @@ def first_of_scores(scores: npt.NDArray[Any], n: int) -> Rows:
     return np.argsort(-scores, axis=1, kind="stable")[:, :n]
 
 
-def check_score_block(block: Any, start: int, n_columns: int | None) -> npt.NDArray[Any]:
-    """Return scores of queries from ``start`` on; raise unless they are numbers of that width."""
-    scores = np.asarray(block)
-    if scores.dtype.kind not in "iuf":
-        raise InputError(f"scores must be real numbers, got dtype {scores.dtype}")
-    if scores.ndim != 2:
-        raise InputError(f"scores must have shape (n_queries, n_columns), got {scores.shape}")
-    if n_columns is not None and scores.shape[1] != n_columns:
-        raise InputError(
-            f"scores have {scores.shape[1]} columns from row {start} on, expected {n_columns}; "
-            "without base_groups there is one column for each base item"
-        )
-    if np.isnan(scores).any():
-        row, column = (int(i) for i in np.argwhere(np.isnan(scores))[0])
-        raise InputError(f"scores hold NaN at row {start + row}, column {column}")
-    return scores
-
-
-def _checked_blocks(
-    scores: Any, n_queries: int, n_base: int, columns: Rows | None
+def checked_blocks(
+    scores: Any, n_queries: int, n_base: int | None, columns: Rows | None = None
 ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Yield the first query and the scores of each block; raise unless there is a row for each."""
     n_columns = n_base if columns is None else None
     done = 0
     for block in [scores] if isinstance(scores, np.ndarray) else scores:
-        checked = check_score_block(block, done, n_columns)
+        checked = np.asarray(block)
+        if checked.dtype.kind not in "iuf" or checked.ndim != 2:
+            raise InputError(
+                "scores must be real numbers of shape (n_queries, n_columns), got "
+                f"{checked.dtype} {checked.shape}"
+            )
+        if n_columns is not None and checked.shape[1] != n_columns:
+            raise InputError(
+                f"scores have {checked.shape[1]} columns from row {done} on, expected {n_columns}; "
+                "without base_groups there is one column for each base item"
+            )
+        if np.isnan(checked).any():
+            row, column = (int(i) for i in np.argwhere(np.isnan(checked))[0])
+            raise InputError(f"scores hold NaN at row {done + row}, column {column}")
         n_columns = checked.shape[1]
         if columns is not None and columns.size and columns.max() >= n_columns:
             raise InputError(
@@ -310,7 +304,7 @@ def _checked_blocks(
     if done != n_queries:
         raise InputError(
             f"scores have {'more than ' * (done > n_queries)}{min(done, n_queries)} rows; expected "
-            f"{n_queries}, one for each row of query_labels"
+            f"{n_queries}, one for each query"
         )
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from oasis.arrays import Array
 from oasis.codes import check_codes
 from oasis.errors import InputError
-from oasis.metrics.columns import group_equal_rows, to_columns
 from oasis.metrics.comparison import Comparison
+from oasis.metrics.relevance import group_equal_rows, to_columns
 from oasis.metrics.ties import check_has_queries, check_places
 
 _ROWS = 1 << 16
