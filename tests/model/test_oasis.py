@@ -2,6 +2,7 @@
 
 import json
 import struct
+import tracemalloc
 from itertools import islice
 
 import hasher_checks
@@ -540,3 +541,23 @@ def test_too_many_classes_for_the_features_are_refused_and_change_nothing():
     model.partial_fit(X, [[f"class {n}" for n in range(2000)], *y[1:]])  # one item with many
     assert len(model.classes_) == 2000 + len({name for names in y for name in names})
     assert not hasattr(wide, "state_")
+
+
+@pytest.mark.parametrize("labels", ["orthogonal", None])
+@pytest.mark.parametrize("on_one_item", [False, True])
+def test_memory_grows_with_classes_not_with_their_square(labels, on_one_item):
+    def peak(n_classes):
+        names = [f"class {n}" for n in range(n_classes)]
+        y = [names, ["other"]] if on_one_item else [[name] for name in names]
+        X = np.random.default_rng(0).random((len(y), 12))
+        model = OASIS(16, labels=labels, random_state=0)
+        tracemalloc.start()
+        model.partial_fit(X, y).encode(X[:3])
+        if labels is None:
+            model.project_words(names[:3])
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(10)  # what is loaded once
+    assert peak(4000) < 3 * peak(2000)  # a matrix of classes by classes would take four times

@@ -64,6 +64,7 @@ MARGIN = 1.01
 Solver: TypeAlias = Callable[[Array], Array]
 """Solves a system approximately, for targets (d, m)."""
 
+_TARGETS = 512
 _SMALL = 8  # a chunk is small up to d / 8 rows
 # the factor is float32 while its rounding error, bounded by eps times the trace of what is
 # factored, stays this far below delta: then refinement contracts, and refines the error away
@@ -365,30 +366,42 @@ class RidgeFit:
         single, empty = is_single and total * EPS32 <= _FACTOR_MARGIN * ridge.delta, ridge.tail[:0]
         base_ = LowerTriangle(base)
         self._new = Ridge(ridge.delta, ridge.BX, ridge.W, base_, empty, empty, single)
-        self._target = np.zeros_like(ridge.BX.T)  # (d, r), sum X'B
-        self._Wt = np.zeros_like(self._target)  # (d, r)
+        self._was_single = single
+        # (d, r): sum X'B, and what was solved for it; column by column, so that some are a view
+        self._target, self._Wt = np.zeros(ridge.BX.shape).T, np.zeros(ridge.BX.shape).T
 
     def solve(self, XB: Array) -> Array:
-        """Return W' (d, r) for the chunk's X'B (d, r)."""
+        """Return W' (d, r) for the chunk's X'B (d, r); the next call overwrites it."""
         # B changes little from one iteration to the next, so only the difference is solved for:
         # the error of a float32 solution then shrinks with it.
         target = self._new.BX.T + XB
         _check_sums(np.isfinite(target).all())
         if not np.array_equal(target, self._target):
-            self._Wt = self._Wt + self._approximate(target - self._target)
+            for some in self._blocks:
+                self._Wt[:, some] += self._approximate(target[:, some] - self._target[:, some])
             self._target = target
         return self._Wt
 
     def finish(self) -> Ridge:
         """Return the regression whose sums include the chunk, with the codes last solved for."""
-        if self._new.single:
-            refined = self._new.refine(self._Wt, self._target, self._approximate)
-            if refined is None:
-                self._new = replace(self._new, single=False)
-                refined = self._approximate(self._target)
-            self._Wt = refined
+        for some in self._blocks:
+            target = self._target[:, some]
+            if self._new.single:
+                refined = self._new.refine(self._Wt[:, some], target, self._approximate)
+                if refined is None:
+                    self._new = replace(self._new, single=False)
+                    return self.finish()
+                self._Wt[:, some] = refined
+            elif self._was_single:
+                self._Wt[:, some] = self._approximate(target)
         BX, W = _rows(self._target.T), _rows(self._Wt.T)
         return replace(self._new, BX=BX, W=W, _known_factor=self._new.factor)
+
+    @property
+    def _blocks(self) -> list[slice]:
+        """Targets that are solved for together: memory grows with them, not with all targets."""
+        starts = range(0, len(self._new.BX), _TARGETS)
+        return [slice(start, start + _TARGETS) for start in starts]
 
     def _approximate(self, target: Array) -> Array:
         factor = self._new.factor
