@@ -41,7 +41,7 @@ SUITES = (
     "dask",
     "peers",
 )
-QUALITY = ("streams", "lengths", "ablation", "next")
+QUALITY = ("streams", "lengths", "ablation", "next", "bare_pictures")
 """Suites with options of their own, which measure quality and print one table."""
 
 RESULTS = Path(__file__).with_name("results.json")
