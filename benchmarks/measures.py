@@ -14,6 +14,8 @@ One sample of a data set, in five chunks. The code of a collection is searched b
     items by those classes, as a share of float cosine's.
 ``item``, ``item content``
     Share of items found among the first ten by three of their words; the same by content alone.
+``P@10 H``
+    Precision of the first ten by Hamming distance in the code of a collection.
 ``H``
     Label MAP of the code of labels by Hamming distance.
 """
@@ -28,6 +30,7 @@ from benchmarks import samples
 from benchmarks.samples import PLACES, Sample, X, chunked, chunks_of, learn, search_model
 from oasis import OASIS
 from oasis.arrays import Rows
+from oasis.codes import pack
 
 N_CHUNKS = 5
 N_ITEMS = 400
@@ -61,6 +64,8 @@ def by_projections(s: Sample, seed: int, n_bits: int) -> dict[str, float]:
             projected = model.project({name: queries[name]})
             found[f"A {title}"] = samples.label_map(projected, codes, labels)
     found["P@10"] = float(right(queries).mean())
+    asked = pack(model.for_hamming(model.project(queries)))
+    found["P@10 H"] = float(samples.right(samples.nearest(asked, codes), labels).mean())
     if "image" in queries:
         found["success picture"] = float(right({"image": queries["image"]}).any(axis=1).mean())
     if hasattr(queries.get("text"), "nnz"):

@@ -39,9 +39,14 @@ def random_rotation(V: Any, rng: np.random.Generator) -> Any:
     return np.linalg.qr(rng.standard_normal((V.shape[1], V.shape[1])))[0]
 
 
-def mean_codewords(self: Any, everything: Any, C: Any, for_hamming: bool) -> Any:
+def mean_codewords(self: Any, everything: Any, C: Any) -> Any:
     """Take the place of the readout: a class is read in the direction of its codeword."""
     return readout.unit_directions(C)
+
+
+def no_background(n_bits: int) -> Any:
+    """Take the place of the codeword that stands for no class."""
+    return np.zeros(n_bits)
 
 
 def positive_part(labels: Any) -> Any:
@@ -60,6 +65,7 @@ PARTS: dict[str, Part] = {
     "code: learned codewords": function(codewords, "_learned", random_codewords),
     "code: earlier chunks in them": constant(codewords, "PAST", 0.0),
     "code: 400 steps (100)": constant(codewords, "N_STEPS", 100),
+    "code: a codeword for no class": function(codewords, "no_class", no_background),
     "code: owned bits": function(state, "n_owned_for", lambda n_label, n_classes: 0),
     "content: ITQ": function(content, "_rotation", random_rotation),
     "content: predicted for a missing modality": function(
@@ -72,6 +78,9 @@ PARTS: dict[str, Part] = {
         readout.Codebook, "stored", lambda self, guesses, n_guessed: self
     ),
     "readout: ridge of guesses": constant(readout, "GUESS_RIDGE", 0.0),
+    "query: a map for Hamming distance": function(
+        query.QueryMap, "for_hamming", lambda self, projections: projections
+    ),
     "query: ten likeliest classes": constant(query, "LIKELIEST", 10**9),
     "query: power 7/4 of labels": function(query, "likeliest_weights", positive_part),
     "query: part of the prior share": constant(query, "PRIOR_SHARE", 0.0),

@@ -127,6 +127,13 @@ def firsts(projections: Single, codes: Codes, k: int = PLACES) -> npt.NDArray[np
     return index.search_asymmetric(projections, k).ids
 
 
+def nearest(queries: Codes, codes: Codes, k: int = PLACES) -> npt.NDArray[np.int64]:
+    """Return the k nearest base rows of each query by Hamming distance, (n_queries, k)."""
+    index = HammingIndex(codes.shape[1] * 8)
+    index.add(codes, np.arange(len(codes)))
+    return index.search(queries, k).ids
+
+
 def best(scores: npt.NDArray[Any], k: int = PLACES) -> npt.NDArray[np.int64]:
     """Return the k columns of highest score in each row."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]

@@ -14,7 +14,7 @@ from oasis.metrics import asymmetric_average_precision
 from oasis.model.calibration import SAMPLES, Calibration, Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.query import likeliest_weights
-from oasis.model.readout import GUESS_RIDGE, VALUE_RIDGE, Codebook, CodeSums
+from oasis.model.readout import GUESS_RIDGE, RIDGE, Codebook, CodeSums
 from oasis.store import read_arrays, write_arrays
 
 
@@ -42,13 +42,13 @@ def test_the_readout_is_a_regression_on_given_labels_and_as_many_guesses_as_are_
     n = weights.sum()
     x, y = (each - np.average(each, axis=0, weights=weights) for each in (rows, targets))
     covariance = (x * weights[:, None]).T @ x / n
-    np.testing.assert_allclose(everything.bits.covariance, covariance, atol=1e-12)
-    ridge = VALUE_RIDGE + GUESS_RIDGE * n_guessed / n
+    np.testing.assert_allclose(everything.bits.covariance(), covariance, atol=1e-12)
+    ridge = RIDGE + GUESS_RIDGE * n_guessed / n
     C = np.random.default_rng(0).standard_normal((c, r))
     D0 = C / np.abs(C).sum(axis=1, keepdims=True)
     joint = (x * weights[:, None]).T @ y / n + ridge * D0.T
     expected = np.linalg.solve(covariance + ridge * np.eye(r), joint).T
-    np.testing.assert_allclose(book.readout(everything, C, False), expected, atol=1e-10)
+    np.testing.assert_allclose(book.readout(everything, C), expected, atol=1e-10)
 
 
 def test_guesses_are_the_label_bits_that_samples_would_have_without_their_labels():
@@ -63,10 +63,9 @@ def test_guesses_are_the_label_bits_that_samples_would_have_without_their_labels
     by_both = before.label_map.combined(*before.label_map.parts(X))
     calibration = before.calibration.plus(before.label_map.above_usual(by_both), L)
     none = {name: Calibration.none() for name in X}
-    sure = Sureness(calibration, none).of(
-        before.label_map.above_usual(by_both), {name: np.ones(SAMPLES, bool) for name in X}
-    )
-    B = signs(likely_codes(likeliest_weights(by_both), sure, before.codewords, before.n_owned))
+    above = before.label_map.above_usual(by_both)
+    sure = Sureness(calibration, none).of(above, {name: np.ones(SAMPLES, bool) for name in X})
+    B = signs(likely_codes(likeliest_weights(above), sure, before.codewords, before.n_owned))
     old = before.guesses
     assert old.bits.n == 120  # by leave-one-out predictions of the first chunk
     np.testing.assert_array_equal(after.guesses.bits.BB, old.bits.BB + B.T @ B)
@@ -85,7 +84,6 @@ def test_they_count_as_soon_as_items_without_labels_are_stored(content):
     assert state.guesses.bits.n
     book = state.codebook
     assert book.stored(state.guesses, 0) is book  # no item is without labels
-    np.testing.assert_array_equal(state.query_map.covariance, book.bits.covariance)
     before = model.project(asked)
     model.partial_fit(X, [()] * 60)
     assert model.state_.guesses is state.guesses

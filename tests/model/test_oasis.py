@@ -26,6 +26,7 @@ from oasis.errors import (
 )
 from oasis.labels import LabelSpace
 from oasis.model import OASIS, hash_functions
+from oasis.model.codewords import no_class
 from oasis.store import Disk, read_arrays, write_arrays
 
 VECTORS = toy.class_vectors()
@@ -121,10 +122,13 @@ def test_queries_through_labels_equal_a_dense_regression_on_everything_seen():
     B = np.vstack(codes)
     Bc = B - B.mean(axis=0)
     C = model.state_.codewords
-    A = Bc.T @ Bc + 0.2 * len(B) * np.eye(B.shape[1])
-    D = np.linalg.solve(A, Bc.T @ (L - L.mean(axis=0)))
+    n, bits = B.shape
+    A = Bc.T @ Bc + 0.001 * n * np.eye(bits)
+    D0 = C.T / np.abs(C).sum(axis=1)
+    D = np.linalg.solve(A, Bc.T @ (L - L.mean(axis=0)) + 0.001 * n * D0)
+    S = (Bc.T @ Bc + 50 * np.eye(bits)) / (n + 50)
+    D = np.linalg.solve(S + 0.5 * np.eye(bits), S @ D)  # for Hamming distance
     D /= np.linalg.norm(D, axis=0)
-    D += 0.25 * C.T / np.linalg.norm(C, axis=1)
     query = toy.chunk(30, 99, classes=toy.NAMES[:6])[0]
     shares = L.mean(axis=0)
     evidence = odds = 0.0
@@ -201,13 +205,15 @@ def test_unlabelled_rows_are_left_out_of_every_sum_and_coded_by_predicted_labels
     assert np.array_equal(model.codes_[labelled], alone.codes_)
     rest = {name: values[~labelled] for name, values in X.items()}
     state = alone.state_
-    p = np.maximum(alone.predict_labels(rest), 0) ** 1.75
-    sure = alone.predict_proba(rest)
+    p = state.label_map.above_usual(alone.predict_labels(rest)) ** 1.75
+    sure, learned = alone.predict_proba(rest), state.codewords[:, :-5]
+    nothing = no_class(11) * np.sqrt(np.square(learned).mean())
     expected = []
     for row, chances in zip(p, sure, strict=True):
         likely = (row >= 0.3 * row.max()) & (chances >= 0.2)
         owners = state.codewords[likely][:, -5:].any(axis=0)
-        expected.append([*(row @ state.codewords[:, :-5] > 0), *owners])
+        values = row @ learned + max(1 - row.sum(), 0) * nothing
+        expected.append([*(values > 0), *owners])
     assert np.array_equal(unpack(model.codes_[~labelled]) > 0, np.array(expected))
     assert hasher_checks.fingerprint(model.state_.ridges) == hasher_checks.fingerprint(
         alone.state_.ridges

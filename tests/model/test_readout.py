@@ -9,6 +9,7 @@ from oasis.model.readout import (
     BitSums,
     Codebook,
     class_pairs,
+    for_hamming,
 )
 
 
@@ -46,9 +47,9 @@ def test_the_covariance_of_bits_is_that_of_all_codes_and_shrinks_towards_indepen
     B, _ = draw(90, 8, 6)
     sums = BitSums.of(B[:40]).joined(BitSums.of(B[40:]))
     covariance = np.cov(B.T, bias=True)
-    assert np.allclose(sums.covariance, covariance)
-    assert np.allclose(sums.shrunk_covariance(10), 0.9 * covariance + 0.1 * np.eye(8))
-    assert np.array_equal(BitSums.zero(8).covariance, np.zeros((8, 8)))
+    assert np.allclose(sums.covariance(), covariance)
+    assert np.allclose(sums.covariance(10), 0.9 * covariance + 0.1 * np.eye(8))
+    assert np.array_equal(BitSums.zero(8).covariance(), np.zeros((8, 8)))
 
 
 def test_pairs_are_those_of_each_sample_and_count_one_together():
@@ -78,14 +79,13 @@ def test_pairs_add_up_to_the_last_bit_in_any_order_while_classes_arrive():
 def test_the_readout_tells_the_classes_of_a_code():
     B, L = draw(500, 64, 6)
     book = Codebook.zero(64).plus(B, sp.csr_array(L))
-    read = (B - B.mean(axis=0)) @ book.readout(book, np.zeros((6, 64)), False).T + L.mean(axis=0)
+    read = (B - B.mean(axis=0)) @ book.readout(book, np.zeros((6, 64))).T + L.mean(axis=0)
     assert read[L == 1].mean() > 0.8 and read[L == 0].mean() < 0.1
 
 
 def test_a_codebook_without_classes_reads_nothing():
     book = Codebook.zero(8).plus(np.ones((3, 8)), sp.csr_array((3, 0)))
-    for for_hamming in (False, True):
-        assert book.readout(book, np.zeros((0, 8)), for_hamming).shape == (0, 8)
+    assert book.readout(book, np.zeros((0, 8))).shape == (0, 8)
     assert book.bits.n == 3
 
 
@@ -94,8 +94,21 @@ def test_a_class_that_all_samples_have_is_read_from_its_codeword():
     L[:, 2] = 1
     C = np.random.default_rng(1).standard_normal((4, 16))
     book = Codebook.zero(16).plus(B, sp.csr_array(L))
-    for for_hamming in (False, True):
-        read = (B - B.mean(axis=0)) @ book.readout(book, 0 * C, for_hamming)[2]
-        assert np.allclose(read, 0)
+    assert np.allclose((B - B.mean(axis=0)) @ book.readout(book, 0 * C)[2], 0)
     same = Codebook.zero(16).plus(np.tile(np.sign(C[2]), (9, 1)), sp.csr_array(np.ones((9, 1))))
-    assert same.readout(same, C[2:3], False)[0] @ np.sign(C[2]) > 0.99  # all codes are alike
+    assert same.readout(same, C[2:3])[0] @ np.sign(C[2]) > 0.99  # all codes are alike
+
+
+def test_signs_for_hamming_keep_more_of_the_scores_than_those_of_the_projections():
+    B = np.repeat(draw(400, 16, 3)[0], [1] * 12 + [5] * 4, axis=1)  # some bits say the same
+    P = np.random.default_rng(2).standard_normal((50, B.shape[1]))
+    P[:, np.setdiff1d(np.arange(12, 32), np.arange(12, 32, 5))] *= 1e-3  # read from one of five
+
+    def kept(signs):
+        pairs = zip(P @ B.T, signs @ B.T, strict=True)
+        return np.mean([np.corrcoef(each)[0, 1] for each in pairs])
+
+    S = BitSums.of(B).covariance()
+    assert kept(np.sign(for_hamming(P, S))) > kept(np.sign(P)) + 0.03
+    inverse = np.linalg.inv(S + 0.5 * np.eye(len(S)))
+    assert np.allclose(for_hamming(P, S), P @ S @ inverse)

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from oasis.arrays import Array, FloatArray, Rows, Single
+from oasis.arrays import Array, FloatArray, Rows, Single, random_signs
 from oasis.model.threads import one_thread
 
 if TYPE_CHECKING:
@@ -81,6 +81,12 @@ CLEAR = 0.3
 """and has at least this share of the largest weight: half of the largest prediction."""
 
 _KEEP = (0.9, 0.99)
+
+
+def no_class(n_bits: int) -> Array:
+    """Return the learned bits (n_bits,) of the codeword that stands for no class: fixed signs."""
+    (signs,) = random_signs(np.random.default_rng(0), (1, n_bits))
+    return np.asarray(signs)
 
 
 def grown_codewords(
@@ -148,7 +154,9 @@ def likely_codes(
 ) -> npt.NDArray[np.float32]:
     """Return values (n, r) whose signs are the codes of samples with uncertain labels.
 
-    Learned bits are those of all weights together, owned ones those of likely classes.
+    Learned bits are those of all weights together, owned ones those of likely classes. What the
+    weights lack of 1 is the weight of a codeword that no class has, which stands for no class: the
+    less likely all classes are, the fewer bits agree with theirs.
 
     Parameters
     ----------
@@ -159,7 +167,10 @@ def likely_codes(
     likely = (sure >= LIKELY) & (w > 0) & (w >= CLEAR * w.max(axis=1, keepdims=True, initial=0.0))
     first = C.shape[1] - n_owned
     owned = likely.astype(np.float32) @ C[:, first:] - 0.5
-    return np.hstack([w @ C[:, :first], owned]).astype(np.float32)
+    learned = C[:, :first]
+    nothing = np.sqrt(np.square(learned).sum() / max(learned.size, 1)) * no_class(first)
+    rest = np.maximum(1 - w.sum(axis=1, keepdims=True), 0)
+    return np.hstack([w @ learned + rest * nothing, owned]).astype(np.float32)
 
 
 class Batch(NamedTuple):

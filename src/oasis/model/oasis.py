@@ -195,7 +195,7 @@ class OASIS(Model[CodewordState]):
         chunk = check_chunk(X, [None] * len(stored) if y is None else y, state.widths)
         if len(stored) != chunk.n_samples:
             raise InputError(f"got {len(stored)} codes for {chunk.n_samples} samples")
-        B = unpack(stored)[:, self.n_label_bits :].astype(np.float64)
+        B = unpack(stored).astype(np.float64)
         self.state_ = state.without(chunk.X, chunk.labels, B)
         return self
 
@@ -215,6 +215,15 @@ class OASIS(Model[CodewordState]):
         state = self.learned
         weight = _check_weight(content)
         return state.query_map.project(check_features(X, state.widths), weight)
+
+    def for_hamming(self, projections: Single) -> Single:
+        """Return projections (n, n_bits) whose signs serve search by Hamming distance.
+
+        Hamming distance weighs all bits alike, so the signs of `project` lose what is in their
+        sizes. These are ``P S (S + I / 2)^-1`` with S the covariance of stored codes; without
+        content bits `project` gives such values already.
+        """
+        return self.learned.query_map.for_hamming(projections)
 
     def encode(self, X: Mapping[str, Any]) -> Codes:
         """Return the (n, n_bits / 8) packed codes of samples that are not learned from."""
@@ -343,7 +352,7 @@ class OASIS(Model[CodewordState]):
             CodeSums.zero(n_label),
             Content({}, {}, {}, check_guess(self.guess, widths)),
             np.zeros((0, 0)),
-            BitSums.zero(self.n_content_bits),
+            BitSums.zero(self.n_bits if self.n_content_bits else 0),
             0,
             Calibration.none(),
             {name: Calibration.none() for name in widths},
@@ -382,7 +391,7 @@ class OASIS(Model[CodewordState]):
             state = replace(state, ridges=ridges, codebook=state.codebook.plus(B, L))
             state = state.with_chosen_ridges(rows.sample(SAMPLES, labelled))
             codes[labelled, : n_label // 8] = pack(B)
-            if begins and state.codebook.bits.covariance.any():
+            if begins and state.codebook.bits.covariance().any():
                 state = state.with_left_out(rows.sample(SAMPLES, labelled), L[seen])
         if self.n_content_bits and (before.everything or not labelled.all()):
             before = before.with_everything()
@@ -393,10 +402,11 @@ class OASIS(Model[CodewordState]):
         if n_label and len(state.codewords) and not labelled.all():
             codes[~labelled, : n_label // 8] = rows.codes(state.label_coder, n_label, ~labelled)
         if self.n_content_bits:
-            content = rows.codes(state.content_map, self.n_content_bits, everything)
-            codes[:, n_label // 8 :] = content
-            bits = state.content_bits.joined(BitSums.of(unpack(content).astype(np.float64)))
-            state = replace(state, content_bits=bits)
+            codes[:, n_label // 8 :] = rows.codes(
+                state.content_map, self.n_content_bits, everything
+            )
+            bits = BitSums.of(unpack(codes).astype(np.float64))
+            state = replace(state, stored=state.stored.joined(bits))
         return state, codes
 
     def _with_content(

@@ -3,7 +3,7 @@
 A projection has two parts, one for the label bits and one for the content bits. With weight w of
 content they are
 
-    ``[10 (1 - w) confidence D p / (p'a),  w c / sd(c)]``
+    ``[12 (1 - w) confidence D p / (p'a),  w c / sd(c)]``
 
 **Labels.** D is the readout (`oasis.model.readout`), so the inner product of ``D p`` with a stored
 code is the share of the query's predicted labels that the item has, where each can be read: a_c is
@@ -16,8 +16,9 @@ alone has the projection D p without a factor.
 inner products with stored codes, Cov being the covariance of content bits. Unless asked otherwise
 ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same however many there are.
 
-**Confidence** is ``evidence / (1 + t²)``: the evidence is how sure the surest label is
-(`oasis.model.calibration`), and t is how unlike the samples the query is. With rows x of unit
+**Confidence** is ``r evidence / (1 + t²)``: the evidence is how sure the surest label is and r the
+share of samples of which that label is right (`oasis.model.calibration`): while few labels are
+known, content decides. t is how unlike the samples the query is. With rows x of unit
 length, m the direction of their mean and ``c = x'm``,
 
     ``t = max(0, mean(c) - c) / sqrt(var(c) + 1 / n)``
@@ -44,6 +45,7 @@ from oasis.model.calibration import Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.content import ContentMap
 from oasis.model.hash_functions import LabelMap, LinearMap, Mask
+from oasis.model.readout import for_hamming
 from oasis.model.ridge import Ridge
 from oasis.model.threads import in_threads
 
@@ -58,7 +60,7 @@ query without information is predicted to have every class by its share."""
 LIKELIEST = 10
 """Predicted labels of a query that count, at most."""
 
-LABEL_WEIGHT = 10.0
+LABEL_WEIGHT = 12.0
 """Weight of a sure label that a query and an item share, in standard deviations of content."""
 
 LIKE_WEIGHT = 0.5
@@ -129,11 +131,11 @@ class QueryMap:
     labels : predicts labels
     readout : (c, r_l), how labels are read from the label bits of stored codes
     responses : (c,), what is read of a class from its own code
-    covariance : (r_l, r_l) of the label bits of stored codes
+    covariance : (r, r) of stored codes
     content : maps features to content values
-    content_covariance : (r_c, r_c) of the content bits of stored codes
     sureness : how sure predicted labels are
     strange : modality name -> map to t (n, 1), negative for rows more usual than the mean
+    n_content : r_c
     """
 
     labels: LabelMap
@@ -141,9 +143,9 @@ class QueryMap:
     responses: Single
     covariance: Array
     content: ContentMap
-    content_covariance: Array
     sureness: Sureness
     strange: Mapping[str, LinearMap]
+    n_content: int
 
     @property
     def widths(self) -> dict[str, int]:
@@ -279,13 +281,14 @@ class QueryMap:
         if not parts.content.shape[1]:
             return self._read(weights)
         sure = self.evidence(parts) / (1 + np.square(parts.strange))
+        sure *= np.float32(self.sureness.together.share_right)
         w = min(BIT_WEIGHT * parts.content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._both(weights, parts.content, w, sure)
 
     def project_labels(self, weights: Single) -> Single:
         """Return the projections (n, r) of weights of labels (n, c), without any content."""
         weights = likeliest_weights(weights)
-        nothing = np.zeros((len(weights), len(self.content_covariance)), dtype=np.float32)
+        nothing = np.zeros((len(weights), self.n_content), dtype=np.float32)
         return self._both(weights, nothing, 0.0, np.ones(len(weights), dtype=np.float32))
 
     def _both(self, weights: Single, content: Single, w: float, sure: Single) -> Single:
@@ -294,7 +297,18 @@ class QueryMap:
         total = weights @ self.responses
         shares = np.divide(sure, total, out=np.zeros_like(total), where=total > _LEAST_WEIGHT)
         kind = self._read(weights) * (np.float32(LABEL_WEIGHT * (1 - w)) * shares)[:, None]
-        return np.hstack([kind, _scaled(content, self.content_covariance, w)])
+        return np.hstack([kind, _scaled(content, self._covariance_of(content), w)])
+
+    def for_hamming(self, projections: Single) -> Single:
+        """Return projections whose signs are what Hamming distance should be measured from."""
+        if not self.n_content:  # the readout is made for it
+            return projections
+        return for_hamming(projections.astype(np.float64), self.covariance).astype(np.float32)
+
+    def _covariance_of(self, content: Single) -> Array:
+        """Return the block of the content bits."""
+        start = len(self.covariance) - content.shape[1]
+        return self.covariance[start:, start:]
 
     def _read(self, weights: Single) -> Single:
         read: Single = weights @ self._single_readout
@@ -306,13 +320,14 @@ class QueryMap:
 
     def project_codes(self, codes: Codes, weight: float | None = None) -> Single:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
-        signs, n_label = unpack(codes).astype(np.float32), len(self.covariance)
+        signs = unpack(codes).astype(np.float32)
+        n_label = signs.shape[1] - self.n_content
         w = LIKE_WEIGHT if weight is None else weight
         kind, content = signs[:, :n_label], signs[:, n_label:]
         if not content.shape[1]:
             return kind
-        kind = _scaled(kind, self.covariance, 1 - w)
-        return np.hstack([kind, _scaled(content, self.content_covariance, w)])
+        kind = _scaled(kind, self.covariance[:n_label, :n_label], 1 - w)
+        return np.hstack([kind, _scaled(content, self._covariance_of(content), w)])
 
     def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         """Yield everything that the projections depend on, by name."""
@@ -328,7 +343,6 @@ class QueryMap:
         yield "readout", self.readout
         yield "responses", self.responses
         yield "covariance", self.covariance
-        yield "content covariance", self.content_covariance
         for name, each in {"": self.sureness.together, **self.sureness.alone}.items():
             yield f"calibration {name}", np.array([*each.line, each.share_right])
 
@@ -360,9 +374,9 @@ class LabelCoder:
 
     def of_predictions(self, predictions: Mapping[str, Single], has: Mapping[str, Mask]) -> Single:
         """Return the same for predictions (n, c) by each modality; which rows have it, (n,)."""
-        predicted = self.labels.combined(predictions, has)
-        sure = self.sureness.of(self.labels.above_usual(predicted), has)
-        return likely_codes(likeliest_weights(predicted), sure, self.codewords, self.n_owned)
+        above = self.labels.above_usual(self.labels.combined(predictions, has))
+        sure = self.sureness.of(above, has)
+        return likely_codes(likeliest_weights(above), sure, self.codewords, self.n_owned)
 
 
 def likeliest_weights(labels: Single) -> Single:

@@ -10,10 +10,14 @@ So ``b D_c`` is near 1 for codes of samples with class c and near 0 for others. 
 predicted label weights ``w`` (c,) is projected to ``D w``. Its inner product with a stored code is
 then the sum of the weights of that code's labels, by which a search ranks.
 
-In a code for search by projections the ridge is `VALUE_RIDGE`: nearly exact, but it depends on few
-bits. In a code of labels alone, which is for Hamming distance, it is `SIGN_RIDGE`, which spreads a
-class over all bits; a larger ridge shrinks rare classes, so directions are scaled to unit length,
-and a quarter of the codeword is added, which helps classes that come after all others.
+The ridge is small, so the readout is nearly exact and depends on few bits. **Hamming distance**
+counts all bits alike, so it needs a direction that spreads over all that say the same. With S the
+covariance of stored codes it is
+
+    ``P S (S + I / 2)^-1``
+
+for projections P: a readout with ridge 1/2 for what P reads. A code of labels alone has these
+directions of D at unit length, since a large ridge shrinks rare classes.
 
 **Items without labels** have the label bits of their predicted labels, some of them wrong. How such
 bits relate to the true labels is learned from samples whose labels are known: some samples of a
@@ -34,14 +38,11 @@ from oasis.arrays import Array, Rows, Single
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-VALUE_RIDGE = 0.001
-"""Ridge of the readout in a code for search by projections, per stored code."""
+RIDGE = 0.001
+"""Ridge of the readout, per stored code."""
 
-SIGN_RIDGE = 0.2
-"""Ridge of the readout in a code of labels alone."""
-
-CODEWORD_SHARE = 0.25
-"""Length of the codeword that is added to a direction of unit length there."""
+HAMMING_RIDGE = 0.5
+"""Ridge of what Hamming distance is measured from."""
 
 LEAST_RESPONSE = 0.02
 """Least that counts as read of a class from its own code: below, it is noise."""
@@ -50,7 +51,7 @@ MOST_PAIRED = 64
 """Classes of a sample, at most, whose pairs are counted: 2,016 pairs."""
 
 GUESS_RIDGE = 0.05
-"""What is added to `VALUE_RIDGE`, times the share of stored items that have no labels."""
+"""What is added to `RIDGE`, times the share of stored items that have no labels."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,22 @@ class BitSums:
         """Return the sums without codes that are among them."""
         return BitSums(self.BB - other.BB, self.B1 - other.B1, self.n - other.n)
 
-    @property
-    def covariance(self) -> Array:
-        """Covariance (r, r) of the bits; zero before the first code."""
-        if not self.n:
-            return np.zeros_like(self.BB)
-        mean = self.B1 / self.n
-        return self.BB / self.n - np.outer(mean, mean)
+    def cleared(self) -> BitSums:
+        """Return the sums over no codes of the same bits."""
+        return BitSums.zero(len(self.B1))
+
+    def covariance(self, n_prior: int = 0) -> Array:
+        """Return the covariance (r, r) of the bits, with codes of uncorrelated bits added.
+
+        >>> BitSums.zero(2).covariance(), BitSums.zero(2).covariance(10)
+        (array([[0., 0.],
+               [0., 0.]]), array([[1., 0.],
+               [0., 1.]]))
+        """
+        mean = self.B1 / max(self.n, 1)
+        own: Array = self.BB / max(self.n, 1) - np.outer(mean, mean)
+        share = self.n / max(self.n + n_prior, 1)
+        return share * own + (1 - share) * np.eye(len(mean)) if n_prior else own
 
     def directions(self, LB: Array, counts: Array, ridge: float, D0: Array) -> Array:
         """Return D', (c, r): the direction in which each class is read from these bits.
@@ -167,18 +177,8 @@ class BitSums:
             return D0
         mean = self.B1 / self.n
         joint = LB - np.outer(counts, mean) + self.n * ridge * D0
-        A = self.n * (self.covariance + ridge * np.eye(len(mean)))
+        A = self.n * (self.covariance() + ridge * np.eye(len(mean)))
         return np.ascontiguousarray(np.linalg.solve(A, joint.T).T)
-
-    def shrunk_covariance(self, n_prior: int) -> Array:
-        """Return the covariance with so many codes of balanced, uncorrelated bits added.
-
-        >>> BitSums.zero(2).shrunk_covariance(10)
-        array([[1., 0.],
-               [0., 1.]])
-        """
-        share = self.n / (self.n + n_prior)
-        return share * self.covariance + (1 - share) * np.eye(len(self.B1))
 
 
 @dataclass(frozen=True)
@@ -267,26 +267,22 @@ class Codebook(CodeSums):
             return self
         return self._added(guesses.times(n_guessed / guesses.bits.n))
 
-    def readout(self, everything: CodeSums, C: Array, for_hamming: bool) -> Array:
+    def readout(self, everything: CodeSums, C: Array) -> Array:
         """Return the direction (c, r) in which each class is read from stored label bits.
 
         Parameters
         ----------
         C : (c, r), codewords
         everything : sums over items without labels too, see `stored`
-        for_hamming : whether codes are of labels alone
         """
-        if for_hamming:
-            spread = unit_directions(everything.directions(SIGN_RIDGE, np.zeros_like(C)))
-            return spread + CODEWORD_SHARE * unit_directions(C)
         D0 = C / np.maximum(np.abs(C).sum(axis=1, keepdims=True), 1e-12)
         guessed = 1 - self.bits.n / max(everything.bits.n, 1)
-        return everything.directions(VALUE_RIDGE + GUESS_RIDGE * guessed, D0)
+        return everything.directions(RIDGE + GUESS_RIDGE * guessed, D0)
 
     def responses(self, C: Array) -> Single:
         """Return what is read of each class (c,) from its own code, beyond the mean code."""
         B = np.where(C > 0, 1.0, -1.0) - self.bits.B1 / max(self.bits.n, 1)
-        read = np.vecdot(self.readout(self, C, for_hamming=False), B)
+        read = np.vecdot(self.readout(self, C), B)
         responses: Single = np.clip(read, LEAST_RESPONSE, 1.0).astype(np.float32)
         return responses
 
@@ -321,6 +317,16 @@ def class_pairs(L: sp.csr_array) -> sp.csr_array:
     values = np.concatenate([several.data[above], alone[single]])
     places = [np.concatenate([each[above], single]) for each in several.coords]
     return sp.csr_array((values, tuple(places)), shape=(n_classes, n_classes))
+
+
+def for_hamming(P: Array, S: Array) -> Array:
+    """Return ``P S (S + I / 2)^-1`` (n, r): projections P whose signs serve Hamming distance.
+
+    >>> for_hamming(np.array([[2.0, 3.0]]), np.diag([0.5, 0.0]))
+    array([[1., 0.]])
+    """
+    spread = S + HAMMING_RIDGE * np.eye(len(S))
+    return np.ascontiguousarray(np.linalg.solve(spread, S @ P.T).T)
 
 
 def unit_directions(directions: Array) -> Array:

@@ -27,7 +27,7 @@ from oasis.model.content import (
 from oasis.model.file import check_shapes
 from oasis.model.hash_functions import MOST_EXPLAINED, LabelMap, LinearMap, Mask
 from oasis.model.query import LabelCoder, QueryMap, strangeness
-from oasis.model.readout import BitSums, Codebook, CodeSums
+from oasis.model.readout import BitSums, Codebook, CodeSums, for_hamming, unit_directions
 from oasis.model.ridge import Ridge, with_constant
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class CodewordState(ModelState):
     content : the functions of the content bits
     guessed : (257, 257), sums over guessed features with a constant while content bits of that
         modality are not made for good, else (0, 0)
-    content_bits : sums over the content bits of all samples
+    stored : sums over the stored codes of all samples, where there are content bits
     content_since : samples seen before the functions of the content bits were made for good
     calibration : how well samples were predicted before they were learned
     alone : modality name -> the same by that modality alone, for queries that have no other
@@ -67,7 +67,7 @@ class CodewordState(ModelState):
     guesses: CodeSums
     content: Content
     guessed: Array
-    content_bits: BitSums
+    stored: BitSums
     content_since: int
     calibration: Calibration
     alone: Mapping[str, Calibration]
@@ -90,7 +90,7 @@ class CodewordState(ModelState):
             "guesses/BB": (guesses.bits.BB, (r, r)),
             "guesses/B1": (guesses.bits.B1, (r,)),
             "guesses/LB": (guesses.LB, (c_guessed, r)),
-            "content/BB": (self.content_bits.BB, (r_c, r_c)),
+            "stored/BB": (self.stored.BB, (len(self.stored.B1),) * 2),
         }
         for each in (self.calibration, *self.alone.values()):
             check_shapes({"calibration": (each.sums, (8,))})
@@ -120,7 +120,7 @@ class CodewordState(ModelState):
     @property
     def n_content_bits(self) -> int:
         """Content bits of a code."""
-        return len(self.content_bits.B1)
+        return max(len(self.stored.B1) - int(self.codewords.shape[1]), 0)
 
     @property
     def n_labelled(self) -> int:
@@ -158,7 +158,7 @@ class CodewordState(ModelState):
         made = replace(
             self,
             content=replace(self.content, sizes=sizes, own={}, rows={}),
-            content_bits=BitSums.zero(self.n_content_bits),
+            stored=self.stored.cleared(),
         )
         new = {name: np.full(made.n_others(name), -1) for name in self.ridges}
         ridges = {}
@@ -190,8 +190,8 @@ class CodewordState(ModelState):
         if not made:
             return self.with_guessed(X)
         again = any(name in self.content.own for name in made)
-        bits = BitSums.zero(self.n_content_bits) if again else self.content_bits
-        state = replace(self, content=content, content_bits=bits, content_since=self.n_seen)
+        stored = self.stored.cleared() if again else self.stored
+        state = replace(self, content=content, stored=stored, content_since=self.n_seen)
         for name in made:
             state = state._without_target(name)
         return state.with_guessed(X)
@@ -305,7 +305,7 @@ class CodewordState(ModelState):
 
         ``sampled`` are rows of the chunk; words keep their ridge, as all have the same unit.
         """
-        if self.chosen or not self.codebook.bits.covariance.any():
+        if self.chosen or not self.codebook.bits.covariance().any():
             return self
         ridges = {
             name: ridge if has_few_features(sampled[name]) else ridge.chosen(self.n_others(name))
@@ -331,7 +331,7 @@ class CodewordState(ModelState):
         ----------
         X : checked features of the samples
         label_sets : the labels that they were learned with
-        B : (n, r_c), their content bits as +1 and -1
+        B : (n, r), their codes as +1 and -1
         """
         n, known = len(label_sets), set(self.classes[: len(self.codewords)])
         unknown = next((name for names in label_sets for name in names if name not in known), None)
@@ -364,7 +364,7 @@ class CodewordState(ModelState):
             ridges=ridges,
             everything=everything,
             codebook=book.less(sample_codes(L, self.codewords), L),
-            content_bits=self.content_bits.less(BitSums.of(B)),
+            stored=self.stored.less(BitSums.of(B)) if self.n_content_bits else self.stored,
         )
 
     def n_others(self, name: str) -> int:
@@ -417,19 +417,25 @@ class CodewordState(ModelState):
     @cached_property
     def query_map(self) -> QueryMap:
         """The hash function."""
-        stored = self.codebook.stored(self.guesses, self.n_seen - self.n_labelled)
+        book = self.codebook
+        everything = book.stored(self.guesses, self.n_seen - self.n_labelled)
+        D = book.readout(everything, self.codewords)
         strange: dict[str, LinearMap] = {}
         if self.n_content_bits:
             strange = {name: strangeness(name, ridge) for name, ridge in self.of_all.items()}
+            covariance = self.stored.covariance(PRIOR_ROWS)
+        else:
+            covariance = everything.bits.covariance(PRIOR_ROWS)
+            D = unit_directions(for_hamming(D, covariance))
         return QueryMap(
             self.label_map,
-            self.codebook.readout(stored, self.codewords, not self.n_content_bits),
-            self.codebook.responses(self.codewords),
-            stored.bits.covariance,
+            D,
+            book.responses(self.codewords),
+            covariance,
             self.content_map,
-            self.content_bits.shrunk_covariance(PRIOR_ROWS),
             Sureness(self.calibration, self.alone),
             strange,
+            self.n_content_bits,
         )
 
     @cached_property
