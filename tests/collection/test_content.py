@@ -58,10 +58,10 @@ def test_more_like_weighs_the_two_parts_of_the_stored_code(several, content):
     c, truth = several
     each, code, _, _ = truth.items[17]
     signs = unpack(np.frombuffer(code, np.uint8)[None])[0].astype(np.float64)
-    map_ = truth.model.state_.query_map
+    S = truth.model.state_.query_map.covariance
     kind, thing = signs[:N_LABEL].copy(), signs[N_LABEL:]
-    sizes = [np.sqrt(kind @ map_.covariance @ kind)]
-    sizes.append(np.sqrt(thing @ map_.content_covariance @ thing))
+    sizes = [np.sqrt(kind @ S[:N_LABEL, :N_LABEL] @ kind)]
+    sizes.append(np.sqrt(thing @ S[N_LABEL:, N_LABEL:] @ thing))
     w = 0.5 if content is None else content
     projection = np.concatenate([(1 - w) * kind / sizes[0], w * thing / sizes[1]])
     expected = {}

@@ -143,7 +143,10 @@ class Truth:
         n_bits = signs.shape[1]
         answers = []
         for projection in projections.astype(np.float64):
-            own = unpack(pack(projection[None]))[0]
+            coded = projection[None].astype(np.float32)
+            if mode == "hamming" and isinstance(self.model, OASIS):
+                coded = self.model.for_hamming(coded)
+            own = unpack(pack(coded))[0]
             distances = ((n_bits - signs @ own) / 2).astype(int)
             if mode == "hamming":
                 keys, scores = distances, 1 - 2 * distances / n_bits

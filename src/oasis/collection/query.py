@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from oasis.arrays import Matrix, Single, has_row, unit_rows
-from oasis.codes import pack, unpack
+from oasis.codes import Codes, pack, unpack
 from oasis.collection.catalog import Catalog
 from oasis.collection.class_names import (
     ClassNames,
@@ -117,8 +117,10 @@ class Queries:
             projections = np.insert(projections, row, mean, axis=0)
             evidence = np.insert(evidence, row, 1.0)
         queries = [
-            Query(each, pack(each[None])[0], float(sure))
-            for each, sure in zip(projections, evidence, strict=True)
+            Query(*each)
+            for each in zip(
+                projections, _codes(model, projections, question), evidence.tolist(), strict=True
+            )
         ]
         return [answer.hits for answer in self._answered(snapshot, queries, question)]
 
@@ -235,7 +237,7 @@ class Queries:
             projections = model.project(X)
             evidence = [None] * len(projections)
         # signs of weighed projections are others
-        codes = pack(projections) if content is None else model.encode(X)
+        codes = _codes(model, projections, question) if content is None else model.encode(X)
         return [Query(*each) for each in zip(projections, codes, evidence, strict=True)]
 
     def _with_repeats(
@@ -315,6 +317,13 @@ class Queries:
         self._class_names.follow(snapshot.classes)
         with self._catalog.reading() as connection:
             return [corrected(connection, text, self._class_names.words) for text in texts]
+
+
+def _codes(model: AnyModel, projections: Single, question: Question) -> Codes:
+    """Return the codes of queries, from which distances are measured."""
+    if question.mode == "hamming" and isinstance(model, OASIS):
+        projections = model.for_hamming(projections)
+    return pack(projections)
 
 
 def has_content(model: AnyModel) -> TypeGuard[OASIS]:

@@ -24,7 +24,7 @@ from oasis.model.gram import LowerTriangle
 from oasis.store import read_arrays, write_arrays
 
 FORMAT = "oasis-model"
-FORMAT_VERSION = 16
+FORMAT_VERSION = 17
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Arrays by name, as they are read."""
