@@ -409,8 +409,8 @@ def rewrite_header(path, change):
 
 
 def test_a_newer_file_is_refused(saved):
-    rewrite_header(saved, lambda metadata: metadata.update(version="17"))
-    with pytest.raises(NewerVersionError, match="format version 17, this oasis reads up to 16"):
+    rewrite_header(saved, lambda metadata: metadata.update(version="18"))
+    with pytest.raises(NewerVersionError, match="format version 18, this oasis reads up to 17"):
         OASIS.load(saved)
 
 
