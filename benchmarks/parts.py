@@ -71,7 +71,9 @@ PARTS: dict[str, Part] = {
     "content: predicted for a missing modality": function(
         content.ContentMap,
         "joined_predictions",
-        lambda self, name, predictions, n: np.zeros((n, self.content.sizes[name]), np.float32),
+        lambda self, name, predictions, n, guesses=None: np.zeros(
+            (n, self.content.sizes[name]), np.float32
+        ),
     ),
     "readout: a regression": function(readout.Codebook, "readout", mean_codewords),
     "readout: guesses in its sums": function(
