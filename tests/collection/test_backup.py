@@ -81,24 +81,6 @@ def test_backups_beside_a_busy_writer_are_sound(folder):
         writer.join()
 
 
-def test_a_file_that_the_writer_replaces_meanwhile_is_looked_for_again(folder, monkeypatch):
-    with open_toy(folder / "c") as c:
-        c.ingest(*chunk(40))
-        path_open, left = type(c.path).open, [2]
-
-        def replaced(path, *arguments, **options):
-            if path.name.startswith("model-") and left[0] and "b" in str(arguments):
-                left[0] -= 1
-                c.ingest(*chunk(40, seed=left[0] + 1))
-                raise FileNotFoundError(2, "gone", str(path))
-            return path_open(path, *arguments, **options)
-
-        monkeypatch.setattr(type(c.path), "open", replaced)
-        assert backup(c.path, folder / "copy") == 120
-    with Collection.open(folder / "copy") as copied:
-        assert copied.check() == []
-
-
 def test_what_is_there_is_not_overwritten(folder):
     with open_toy(folder / "c") as c:
         c.ingest(*chunk(40))

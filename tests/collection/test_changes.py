@@ -1,12 +1,11 @@
 """Items that are changed in place or replaced, and labels that are predicted."""
 
-import sqlite3
 import threading
 
 import collection_toy
 import numpy as np
 import pytest
-from collection_toy import fill, open_toy
+from collection_toy import open_toy
 from collection_truth import Truth, assert_hits, assert_labels, assert_same_model, contents
 from toy import NAMES, chunk
 
@@ -16,7 +15,6 @@ from oasis.collection.filters import Filter
 from oasis.collection.intake import MAX_PAYLOAD_LEVELS
 from oasis.errors import (
     CollectionError,
-    FormatError,
     InputError,
     SimilarNamesWarning,
     UnknownIdError,
@@ -64,33 +62,6 @@ def test_an_update_changes_labels_and_payload_and_nothing_else(filled):
     X, _ = chunk(2, seed=5)
     projections = truth.model.project(X)
     assert_hits(c.search(X, 200, fuse=False), truth.search(projections, 200, "asymmetric"))
-
-
-def test_an_update_is_there_after_a_kill_and_for_readers(folder):
-    c = open_toy(folder / "c")
-    truth = fill(c)
-    each = truth.items[4][0]
-    with Collection.open(c.path, readonly=True) as reader:
-        assert "brand new" not in [info.name for info in reader.classes()]
-        for target in (c, truth):
-            target.update(each, labels=["brand new", "sky"], payload={"year": 7})
-        (hits,) = reader.search(chunk(1)[0], 200, where={"$labels": {"has": "brand new"}})
-        assert [hit.id for hit in hits] == [each]
-        assert hits[0].labels == ("brand new", "sky")
-        assert_is(reader, truth)
-    c._catalog.close()
-    c._lock.release()
-    with Collection.open(c.path) as c:
-        assert_is(c, truth)
-
-
-def test_a_reader_that_has_not_followed_yet_shows_a_class_that_is_newer(filled, monkeypatch):
-    c, truth = filled
-    each = truth.items[4][0]
-    with Collection.open(c.path, readonly=True) as reader:
-        monkeypatch.setattr(reader._follower, "current", lambda: reader._snapshot)
-        c.update(each, labels=["brand new"])
-        assert reader.get(each).labels == ("brand new",)
 
 
 def test_searches_beside_updates_show_labels_that_were_given(filled):
@@ -292,19 +263,6 @@ def test_allow_lists_follow_changes(filled):
 # -- replace ---------------------------------------------------------------------------------------
 
 
-def test_a_replaced_item_has_new_features_under_its_id(filled):
-    c, truth = filled
-    ids = [item[0] for item in truth.items[5:12]]
-    X, y = chunk(7, seed=77, bare=0.3)
-    for target in (c, truth):
-        target.replace(X, y, ids, [{"new": row} for row in range(7)])
-    assert len(c) == len(truth.items)
-    assert_is(c, truth)
-    assert c.get(ids[0]).round == c.stats().n_rounds
-    with Collection.open(c.path, readonly=True) as reader:
-        assert_is(reader, truth)
-
-
 def test_a_replacement_is_refused_whole(filled):
     c, truth = filled
     ids, before = [truth.items[0][0], "nobody"], commits(c)
@@ -419,52 +377,6 @@ def test_a_class_that_a_model_learned_elsewhere_can_be_predicted(folder):
         c.delete([item.id for item in c.items()])
         assert [each.n_predicted for each in c.classes()] == [0] * len(c.classes())
         assert c.check() == []
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE classes SET n_predicted = n_predicted + 1 WHERE number = 0",
-        "DELETE FROM members WHERE predicted = 1",
-    ],
-)
-def test_copies_of_predictions_are_checked_and_made_anew(folder, statement):
-    with open_toy(folder / "c") as c:
-        truth = fill(c)
-    with sqlite3.connect(folder / "c" / "catalog.sqlite") as database:
-        database.execute(statement)
-    database.close()
-    with Collection.open(folder / "c") as c:
-        assert c.check()
-        assert c.repair() == []
-        assert_is(c, truth)
-
-
-def test_a_prediction_that_was_altered_is_noticed(folder):
-    with open_toy(folder / "c") as c:
-        truth = fill(c)
-    each = next(each for each, names in truth.predicted.items() if names)
-    with sqlite3.connect(folder / "c" / "catalog.sqlite") as database:
-        database.execute("UPDATE items SET predicted = '0' WHERE id = ?", (each,))
-    database.close()
-    with Collection.open(folder / "c") as c:
-        with pytest.raises(FormatError, match="does not match its checksum"):
-            c.get(each)
-        assert any("do not match their checksums" in found for found in c.check())
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        {"has": "sky", "predicted": 1},
-        {"has": "sky", "predicted": None},
-        {"predicted": True},
-        {"has": "sky", "predicted": True, "more": 1},
-    ],
-)
-def test_a_filter_that_is_none_is_refused(condition):
-    with pytest.raises(InputError, match="'predicted': true or false"):
-        Filter.of({"$labels": condition})
 
 
 def test_items_without_ids_avoid_the_numbers_that_are_ids(folder):

@@ -67,25 +67,6 @@ def test_a_repair_of_lost_rows_is_refused_and_changes_nothing(path):
             assert len(c.search(chunk(1)[0], 1, where={"row": {"gt": 5}}, fuse=False)[0]) == 1
 
 
-def test_a_lack_of_memory_that_comes_from_damage_says_so(path):
-    """SQLite asks for gigabytes where the length of a damaged record says so."""
-
-    def fail(c):
-        with c._catalog.reading():
-            raise MemoryError
-
-    with Collection.open(path, readonly=True) as c, pytest.raises(MemoryError):
-        fail(c)
-    catalog = path / "catalog.sqlite"
-    content = bytearray(catalog.read_bytes())
-    with Collection.open(path, readonly=True) as c:
-        at = content.index(b"i9")  # in a page of items or of their ids
-        content[at - 60 : at + 60] = b"\xff" * 120
-        catalog.write_bytes(content)
-        with pytest.raises(FormatError, match="is damaged: "):
-            fail(c)
-
-
 class Meanwhile:
     """Calls something between the answer of an index and whoever asked it."""
 
@@ -118,15 +99,6 @@ def test_items_that_are_deleted_during_a_search_are_left_out(path, monkeypatch, 
         if readonly:
             c.close()
         assert writer.check() == []
-
-
-def test_items_that_are_deleted_during_a_search_by_words_are_left_out(path, monkeypatch):
-    with Collection.open(path) as c:
-        snapshot = c._snapshot
-        gone = Meanwhile(snapshot.replica, lambda: c.delete(["i0", "i7"]))
-        object.__setattr__(snapshot, "replica", gone)
-        (hits,) = c.search(chunk(1)[0], N, where={"$text": {"contains": "boat"}})
-        assert len(hits) == N - 2 and not {"i0", "i7"} & {hit.id for hit in hits}
 
 
 def change(path, *statements):

@@ -244,20 +244,6 @@ def test_a_renamed_class_is_learned_as_if_it_had_been_called_so(folder, joined):
         assert [list(c.get(row).labels) for row in range(300)] == right
 
 
-def test_without_kept_features_a_class_is_renamed_too(folder, caplog):
-    X, y = clusters(300, seed=9)
-    with opened(folder / "c", keep_features=False) as c:
-        c.ingest(X, y)
-        n = sum(names == ["class 0"] for names in y)
-        done = c.rename_label("class 0", "birds")
-        assert (done.changed, done.learned, done.unlearned) == (n, 0, n)
-        assert "features were not kept" in caplog.text
-        assert {each.name: each.n for each in c.classes()}["birds"] == n
-        hits = c.search_words(["class 0"], k=5, where={"$labels": {"has": "birds"}})[0]
-        assert len(hits) == 5
-        assert c.check() == []
-
-
 def test_a_table_of_labels_teaches_as_updates_do_and_can_be_given_again(folder):
     X, y = clusters(300, seed=11)
     ids = [f"i{row}" for row in range(300)]

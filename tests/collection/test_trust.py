@@ -14,8 +14,7 @@ from toy import NAMES, chunk, class_vectors
 
 from oasis.collection import Collection
 from oasis.collection.replica import Replica
-from oasis.errors import CollectionError, FormatError, InputError, StorageError
-from oasis.labels.sources import GivenWords
+from oasis.errors import CollectionError, FormatError, InputError
 from oasis.model import OASIS
 from oasis.store import Disk
 
@@ -148,28 +147,6 @@ def test_workers_of_multiprocessing(folder):
             assert pool.map(len, [[1]]) == [1]
         c.ingest(*chunk(40, seed=1))
         assert c.check() == []
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_server_that_forks_for_each_request(folder):
-    """Every child exits by itself, and so closes what it has inherited."""
-    with open_toy(folder / "c") as c:
-        c.ingest(*chunk(40))
-        for number in range(5):
-            child = os.fork()
-            if not child:
-                try:
-                    with c:
-                        pass  # as a `with` around a request would
-                finally:
-                    c._catalog.close()
-                    os._exit(0)
-            os.waitpid(child, 0)
-            c.ingest(*chunk(3, seed=number))
-        assert c.check() == []
-    with Collection.open(folder / "c") as c:
-        assert len(c) == 55
 
 
 # -- the lock and the head -------------------------------------------------------------------------
@@ -354,42 +331,6 @@ def some_words(n):
     return vectors, OASIS(16, labels={k: vectors[k] for k in NAMES[:n]}, random_state=0)
 
 
-def test_words_are_not_there_when_their_commit_fails(folder, monkeypatch):
-    class Full(Disk):
-        def replace(self, *_):
-            raise OSError(28, "No space left on device")
-
-    vectors, model = some_words(6)
-    with Collection.open(folder / "c", model=model) as c:
-        c.ingest(*chunk(40))
-        with monkeypatch.context() as patch:
-            patch.setattr("oasis.store.disk", Full())
-            with pytest.raises(StorageError, match="nothing was changed"):
-                c.add_words({"lamp": vectors["lamp"]})
-        X, _ = chunk(1, seed=4)
-        with pytest.raises(InputError, match="lamp"):
-            c.ingest(X, [["lamp"]])
-        with pytest.raises(InputError, match="lamp"):
-            c.search_words(["lamp"])
-        c.add_words({"lamp": vectors["lamp"]})
-        c.ingest(X, [["lamp"]])
-
-
-def test_a_small_chunk_does_not_touch_the_word_mapping(folder, monkeypatch):
-    _, model = some_words(10)
-    with Collection.open(folder / "c", model=model) as c:
-        c.ingest(*chunk(40, classes=NAMES[:6]))
-        with monkeypatch.context() as patch:
-            patch.setattr(GivenWords, "state", None)
-            X, _ = chunk(2, seed=4)
-            c.ingest(X, [["lamp"], ["sky"]])
-            with Collection.open(folder / "c", readonly=True) as reader:
-                assert_names = reader.model.classes_
-        assert assert_names == c.model.classes_
-        with Collection.open(folder / "c", readonly=True) as reader:
-            assert_same_model(reader.model, c.model)
-
-
 # -- readers ---------------------------------------------------------------------------------------
 
 
@@ -516,6 +457,7 @@ def test_half_a_surrogate_pair_is_refused_everywhere(folder):
         ("DELETE FROM members WHERE class = 1", "classes lack"),
         ("UPDATE members SET key = key + 1000 WHERE class = 1", "that no item tells"),
         ("UPDATE classes SET n = n + 1 WHERE number = 1", "counts say"),
+        ("UPDATE classes SET n_predicted = 9 WHERE number = 1", "counts say"),
         ("DELETE FROM deleted", "list of deleted"),
     ],
 )
