@@ -3,7 +3,6 @@
 import json
 
 import collection_in_milvus
-import numpy as np
 import pytest
 from collection_in_milvus import (
     abandon,
@@ -87,16 +86,10 @@ def test_items_of_another_collection_are_left_alone(folder, lite):
         assert other.check() == []
     assert_is(c, truth)
     c.close()
-    # one that says nothing of its owner is judged by what it holds
     by_hand = lite()
-    with MilvusIndex(by_hand, 16) as ix:
-        ix.add(np.zeros((2, 2), np.uint8), [1, 2])
-    with pytest.raises(CollectionError, match=r"holds 2 items that are not of this collection"):
+    MilvusIndex(by_hand, 16).close()
+    with pytest.raises(CollectionError, match="not of this collection: it says ''"):
         Collection.open(folder / "other", index=by_hand)
-    with MilvusIndex(by_hand, 16) as ix:
-        ix.remove([1, 2])
-    with Collection.open(folder / "other", index=by_hand) as other:
-        assert other.check() == []
 
 
 def test_a_move_that_failed_is_taken_up_again(folder, lite, monkeypatch):

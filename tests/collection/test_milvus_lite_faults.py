@@ -25,7 +25,7 @@ from collection_writer import apply
 from toy import chunk
 
 from oasis.codes import pack
-from oasis.collection import Collection, milvus, replica
+from oasis.collection import Collection, milvus, replica, writing
 from oasis.collection.ranking import Query
 from oasis.collection.records import Question
 from oasis.errors import CollectionError, EngineError
@@ -180,6 +180,18 @@ def test_a_deletion_that_milvus_misses_is_sent_later(folder, lite, monkeypatch, 
     else:
         abandon(c)
         c = Collection.open(c.path)
+    assert_is(c, truth)
+    c.close()
+
+
+def test_all_blocks_of_a_large_update_are_sent(folder, lite, monkeypatch):
+    c, truth = make(folder, lite(), steps=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "BLOCK", 3)
+        ids = [item[0] for item in truth.items]
+        c.update(ids, labels=["tree"])
+    for each in ids:
+        truth.update(each, labels=["tree"])
     assert_is(c, truth)
     c.close()
 

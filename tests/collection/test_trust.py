@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from collection_toy import open_toy, payloads
 from collection_truth import Truth, assert_same_model, contents, toy_model
-from toy import NAMES, chunk, class_vectors
+from toy import NAMES, chunk
 
 from oasis.collection import Collection
 from oasis.collection.replica import Replica
 from oasis.errors import CollectionError, FormatError, InputError
-from oasis.model import OASIS
 from oasis.store import Disk
 
 
@@ -324,11 +323,6 @@ def test_another_trained_model_is_refused(folder):
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def some_words(n):
-    vectors = class_vectors(10)
-    return vectors, OASIS(16, labels={k: vectors[k] for k in NAMES[:n]}, random_state=0)
 
 
 # -- readers ---------------------------------------------------------------------------------------

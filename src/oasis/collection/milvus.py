@@ -18,7 +18,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,15 +145,16 @@ class MilvusReplica(Replica):
     ) -> None:
         """Nothing to do: the writer has sent everything."""
 
-    def before_commit(self, catalog: Catalog, head: Head, items: NewItems) -> None:
+    def before_commit(self, catalog: Catalog, head: Head, new: Sequence[NewItems]) -> None:
         """Upsert items; when it returns, Milvus has them."""
         if self._behind:
             with catalog.reading() as connection:
                 self._catch_up(catalog, connection, head)
         self._behind = True
-        self.index.add(items.codes, items.keys)
+        for items in new:
+            self.index.add(items.codes, items.keys)
 
-    def after_commit(self, items: NewItems) -> None:
+    def after_commit(self, new: Sequence[NewItems]) -> None:
         """Note that all it holds is committed."""
         self._behind = False
 

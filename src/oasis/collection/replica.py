@@ -12,7 +12,7 @@ import logging
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,12 +162,13 @@ class Replica:
             self._index.add(codes, keys)
         self._index.remove(gone)
 
-    def before_commit(self, catalog: Catalog, head: Head, items: NewItems) -> None:
+    def before_commit(self, catalog: Catalog, head: Head, new: Sequence[NewItems]) -> None:
         """Take items that are about to follow the commit of ``head``."""
 
-    def after_commit(self, items: NewItems) -> None:
+    def after_commit(self, new: Sequence[NewItems]) -> None:
         """Take committed items, unless it has them already."""
-        self._index.add(items.codes, items.keys)
+        for items in new:
+            self._index.add(items.codes, items.keys)
 
     def forget(self, keys: Keys) -> None:
         """Remove items whose deletion is committed."""

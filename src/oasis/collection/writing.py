@@ -194,8 +194,8 @@ class Writer:
                     yield change
                     if change.head == head:
                         return
-                    for items in change.new:
-                        before.replica.before_commit(self._catalog, head, items)
+                    if change.new:
+                        before.replica.before_commit(self._catalog, head, change.new)
                     self._catalog.put_head(head, change.head)
                 self._publish(change)
         except BaseException:
@@ -214,8 +214,8 @@ class Writer:
         """Let memory follow a commit."""
         before, head = change.before, change.head
         before.classes.extend(change.classes[len(before.classes) :])
-        for items in change.new:
-            before.replica.after_commit(items)
+        if change.new:
+            before.replica.after_commit(change.new)
         if change.gone:
             before.replica.forget(np.array(sorted(change.gone), dtype=np.int64))
         if head.index_commits > before.head.index_commits:
