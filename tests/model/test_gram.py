@@ -86,18 +86,18 @@ def test_the_sum_of_wide_float32_features_does_not_depend_on_the_number_of_threa
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(0, 3), (5, 3), (1024, 20), (2500, 2100)])
-def test_products_with_few_columns_are_those_of_float64_with_any_number_of_threads(dtype, shape):
+@pytest.mark.parametrize("shape", [(0, 3), (5, 3), (2500, 2100)])
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
+def test_products_are_those_of_float64(dtype, shape, wrap):
     n, d = shape
     rng = np.random.default_rng(3)
     X, B, W = rng.random((n, d)).astype(dtype), rng.random((n, 4)), rng.random((d, 4))
-    found = []
-    for n_threads in (1, 2):
-        with threadpool_limits(n_threads, user_api="blas"):
-            found.append((product(X, W), transposed_product(X, B)))
-    for one, other, expected in zip(*found, (X @ W, X.T @ B), strict=True):
-        assert np.array_equal(one, other) and one.dtype == np.float64
-        np.testing.assert_allclose(one, expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
+    rtol = 1e-4 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(product(wrap(X), W), X @ W, rtol=rtol)
+    for targets in (B, sp.csr_array(B)):
+        found = transposed_product(wrap(X), targets)
+        np.testing.assert_allclose(found, X.T @ B, rtol=rtol)
+        assert found.dtype == np.float64
 
 
 def test_the_estimate_of_rounding_errors_is_of_their_size():

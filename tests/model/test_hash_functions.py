@@ -119,7 +119,6 @@ def test_rows_are_scaled_block_by_block_as_all_at_once(dtype, offset, monkeypatc
     expected = unit @ W.T - has[:, None] * (0 if offset is None else offset)
     np.testing.assert_allclose(whole, expected, atol=1e-5)
     monkeypatch.setattr(hash_functions, "_BLOCK_CELLS", 16 * 8)
-    monkeypatch.setattr(hash_functions, "_CACHED_CELLS", 16 * 3)
     monkeypatch.setattr(hash_functions, "_ROWS_A_COLUMN", 1)
     parts, has_parts = function.project_rows("x", X)
     assert np.array_equal(has_parts, has)
@@ -127,7 +126,7 @@ def test_rows_are_scaled_block_by_block_as_all_at_once(dtype, offset, monkeypatc
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, user_api="blas"):
             assert np.array_equal(function.project({"x": X}), parts)
-    monkeypatch.setattr(hash_functions, "_BLOCK_ROWS", 8)
+    monkeypatch.setattr(hash_functions, "_SPARSE_ROWS", 8)
     for n_threads in (1, 2):
         with threadpool_limits(n_threads, user_api="blas"):
             sparse, has_sparse = function.project_rows("x", sp.csr_array(X))

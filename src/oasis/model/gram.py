@@ -31,7 +31,7 @@ rounds add up."""
 
 _ROWS = 4096
 _COLUMNS = 256
-_SMALL_BLOCK = 1024
+_TARGET_ROWS = 1024
 _LEAST_MAPPED = 1 << 22
 _PACKED_COLUMNS = 64  # 2 MB of a matrix of 4,096 columns
 # BLAS packs the (d, d) matrix before a solution with several columns, which takes about as long as
@@ -331,16 +331,7 @@ def lower_blocks(d: int) -> list[Block]:
 
 def product(X: Matrix, Wt: Array) -> Array:
     """Return ``X W'`` (n, r), computed in the precision of X."""
-    if is_sparse(X):
-        return np.asarray(X @ Wt, dtype=np.float64)
-    weights: npt.NDArray[Any] = Wt.astype(X.dtype, copy=False)
-    out = np.empty((len(X), Wt.shape[1]))
-
-    def work(rows: slice) -> None:
-        out[rows] = X[rows] @ weights
-
-    in_threads(work, _slices(len(X)))
-    return out
+    return np.asarray(X @ Wt.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
@@ -350,17 +341,8 @@ def transposed_product(X: Matrix, B: FloatArray | sp.csr_array) -> Array:
     """
     if is_sparse(B):
         return _sparse_targets_product(X, B)
-    if is_sparse(X):
-        return np.asarray(X.T @ B, dtype=np.float64)
-    targets: npt.NDArray[Any] = B.astype(X.dtype, copy=False)
-    out = np.empty((X.shape[1], B.shape[1]))
-
-    def work(columns: slice) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
-            out[columns] = X[:, columns].T @ targets
-
-    in_threads(work, _slices(X.shape[1]))
-    return out
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum is checked where it is used
+        return np.asarray(X.T @ B.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:
@@ -369,10 +351,7 @@ def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:
     total = np.zeros((B.shape[1], X.shape[1]))
     values = B.astype(X.dtype)
     # by blocks: the sum over a block is rounded in float32, sums over blocks are float64
-    for rows in _slices(len(X)):
+    for start in range(0, len(X), _TARGET_ROWS):
+        rows = slice(start, start + _TARGET_ROWS)
         total += values[rows].T @ X[rows]
     return total.T
-
-
-def _slices(n: int) -> list[slice]:
-    return [slice(start, start + _SMALL_BLOCK) for start in range(0, n, _SMALL_BLOCK)]

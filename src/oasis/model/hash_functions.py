@@ -21,15 +21,11 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 MOST_EXPLAINED = 0.95
 """Cap on R²: predictions of training samples are optimistic."""
 
-# a thread takes so many cells at a time, of sparse features so many rows
-_BLOCK_CELLS = 1 << 21
-_BLOCK_ROWS = 2048
-# of these it takes so many cells, 2 MB, that they are still in the cache for a second pass; but
+# a thread takes so many cells at a time, 2 MB, which are still in the cache for a second pass; but
 # at least so many rows for a column of W: every product packs W anew
-_CACHED_CELLS = 1 << 19
+_BLOCK_CELLS = 1 << 19
 _ROWS_A_COLUMN = 4
-# BLAS does not divide a product of so few cells among threads
-_FEW_CELLS = 1 << 16
+_SPARSE_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -105,52 +101,30 @@ def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mas
 
     The product is scaled, not the features.
     """
-    n, d = matrix.shape
+    (n, d), r = matrix.shape, Wt.shape[1]
+    size = max(_BLOCK_CELLS // max(d, 1), _ROWS_A_COLUMN * r, 1)
     if is_sparse(matrix):
-        size, is_small = _BLOCK_ROWS, n <= _BLOCK_ROWS
-    else:
-        size, is_small = max(_BLOCK_CELLS // max(d, 1), 1), n * d <= _FEW_CELLS
-    if is_small:
+        size = max(size, _SPARSE_ROWS)
+    if n <= size:
         return _scaled_product(matrix, Wt)
-    part = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
+    part = np.empty((n, r), dtype=np.result_type(matrix.dtype, Wt.dtype))
     has = np.empty(n, dtype=np.bool_)
 
     def work(block: slice) -> None:
-        has[block] = _scaled_product(matrix[block], Wt, part[block])[1]
+        part[block], has[block] = _scaled_product(matrix[block], Wt)
 
     in_threads(work, [slice(start, start + size) for start in range(0, n, size)])
     return part, has
 
 
-def _scaled_product(
-    matrix: Matrix, Wt: FloatArray, out: npt.NDArray[Any] | None = None
-) -> tuple[npt.NDArray[Any], Mask]:
-    """Return what `_unit_product` does, of one block; ``out`` (n, r) holds the product if given."""
+def _scaled_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mask]:
     with np.errstate(all="ignore"):
-        product, squares = _product_and_squares(matrix, Wt)
-        rows, scale = in_range(matrix, squares)
-        if rows is not matrix:  # rows of extreme length
-            product = np.asarray(rows @ Wt)
-        part = np.multiply(product, scale[:, None], out=product if out is None else out)
-    return part, scale > 0
-
-
-def _product_and_squares(
-    matrix: Matrix, Wt: FloatArray
-) -> tuple[npt.NDArray[Any], FloatArray | None]:
-    """Return ``X W'`` (n, r), and the squared lengths of rows (n,), None if X is sparse."""
-    n, d = matrix.shape
-    size = max(_CACHED_CELLS // max(d, 1), _ROWS_A_COLUMN * Wt.shape[1], 1)
-    if is_sparse(matrix):
-        return np.asarray(matrix @ Wt), None
-    product = np.empty((n, Wt.shape[1]), dtype=np.result_type(matrix.dtype, Wt.dtype))
-    squares = np.empty(n, dtype=matrix.dtype)
-    for start in range(0, n, size):
-        rows = matrix[start : start + size]
-        # first: it reads the rows in their order in memory, and the product finds them in the cache
-        np.vecdot(rows, rows, out=squares[start : start + size])
-        np.matmul(rows, Wt, out=product[start : start + size])
-    return product, squares
+        # first: the product finds the rows in the cache
+        squares = None if is_sparse(matrix) else np.vecdot(matrix, matrix)
+        rows, scale = in_range(matrix, squares)  # differ in rows of extreme length alone
+        product = np.asarray(rows @ Wt)
+        product *= scale[:, None]
+    return product, scale > 0
 
 
 def _checked(part: npt.NDArray[Any], X: Mapping[str, Matrix]) -> Single:
