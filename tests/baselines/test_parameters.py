@@ -4,6 +4,8 @@ import pytest
 import toy
 from baseline_makers import (
     VECTORS,
+    choice,
+    doch,
     fomh,
     hcfw,
     itq,
@@ -17,6 +19,8 @@ from baseline_makers import (
 )
 
 from oasis.baselines import (
+    CHOICE,
+    DOCH,
     FOMH,
     HCFW,
     ITQ,
@@ -67,6 +71,11 @@ from oasis.errors import InputError
             "must be 'diagonal' or 'entries', got 'all'",
         ),
         (HCFW(8, VECTORS, delta=0), "delta must be a finite number, positive, got 0"),
+        (DOCH(8, alpha=0), "alpha must be a finite number, positive, got 0"),
+        (DOCH(8, n_anchors=0), "n_anchors must be a positive integer, got 0"),
+        (CHOICE(8, beta=0), "beta must be a finite number, positive, got 0"),
+        (CHOICE(8, centre="last"), "centre must be 'first' or 'batch', got 'last'"),
+        (CHOICE(8, labels=7), "labels must be a mapping"),
         (IWOMH(8, ["unicorn"], VECTORS), "sample 0 has class"),
         (IWOMH(8, [*toy.NAMES, "unicorn"], VECTORS), "unicorn"),
         (SAPMH(8, sigma={"image": 1.0}), "no kernel width for modality 'text'"),
@@ -92,6 +101,8 @@ def test_bad_parameters_are_refused(hasher, message):
         (thor, {"n_bits": 32}),
         (iwomh, {"n_bits": 32}),
         (hcfw, {"n_bits": 32}),
+        (doch, {"n_bits": 32}),
+        (choice, {"n_bits": 32}),
         (iwomh, {"classes": toy.NAMES[:6]}),
     ],
 )

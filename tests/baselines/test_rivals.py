@@ -1,4 +1,4 @@
-"""OMH-DQ, SAPMH, THOR, IW-OMH and HCFW: conformance, and what they have in common."""
+"""All methods: conformance, and what they have in common."""
 
 import tracemalloc
 
@@ -8,7 +8,22 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import toy
-from baseline_makers import N_BITS, fomh, hcfw, iwomh, lemon, omhdq, sapmh, thor
+from baseline_makers import (
+    N_BITS,
+    choice,
+    doch,
+    fomh,
+    hcfw,
+    itq,
+    itq_refit,
+    iwomh,
+    lemon,
+    omhdq,
+    pca_sign,
+    random_projection,
+    sapmh,
+    thor,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,34 +31,60 @@ from oasis.baselines import FOMH, HCFW, IWOMH, OMHDQ, THOR
 from oasis.baselines.shared.classes import similarity_between, similarity_squared, similarity_times
 from oasis.baselines.shared.linear import GramSums
 from oasis.baselines.shared.solvers import PSDFactor, pinv_solve
+from oasis.codes import unpack
 from oasis.errors import InputError
 from oasis.model.ridge import MAX_FEATURES
 
-# a batch method keeps the features of everything seen, and the weights of the modalities are
-# fitted to a batch of queries
-BATCH = {"check_memory_does_not_grow_with_samples", "check_encoding_is_row_wise"}
+ALL = [fomh, lemon, omhdq, sapmh, thor, iwomh, hcfw, doch, choice]
+# a batch method keeps the features of everything seen; in some methods the weights of the
+# modalities, or the kernel, are fitted to a batch of queries, as published
+MEMORY, ROWS = "check_memory_does_not_grow_with_samples", "check_encoding_is_row_wise"
 
 
 @pytest.mark.parametrize(
     ("check", "make"),
     hasher_checks.cases(
-        omhdq=(omhdq, BATCH),
-        sapmh=(sapmh, BATCH),
+        fomh=(fomh, {ROWS}),
+        lemon=(lemon, set()),
+        omhdq=(omhdq, {MEMORY, ROWS}),
+        sapmh=(sapmh, {MEMORY, ROWS}),
         thor=(thor, set()),
-        # as published, errors are measured against the largest of a batch of queries
-        iwomh=(iwomh, {"check_encoding_is_row_wise"}),
-        hcfw=(hcfw, {"check_encoding_is_row_wise"}),
+        iwomh=(iwomh, {ROWS}),
+        hcfw=(hcfw, {ROWS}),
+        doch=(doch, {MEMORY}),  # anchors are drawn from the codes of everything seen
+        choice=(choice, set()),
+        choice_as_published=(lambda seed=0: choice(seed, centre="batch"), {ROWS}),
+        random_projection=(random_projection, set()),
+        pca_sign=(pca_sign, set()),
+        itq=(itq, set()),
+        itq_refit=(itq_refit, {MEMORY}),
     ),
 )
 def test_conformance(check, make):
     check(make)
 
 
+def test_every_left_out_check_exists():
+    assert {MEMORY, ROWS} <= set(hasher_checks.CHECKS)
+
+
+@pytest.mark.parametrize("make", [fomh, lemon, omhdq, sapmh, doch, choice])
+def test_classes_are_learned_from_features_and_found_again(make):
+    model = make()
+    for number in range(3):
+        X, y = toy.chunk(200, number, classes=toy.NAMES[:6])
+        model.partial_fit(X, y)
+    query, labels = toy.chunk(200, 99, classes=toy.NAMES[:6])
+    distance = (unpack(model.encode(query)) != unpack(model.codes_)[:, None]).sum(axis=2)
+    pairs = zip(distance.argmin(axis=0), labels, strict=True)
+    assert np.mean([bool(set(asked) & set(y[i])) for i, asked in pairs]) > 0.8
+
+
 # what they have in common
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [fomh, lemon, omhdq, sapmh, thor, iwomh, hcfw])
+@pytest.mark.parametrize("make", ALL)
 def test_no_array_of_samples_by_samples_is_formed(make):
     n = 20_000
     rng = np.random.default_rng(0)
@@ -59,7 +100,7 @@ def test_no_array_of_samples_by_samples_is_formed(make):
     assert peak < 100e6 < n * n  # less than a byte for every pair
 
 
-@pytest.mark.parametrize("make", [fomh, lemon, omhdq, sapmh, thor, iwomh, hcfw])
+@pytest.mark.parametrize("make", ALL)
 def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
     model = make().partial_fit(*toy.chunk(30))
     before = hasher_checks.fingerprint(model)
@@ -72,7 +113,7 @@ def test_features_whose_squares_overflow_are_refused_and_nothing_changes(make):
         model.encode({"image": np.full((2, 20), 1e308)})
 
 
-@pytest.mark.parametrize("make", [fomh, lemon, omhdq, sapmh, thor, iwomh, hcfw])
+@pytest.mark.parametrize("make", ALL)
 def test_no_query_gives_no_codes(make):
     model = make().partial_fit(*toy.chunk(30))
     nothing = {name: values[:0] for name, values in toy.chunk(1)[0].items()}

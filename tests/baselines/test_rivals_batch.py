@@ -244,19 +244,6 @@ def test_features_are_copied_so_that_the_callers_stay_theirs():
     assert np.array_equal(model.partial_fit(*more).all_codes_, twin.partial_fit(*more).all_codes_)
 
 
-@pytest.mark.parametrize("make", [omhdq, sapmh])
-def test_batch_methods_learn_the_classes(make):
-    model, labels = make(n_anchors=60), []
-    for number in range(2):
-        X, y = toy.chunk(150, number, classes=toy.NAMES[:3])
-        model.partial_fit(X, y)
-        labels += y
-    query, asked = toy.chunk(200, 99, classes=toy.NAMES[:3])
-    distance = (unpack(model.encode(query)) != unpack(model.all_codes_)[:, None]).sum(axis=2)
-    nearest = distance.argmin(axis=0)
-    assert np.mean([set(asked[j]) == set(labels[i]) for j, i in enumerate(nearest)]) > 0.5
-
-
 def test_mean_width_is_that_of_all_rows_that_are_there_and_the_anchors():
     chunks = [toy.chunk(n, number)[0]["text"] for number, n in enumerate((12, 9))]
     chunks[1][3] = 0

@@ -243,24 +243,6 @@ def test_answers_of_a_hasher_equal_brute_force_over_stored_codes() -> None:
     assert by_labels["asymmetric"]["map"] > 2 * by_labels["chance"]["map"]
 
 
-def test_answers_of_float_cosine_equal_cosines_by_hand() -> None:
-    chosen = dealt("labels-0")
-    ranker = FloatCosine()
-    assert learn(ranker, chosen) is None
-    item = chosen.questions[1]
-    assert item.X is not None and item.items is not None
-    base = synthetic().dataset.X["text"][chosen.stored].toarray()  # type: ignore[union-attr]
-    queries = item.X["text"].toarray()  # type: ignore[union-attr]
-    base = base / np.maximum(np.linalg.norm(base, axis=1, keepdims=True), 1e-9)
-    scores = np.round(queries @ base.T, 5)  # the same for items with the same words
-    own = scores[np.arange(len(scores)), item.items][:, None]
-    ranks = 1 + (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
-    answer = ask(ranker, None, item)
-    assert "hamming" not in answer
-    assert answer["asymmetric"]["first_10"] == pytest.approx((ranks <= 10).mean(), abs=0.05)
-    assert answer["asymmetric"]["mrr"] > 0.5
-
-
 def test_what_a_method_cannot_answer_is_empty_and_says_why() -> None:
     chosen = dealt("never-labelled-0")
     by_name = chosen.questions[1]
@@ -272,16 +254,6 @@ def test_what_a_method_cannot_answer_is_empty_and_says_why() -> None:
         assert answer["chance"]["map"] > 0
     answer = ask(itq, None, chosen.questions[2])
     assert answer["empty"] == chosen.questions[2].empty
-
-
-def test_later_items_are_stored_by_the_hash_function_of_published_methods() -> None:
-    chosen = dealt("never-labelled-0")
-    model = LEMON(n_bits=16, random_state=0)
-    codes = learn(model, chosen)
-    assert codes is not None
-    later, _ = later_of(chosen)[0]
-    n = learned_of(chosen)
-    assert (codes[n : n + len(chosen.later[0])] == model.encode(later)).all()
 
 
 def test_unlabelled_items_in_the_stream_are_not_learned_by_published_methods() -> None:

@@ -159,20 +159,6 @@ def test_brought_methods_run_beside_ours_in_several_processes_and_are_reported(
     assert "Plain, gain=2" in text and "CodesOnly" in text and "Dots" in text and "LEMON" in text
 
 
-@pytest.mark.slow
-def test_a_brought_method_takes_part_in_scenarios_and_beyond_the_labels(
-    theirs: str, toy: str, tmp_path: Path
-) -> None:
-    names = [f"{theirs}:Plain+gain=2", "itq+scaling=unit"]
-    asked = Grid([toy], ["own/labels-0"], names, [16], 1, "beyond", {"quick": True}).tasks()
-    asked += Grid([toy], ["wrong-labels"], names, [16]).tasks()
-    found = run(asked, tmp_path / "out", jobs=2)
-    assert {each.status for each in found} == {"computed"}
-    assert all(each.row["answers"]["default"]["labels"]["hamming"] for each in found[:2])
-    text = text_of(tmp_path / "out")
-    assert "Plain, gain=2" in text and "ITQ, scaling=unit" in text
-
-
 def test_a_method_of_their_own_projects_as_their_class_does(theirs: str, toy: str) -> None:
     data = load_dataset(toy)
     X, y = data.take(np.arange(40)), data.labels(np.arange(40))

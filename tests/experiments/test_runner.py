@@ -129,19 +129,6 @@ def test_failing_task_does_not_stop_the_others_and_is_tried_again(
     ]
 
 
-def test_exception_of_ours_is_a_failed_cell_too(
-    toy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*_: object) -> None:
-        raise ZeroDivisionError("no samples")
-
-    monkeypatch.setattr(LEMON, "partial_fit", crash)
-    events: list[Event] = []
-    (found,) = run(tasks_of(toy, "lemon"), tmp_path, listener=events.append)
-    assert found.row["error"] == "ZeroDivisionError: no samples"
-    assert any(isinstance(each, Notice) and "Traceback" in each.text for each in events)
-
-
 def test_what_cannot_succeed_stops_at_once(toy: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.npz: no such file"):
         run(tasks_of(str(tmp_path / "absent.npz"), "lemon"), tmp_path / "out")

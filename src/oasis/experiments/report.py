@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from oasis.errors import InputError
@@ -28,32 +29,6 @@ _ABOUT = (
     "similar item counts 0. Chance is the MAP of a random order. Mean over seeds, ± half of the "
     "95 % interval."
 )
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2024; --soft: #5b646e; --line: #d9dee3;
-  --page: #ffffff; --mark: #e8f1f8; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e3e7ea; --soft: #9aa5b0; --line: #343b42;
-  --page: #15181b; --mark: #1d2f3d; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 76rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
-h2 { margin: 3rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
-h3 { margin: 2.5rem 0 .25rem; }
-p, figcaption { color: var(--soft); max-width: 48rem; margin: .25rem 0 .75rem; }
-nav a { color: var(--soft); margin-right: .9rem; }
-summary { cursor: pointer; color: var(--soft); margin: .75rem 0; }
-details h4 { display: none; }
-tbody tr:hover { background: var(--mark); }
-tr.rule td { border-top: 2px solid var(--line); }
-figure { margin: 1rem 0 2rem; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; color: var(--ink); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-th { color: var(--soft); }
-.name { text-align: left; }
-.best { font-weight: 700; background: var(--mark); }
-.second { text-decoration: underline; }
-"""
 
 
 @dataclass(frozen=True)
@@ -209,10 +184,11 @@ def markdown(title: str, lines: Sequence[str], sections: Sequence[Section]) -> s
 
 def page(title: str, lines: Sequence[str], sections: Sequence[Section]) -> str:
     """Return a self-contained page with embedded figures: no network, no script, light and dark."""
+    style = (resources.files("oasis") / "experiments" / "report.css").read_text("utf-8")
     texts = [
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style></head>\n"
         f"<body><h1>{html.escape(title)}</h1>",
         *_paragraphs(lines),
         "<nav>",
