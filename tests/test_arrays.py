@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oasis import OASIS
-from oasis.arrays import checked_csr, in_range, unit_rows
+from oasis.arrays import checked_csr, unit_rows
 from oasis.baselines import LEMON, OMHDQ
 from oasis.client import Client
 from oasis.errors import InputError
@@ -41,16 +39,6 @@ def test_unsorted_and_duplicate_entries_are_csr_too():
     assert np.array_equal(checked_csr(loose).toarray(), DENSE)
     after = (loose.data, loose.indices, loose.indptr)
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_lengths_of_sparse_rows_are_those_of_dense_ones(dtype):
-    dense = DENSE.astype(dtype)
-    dense[1] = 0
-    for matrix in (sp.csr_array(dense), shuffled_csr(dense)):
-        _, scale = in_range(matrix)
-        assert scale.dtype == dtype
-        np.testing.assert_allclose(scale, in_range(dense)[1], rtol=1e-6)
 
 
 def test_what_is_stored_past_the_last_row_is_left_out():
@@ -162,29 +150,6 @@ def test_unit_rows_are_right_whatever_their_length(make, dtype, lengths, close):
     units = units.toarray() if sp.issparse(units) else units
     assert units.dtype == dtype
     assert np.allclose(units, truth(values), rtol=close, atol=close)
-
-
-@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_rows_without_features_are_unit_rows(make):
-    assert unit_rows(make(np.zeros((3, 0)))).shape == (3, 0)
-    assert unit_rows(make(np.zeros((0, 3)))).shape == (0, 3)
-
-
-@given(st.integers(0, 2**32), st.sampled_from([np.float32, np.float64]))
-def test_ordinary_rows_are_scaled_as_before_to_the_last_bit(seed, dtype):
-    rng = np.random.default_rng(seed)
-    values = (rng.standard_normal((8, 20)) * 10.0 ** rng.integers(-6, 7, (8, 1))).astype(dtype)
-    values[rng.random(8) < 0.2] = 0
-    with np.errstate(divide="ignore"):
-        squares = np.vecdot(values, values)
-        expected = np.where(squares > 0, squares**-0.5, 0).astype(dtype)
-    same, scale = in_range(values)
-    assert same is values
-    assert np.array_equal(scale, expected)
-    # an extreme row beside them changes nothing for the others
-    beside = np.vstack([values, np.full((1, 20), 1e-30 if dtype == np.float32 else 1e-200, dtype)])
-    assert np.array_equal(in_range(beside)[1][:-1], expected)
-    assert np.array_equal(unit_rows(beside)[:-1], values * expected[:, None])
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])

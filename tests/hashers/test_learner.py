@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 
-from oasis.arrays import unit_rows
 from oasis.codes import pack
 from oasis.errors import InputError, NotFittedError, SimilarNamesWarning
 from oasis.hashers.chunk import (
@@ -177,19 +175,6 @@ def test_bad_labels_are_named(y, message):
         check_labels(y, 1)
 
 
-def test_unit_rows_scales_all_but_zero_rows():
-    values = np.array([[3.0, 4.0], [0.0, 0.0], [1e-3, 0.0]])
-    expected = [[0.6, 0.8], [0, 0], [1, 0]]
-    for dtype in (np.float32, np.float64):
-        assert np.allclose(unit_rows(values.astype(dtype)), expected)
-        assert np.allclose(unit_rows(sp.csr_array(values.astype(dtype))).toarray(), expected)
-
-
-def test_unit_rows_survives_squares_that_overflow():
-    values = np.full((2, 4), 1e30, np.float32)
-    assert np.allclose(unit_rows(values), 0.5)
-
-
 @dataclass(frozen=True)
 class Total:
     widths: dict
@@ -254,20 +239,6 @@ def test_a_learner_that_refuses_at_any_stage_stays_as_it_was(stage):
     assert model.state_ is state and model.codes_ is codes
 
 
-def test_a_learner_holds_later_chunks_to_the_widths_it_learned():
-    model = Counter().partial_fit(*ONE)
-    with pytest.raises(InputError, match="has 9 features, this model learned 8"):
-        model.partial_fit({"a": np.eye(9)[:3]}, ONE[1])
-
-
-def test_a_learner_that_has_learned_nothing_says_so_and_is_cloned_as_such():
-    fresh = clone(Counter(16).partial_fit(*ONE))
-    assert fresh.get_params() == {"n_bits": 16, "refuse": ""}
-    for name in ("learned", "classes_", "n_seen_"):
-        with pytest.raises(NotFittedError, match="this model has learned nothing yet"):
-            getattr(fresh, name)
-
-
 def test_a_model_that_has_learned_nothing_has_no_learned_attributes():
     fresh = Counter()
     assert not hasattr(fresh, "classes_") and not hasattr(fresh, "n_seen_")
@@ -275,20 +246,6 @@ def test_a_model_that_has_learned_nothing_has_no_learned_attributes():
     for kind in (NotFittedError, ValueError, AttributeError):
         with pytest.raises(kind):
             _ = fresh.classes_
-
-
-def test_fit_starts_anew():
-    once, twice = Counter().fit(*ONE), Counter().partial_fit(*ONE).fit(*ONE)
-    assert twice.n_seen_ == once.n_seen_ == 3
-    wide = Counter().fit(*ONE).fit({"b": np.eye(16)[:5], "a": np.eye(5, 8)}, [["sky"]] * 5)
-    assert wide.learned.widths == {"b": 16, "a": 8}
-
-
-def test_transform_gives_the_bits_of_the_codes():
-    model = Counter().fit(*ONE)
-    bits = model.transform(ONE[0])
-    assert bits.dtype == np.uint8 and np.array_equal(bits, np.eye(8)[:3])
-    assert np.array_equal(np.packbits(bits, axis=1, bitorder="little"), model.encode(ONE[0]))
 
 
 class One(Counter):

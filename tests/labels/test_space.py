@@ -71,28 +71,11 @@ def test_represent_equals_plain_loop(axes: float) -> None:
     assert space.n_features == G.shape[1]
 
 
-@pytest.mark.parametrize("axes", [0.0, 0.3, 0.5, 1.0])
-def test_inner_products_of_classes_are_those_of_the_blend(axes: float) -> None:
-    space = LabelSpace(VECTORS, axes=axes).grown(NAMES)
-    G = space.represent([[name] for name in NAMES])
-    unit = np.array([VECTORS[name] / np.linalg.norm(VECTORS[name]) for name in NAMES])
-    expected = (1 - axes) * unit @ unit.T
-    np.fill_diagonal(expected, 1)
-    np.testing.assert_allclose(G @ G.T, expected, atol=1e-14)
-
-
 def test_without_axes_vectors_are_taken_as_given() -> None:
     space = LabelSpace({"short": [1, 0], "long": [0, 3]}).grown(["short", "long"])
     np.testing.assert_allclose(
         space.represent([["short", "long"]]), [[1 / np.sqrt(10), 3 / np.sqrt(10)]]
     )
-
-
-def test_orthogonal_space_is_the_identity() -> None:
-    space = LabelSpace.of("orthogonal").grown(NAMES)
-    assert np.array_equal(space.represent([[name] for name in NAMES]), np.eye(4))
-    assert not space.has_words
-    assert space.n_features == 4
 
 
 @pytest.mark.parametrize("axes", [0.0, 0.5, 1.0])
@@ -294,13 +277,6 @@ def test_add_of_the_same_vector_is_accepted_and_of_other_sources_refused() -> No
         LabelSpace.of("orthogonal").add({"sky": [1.0]})
 
 
-def test_given_vectors_are_copied() -> None:
-    vector = np.array([3.0, 4.0])
-    space = LabelSpace({"sky": vector})
-    vector[:] = 0
-    np.testing.assert_allclose(space.grown(["sky"]).represent([["sky"]]), [[0.6, 0.8]])
-
-
 @pytest.mark.parametrize("labels", [VECTORS, "orthogonal", LabelSpace(VECTORS, axes=0.5)])
 def test_state_round_trip_goes_on_bit_for_bit(labels: object) -> None:
     space = LabelSpace.of(labels).grown(["sun", "sky sea"])
@@ -319,13 +295,6 @@ def test_state_round_trip_goes_on_bit_for_bit(labels: object) -> None:
     )
     if space.has_words:
         assert same_bits(loaded.query_vectors(["sea"]), space.query_vectors(["sea"]))
-
-
-def test_state_of_a_space_without_classes() -> None:
-    for space in (LabelSpace(VECTORS, axes=0.5), LabelSpace("wordllama"), LabelSpace({})):
-        loaded = through_json(space)
-        assert loaded.names == ()
-        assert loaded.n_features == space.n_features
 
 
 def test_state_arrays_cannot_change_the_space() -> None:
@@ -423,13 +392,6 @@ def test_copies_are_independent_and_go_on() -> None:
         copied.grown(["moon"])
     assert same_bits(
         copied.grown(["sea"]).represent([["sea"]]), space.grown(["sea"]).represent([["sea"]])
-    )
-
-
-def test_repr_names_the_words() -> None:
-    assert (
-        repr(LabelSpace(VECTORS).grown(["sky"]))
-        == "<LabelSpace words=<4 given vectors> axes=0.0, 1 class>"
     )
 
 

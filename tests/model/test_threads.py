@@ -47,31 +47,6 @@ def test_an_error_inside_sets_the_number_back():
             raise AssertionError("a singular matrix was solved")
 
 
-def test_threads_that_enter_together_leave_the_number_as_it_was():
-    entered, may_leave = threading.Event(), threading.Event()
-
-    def stay():
-        with one_thread():
-            entered.set()
-            may_leave.wait(30)
-
-    with one_thread():
-        pass
-    with threadpool_limits(2, user_api="blas"):
-        before = blas_threads()
-        with one_thread():
-            other = threading.Thread(target=stay)
-            other.start()
-            assert entered.wait(30)
-            assert set(blas_threads()) == {1}
-        may_leave.set()
-        other.join(30)
-        assert blas_threads() == before
-        with one_thread():
-            assert set(blas_threads()) == {1}
-        assert blas_threads() == before
-
-
 class Holder:
     """A context that is entered and left in a thread of its own."""
 
