@@ -26,6 +26,8 @@ MOST_EXPLAINED = 0.95
 _BLOCK_CELLS = 1 << 19
 _ROWS_A_COLUMN = 4
 _SPARSE_ROWS = 2048
+# BLAS does not divide a product of so few cells among threads
+_FEW_CELLS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _unit_product(matrix: Matrix, Wt: FloatArray) -> tuple[npt.NDArray[Any], Mas
     size = max(_BLOCK_CELLS // max(d, 1), _ROWS_A_COLUMN * r, 1)
     if is_sparse(matrix):
         size = max(size, _SPARSE_ROWS)
-    if n <= size:
+    if n <= size and (is_sparse(matrix) or n * d <= _FEW_CELLS):
         return _scaled_product(matrix, Wt)
     part = np.empty((n, r), dtype=np.result_type(matrix.dtype, Wt.dtype))
     has = np.empty(n, dtype=np.bool_)
