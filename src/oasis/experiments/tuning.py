@@ -18,17 +18,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oasis.codes import Codes, pack
 from oasis.datasets.dataset import Dataset
 from oasis.errors import InputError
 from oasis.experiments.methods import Value, grid_of, method_named, title_of
 from oasis.experiments.results import Results
-from oasis.experiments.stream import check_setting
+from oasis.experiments.stream import carry_out, check_setting, deal
 from oasis.experiments.tables import Line, Part, Table
 from oasis.experiments.task import Row, Task, load_dataset, runbook_for, segment
-from oasis.hashers.protocol import OnlineHasher
 from oasis.metrics import chance_map, mean_average_precision
-from oasis.streams import Round, rounds
 
 __all__ = ["cells", "check_setting", "facts", "parts", "tuned_tasks", "work"]
 
@@ -49,19 +46,22 @@ def work(task: Task, data: Path | None, progress: Callable[[int, int], None]) ->
     """Search the grid of a task's method; a trial that raises is recorded and not chosen."""
     if task.n_bits is None:
         raise InputError(f"{task.method!r} has no codes and is not tuned")
-    dataset = _validation(task, data)
-    stream = rounds(dataset, runbook_for(_name(task), task.setting), task.seed)
-    learned = np.concatenate([each.train for each in stream])
-    asked = np.unique(np.concatenate([each.queries for each in stream]))
-    truth, labels = dataset.L[asked], dataset.L[learned]
+    dataset, method = _validation(task, data), method_named(task.method)
+    place = Task("stream", _name(task), task.setting, task.method, task.n_bits, task.seed)
+    stream = deal(place, dataset)
+    # a batch method is trained once, on everything
+    stream = stream.joint() if method.kind == "batch" else stream
     wanted = trial_parameters(task.method, int(task.option("trials", N_TRIALS)))
     trials: list[Row] = []
     for number, parameters in enumerate(wanted, 1):
         start = time.perf_counter()
         trial: Row = {"parameters": dict(parameters)}
         try:
-            codes, queries = _coded(task, dataset, stream, parameters, asked)
-            trial["map"] = mean_average_precision(queries, codes, truth, labels)
+            _, found = carry_out(replace(place, parameters=parameters), stream, lambda n, of: None)
+            codes = np.concatenate(found.rounds[-1].query_codes)
+            truth = np.concatenate([each.labels for each in found.sets])
+            given = codes, found.base_codes(), truth, found.train_labels
+            trial["map"] = mean_average_precision(*given)
         except Exception as error:  # noqa: BLE001 - parameters with which a method cannot work
             trial["error"] = f"{type(error).__name__}: {error}"[:300]
         trials.append({**trial, "seconds": round(time.perf_counter() - start, 4)})
@@ -69,9 +69,9 @@ def work(task: Task, data: Path | None, progress: Callable[[int, int], None]) ->
     if not any("map" in trial for trial in trials):
         raise InputError(f"no trial of {task.method} succeeded: {trials[0]['error']}")
     return {
-        "n_learned": len(learned),
-        "n_queries": len(asked),
-        "chance": chance_map(truth, labels),
+        "n_learned": len(found.train_labels),
+        "n_queries": len(truth),
+        "chance": chance_map(truth, found.train_labels),
         "trials": trials,
     }
 
@@ -158,22 +158,3 @@ def _name(task: Task) -> str:
 
 def _validation(task: Task, data: Path | None) -> Dataset:
     return load_dataset(_name(task), data)
-
-
-def _coded(
-    task: Task, dataset: Dataset, stream: Sequence[Round], parameters: Parameters, asked: Any
-) -> tuple[Codes, Codes]:
-    """Return the codes of everything learned, and of the queries."""
-    method = method_named(task.method)
-    model = method.model(task.n_bits, task.seed, dataset, dict(parameters))
-    if not isinstance(model, OnlineHasher):
-        raise InputError(f"{task.method!r} has no codes and is not tuned")
-    chunks = [each.train for each in stream]
-    if method.kind == "batch":
-        chunks = [np.concatenate(chunks)]
-    codes = []
-    for rows in chunks:
-        model.partial_fit(dataset.take(rows), dataset.labels(rows))
-        found = getattr(model, "all_codes_", None) if method.kind == "batch" else model.codes_
-        codes.append(np.array(found))
-    return np.concatenate(codes), pack(model.project(dataset.take(asked)))
