@@ -89,7 +89,7 @@ class Faulty:
                 "description": "",
             },
         ]
-        return {"fields": fields, "description": "", "enable_dynamic_field": True}
+        return {"fields": fields, "description": ""}
 
     def list_indexes(self, name, timeout):
         return ["code"]

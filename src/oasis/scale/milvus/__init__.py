@@ -2,11 +2,9 @@
 
 Design:
 
-- **Schema.** A primary key ``id``, a binary vector ``code`` and Milvus's dynamic field, which holds
-  ``labels`` and ``payload`` if they are given. Declared columns for the two would halve the
-  insertion rate even if they are empty.
+- **Schema.** A primary key ``id`` and a binary vector ``code``.
 - **Bits are stored several times**, four by default, so that the Hamming distance of Milvus can
-  weigh the bits of a query (`oasis.scale.milvus.stored`).
+  weigh the bits of a query (`oasis.scale.milvus.copies`).
 - **Secrets** are not part of an address, which names the variable or file that holds them
   (`oasis.scale.milvus.address`).
 - **Writes are upserts by id.** Milvus silently accepts a second row with the same key, so this

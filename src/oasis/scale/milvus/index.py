@@ -23,7 +23,7 @@ from oasis.index.protocol import (
 )
 from oasis.scale.milvus.address import Address
 from oasis.scale.milvus.connection import Connection
-from oasis.scale.milvus.stored import extra_fields, query_codes, repeated
+from oasis.scale.milvus.copies import query_codes, repeated
 from oasis.scale.milvus.table import (
     CONSISTENCIES,
     IDS_AT_ONCE,
@@ -93,7 +93,7 @@ class MilvusIndex:
     >>> import numpy as np, pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "codes.db"
     >>> with MilvusIndex(path, n_bits=8) as index:  # doctest: +SKIP
-    ...     index.add(np.array([[0b0001], [0b0111]], dtype=np.uint8), [10, 20], [("sky",), ()])
+    ...     index.add(np.array([[0b0001], [0b0111]], dtype=np.uint8), [10, 20])
     ...     index.search(np.array([[0b0000]], dtype=np.uint8), k=2)
     Matches(ids=array([[10, 20]]), distances=array([[1, 3]], dtype=int32))
     """
@@ -180,7 +180,7 @@ class MilvusIndex:
         """Close the connection; the items stay in Milvus. Closing again does nothing."""
         self._connection.close()
 
-    def add(self, codes: Codes, ids: Any, labels: Any = None, payload: Any = None) -> None:
+    def add(self, codes: Codes, ids: Any) -> None:
         """Add items, or replace items with the same ids (upsert).
 
         Everything is checked before anything is sent. Items are sent in batches, each of which is
@@ -190,14 +190,10 @@ class MilvusIndex:
         ----------
         codes : (n, n_bits / 8) uint8
         ids : (n,) integers, >= 0, distinct
-        labels : sequence of n tuples of str, optional
-        payload : sequence of n dicts, optional
-            Both are for ``where`` in a search. They are replaced together with the item: if they
-            are not given, the old ones are removed. Together at most 65,536 bytes of JSON per item.
         """
         codes = check_codes(codes, self.n_bits)
         keys = check_ids_of(codes, ids)
-        self._table.upsert(keys, codes, *extra_fields(keys, labels, payload))
+        self._table.upsert(keys, codes)
 
     def remove(self, ids: Any) -> None:
         """Remove items by id; every id must exist, and be only once in ``ids``.
@@ -264,8 +260,7 @@ class MilvusIndex:
             Allow-list: return only these items. Costs one search per 8,192 ids that are not part of
             a long run of consecutive ids.
         where : str, optional
-            Return only items that satisfy this Milvus expression over ``id``, ``labels`` and
-            ``payload``, such as ``json_contains(labels, "sky") and payload["year"] > 2020``.
+            Return only items that satisfy this Milvus expression over ``id``, as ``id < 100``.
 
         Returns
         -------
@@ -287,7 +282,7 @@ class MilvusIndex:
         """Return approximately the k items whose signs have the largest inner product with a query.
 
         The candidates are the items with the largest inner product with the query quantised to
-        ``copies`` + 1 levels (`oasis.scale.milvus.stored`); with one copy these are the nearest to
+        ``copies`` + 1 levels (`oasis.scale.milvus.copies`); with one copy these are the nearest to
         its signs. Their number is set by ``oversample``. They are rescored exactly, as in
         `HammingIndex.search_asymmetric`, and equal scores are ordered by id. So scores are exact,
         and the answer is exact if there are no more items than candidates; otherwise some of the
@@ -373,7 +368,6 @@ def _check_where(where: Any) -> str:
         return ""
     if not isinstance(where, str) or not where.strip():
         raise InputError(
-            "where must be a Milvus expression over id, labels and payload, such as "
-            f"payload['year'] > 2020, got {where!r}"
+            f"where must be a Milvus expression over id, such as id < 100, got {where!r}"
         )
     return where

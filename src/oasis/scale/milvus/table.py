@@ -14,7 +14,7 @@ from oasis.codes import Codes
 from oasis.errors import InputError
 from oasis.index import Ids
 from oasis.scale.milvus.connection import Connection, NotThereError, pymilvus
-from oasis.scale.milvus.stored import repeated
+from oasis.scale.milvus.copies import repeated
 
 ID = "id"
 CODE = "code"
@@ -146,25 +146,23 @@ class Table:
         self._index()
         self._load(connection.timeout)
 
-    def upsert(self, ids: Ids, codes: Codes, extras: list[dict[str, Any]], sizes: Ids) -> None:
-        """Write rows in batches, each of which is atomic.
+    def upsert(self, ids: Ids, codes: Codes) -> None:
+        """Write rows in batches, each of which is atomic."""
+        n = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (self.copies * codes.shape[1] + 8)))
 
-        ``extras`` are further fields of each row, and ``sizes`` their bytes.
-        """
-
-        def send(part: slice) -> None:
+        def send(start: int) -> None:
+            part = slice(start, start + n)
             stored = repeated(codes[part], self.copies)
             rows = [
-                {ID: key, CODE: code.tobytes(), **extra}
-                for key, code, extra in zip(ids[part].tolist(), stored, extras[part], strict=True)
+                {ID: key, CODE: code.tobytes()}
+                for key, code in zip(ids[part].tolist(), stored, strict=True)
             ]
             self._call("upsert", rows)
 
-        parts = list(batches(sizes + self.copies * codes.shape[1] + 8))
         # the next batch is prepared while the server works on one; ids are distinct, so the order
         # of batches does not matter
-        with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(parts)))) as pool:
-            for _ in pool.map(send, parts):
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(send, range(0, len(ids), n)):
                 pass
 
     def delete(self, expression: str) -> None:
@@ -309,9 +307,7 @@ class Table:
 
     def _create(self, copies: int, description: str) -> None:
         library = pymilvus()
-        schema = library.MilvusClient.create_schema(
-            auto_id=False, enable_dynamic_field=True, description=description
-        )
+        schema = library.MilvusClient.create_schema(auto_id=False, description=description)
         schema.add_field(ID, library.DataType.INT64, is_primary=True)
         schema.add_field(
             CODE,
@@ -326,18 +322,17 @@ class Table:
     def _check(self, found: dict[str, Any], wanted: int | None) -> int:
         """Raise if a collection is not as expected; return its number of copies of each bit."""
         types = pymilvus().DataType
-        fields = {each["name"]: each for each in found["fields"] if not each.get("is_dynamic")}
+        fields = {each["name"]: each for each in found["fields"]}
         expected = {ID: types.INT64, CODE: types.BINARY_VECTOR}
         if (
             {name: each["type"] for name, each in fields.items()} != expected
             or not fields[ID].get("is_primary")
             or fields[ID].get("auto_id")
-            or not found.get("enable_dynamic_field")
         ):
             held = ", ".join(f"{name} ({types(f['type']).name})" for name, f in fields.items())
             raise InputError(
                 f"{self._place} is not one of ours: it has the fields {held}; expected {ID} "
-                f"(INT64, primary), {CODE} (BINARY_VECTOR) and dynamic fields; choose another name"
+                f"(INT64, primary) and {CODE} (BINARY_VECTOR); choose another name"
             )
         dim = int(fields[CODE]["params"]["dim"])
         told = _WIDTH.fullmatch(fields[CODE]["description"])
@@ -380,18 +375,6 @@ class Table:
                 f"{self._place} has an index of kind {kind} by {metric}, expected {self._kind} by "
                 f"HAMMING; open it with kind={kind!r}, or choose another name"
             )
-
-
-def batches(sizes: Ids) -> Iterator[slice]:
-    """Yield slices of items of bounded rows and bytes, at least one row each."""
-    total = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = int(total[start - 1]) if start else 0
-        stop = int(np.searchsorted(total, before + _BATCH_BYTES, side="right"))
-        stop = max(start + 1, min(stop, start + _BATCH_ROWS))
-        yield slice(start, stop)
-        start = stop
 
 
 def ids_in(ids: Ids) -> str:

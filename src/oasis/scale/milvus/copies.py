@@ -1,4 +1,4 @@
-"""Items as Milvus stores them: codes with several copies of each bit, labels and payloads.
+"""Codes with several copies of each bit, so that a Hamming distance can weigh the bits of a query.
 
 Milvus compares binary vectors by Hamming distance, in which all bits weigh the same. If every bit
 is stored R times, a query can set ``a`` of its R copies of a bit to one and the others to zero. A
@@ -23,17 +23,11 @@ the fewest candidates is chosen, under the assumption of independent bits:
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from oasis.arrays import Array
 from oasis.codes import Codes, pack
-from oasis.errors import InputError
-from oasis.index import Ids
 
 _RARITY = 11.5
 _BELOW = 2.0
@@ -41,10 +35,6 @@ _STEPS = np.geomspace(1e-3, 1.0, 24)
 """Steps that are tried, as fractions of the smallest step without clipping."""
 
 _BLOCK = 64
-
-_MOST_BYTES = 65_536  # Milvus refuses longer ones
-_SETS = (tuple, list, set, frozenset)
-_LONG_NUMBER = re.compile(r"[0-9]{19}")
 
 
 def repeated(codes: Codes, copies: int) -> Codes:
@@ -133,64 +123,3 @@ def _log_cosh(x: Array) -> Array:
     """Return log cosh x for x >= 0."""
     out: Array = x + np.log1p(np.exp(-2 * x)) - np.log(2)
     return out
-
-
-def extra_fields(ids: Ids, labels: Any, payload: Any) -> tuple[list[dict[str, Any]], Ids]:
-    """Return further fields of each row, and their bytes as JSON.
-
-    >>> import numpy as np
-    >>> extra_fields(np.array([7]), [("sky",)], [{"year": 2024}])
-    ([{'labels': ['sky'], 'payload': {'year': 2024}}], array([44]))
-    """
-    all_labels = _as_many(ids, labels, "labels", "tuple of labels")
-    payloads = _as_many(ids, payload, "payload", "dict")
-    extras, sizes = [], np.zeros(len(ids), dtype=np.int64)
-    for row, (key, names, fields) in enumerate(
-        zip(ids.tolist(), all_labels, payloads, strict=True)
-    ):
-        extra: dict[str, Any] = {}
-        if labels is not None:
-            if not isinstance(names, _SETS) or not all(isinstance(name, str) for name in names):
-                raise InputError(f"labels of id {key} must be a tuple of str, got {names!r}")
-            extra["labels"] = list(names)
-        if payload is not None:
-            if not isinstance(fields, dict):
-                raise InputError(f"payload of id {key} must be a dict, got {fields!r}")
-            extra["payload"] = fields
-        if extra:
-            extra, sizes[row] = _checked(key, extra)
-        extras.append(extra)
-    return extras, sizes
-
-
-def _as_many(ids: Ids, values: Any, name: str, what: str) -> list[Any]:
-    if values is None:
-        return [None] * len(ids)
-    if isinstance(values, (str, bytes, dict)):
-        raise InputError(f"{name} must hold one {what} per item, got {values!r}")
-    found = list(values)
-    if len(found) != len(ids):
-        raise InputError(f"got {len(ids)} ids and {len(found)} {name}; expected as many")
-    return found
-
-
-def _checked(key: int, extra: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    try:
-        text = json.dumps(extra, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        size = len(text.encode())
-    except (TypeError, ValueError) as error:
-        raise InputError(f"labels and payload of id {key} are no JSON: {error}") from None
-    if size > _MOST_BYTES:
-        raise InputError(
-            f"labels and payload of id {key} take {size:,} bytes as JSON, "
-            f"at most {_MOST_BYTES:,} are possible"
-        )
-    if _LONG_NUMBER.search(text):
-        # pymilvus refuses integers of more than 64 bits
-        extra = json.loads(text, parse_int=_number)
-    return extra, size
-
-
-def _number(text: str) -> int | float:
-    value = int(text)
-    return value if -(2**63) <= value < 2**63 else float(text)

@@ -13,7 +13,7 @@ from oasis.index import HammingIndex
 from oasis.index import checks as index_checks
 from oasis.index.checks import random_codes
 from oasis.scale.milvus import MilvusIndex
-from oasis.scale.milvus.stored import query_codes, repeated, rounded
+from oasis.scale.milvus.copies import query_codes, repeated, rounded
 
 lite = milvus_engines.lite
 server = milvus_engines.server
