@@ -1,24 +1,100 @@
-"""Blocks of rows that workers read for themselves, one at a time."""
+"""A Dask cluster, and blocks of rows that its workers read for themselves, one at a time.
+
+Every task is a pure function of its arguments, and its arguments are tasks or part of the task
+itself, never data that a single worker holds. So results that are lost with a worker are computed
+again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oasis.arrays import Matrix, Rows, unit_rows
-from oasis.errors import InputError
-from oasis.hashers.chunk import (
-    check_features,
-    check_samples,
-)
-from oasis.scale.dask.cluster import Cluster
+from oasis.errors import InputError, MissingExtraError
+from oasis.hashers.chunk import check_features, check_samples
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 TILE_ROWS = 4096
 """Rows of a block that are selected and scaled at a time: no worker copies a whole block."""
+
+
+class Cluster:
+    """The operations of a Dask client that a round needs.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        None: the one that was made last in this process.
+    """
+
+    def __init__(self, client: Client | None) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise MissingExtraError(
+                "dask[distributed]", extra="scale", what="learning past one machine"
+            ) from error
+        if client is None:
+            try:
+                client = distributed.get_client()
+            except ValueError as error:
+                raise InputError(
+                    "no Dask client is running; make one, such as distributed.Client(), or pass "
+                    "client="
+                ) from error
+        self.client = client
+
+    @property
+    def n_threads(self) -> int:
+        """How many tasks the workers do at a time."""
+        return max(1, sum(int(n) for n in self.client.nthreads().values()))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        """Start one task; futures among the arguments, in lists and mappings too, are awaited."""
+        return self.client.submit(function, *arguments, pure=False)
+
+    def constant(self, value: Any) -> Future:
+        """Return a future of the value: sent once, and sent again if its worker is lost."""
+        return self.submit(_itself, value)
+
+    def gather(self, futures: Sequence[Future]) -> list[Any]:
+        """Return what the tasks returned; raise what one of them raised."""
+        return list(self.client.gather(list(futures)))
+
+    def total(self, parts: Sequence[Future]) -> Any:
+        """Return the sum of large parts: a task adds at most two, and only the total is sent here.
+
+        The order, and so the rounding, depends on the number of parts alone.
+
+        >>> import numpy as np
+        >>> from distributed import Client
+        >>> with Client(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as client:
+        ...     cluster = Cluster(client)
+        ...     cluster.total([cluster.constant((n, np.ones(2))) for n in (1, 2, 3)])
+        (6, array([3., 3.]))
+        """
+        while len(parts) > 1:
+            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+            parts = [self.submit(_plus, *pair) if pair[1:] else pair[0] for pair in pairs]
+        return parts[0].result()
+
+
+def _plus(a: Any, b: Any) -> Any:
+    """Return the sum of two arrays, tuples of them, or what has a method ``joined``."""
+    if isinstance(a, tuple):
+        return tuple(_plus(*pair) for pair in zip(a, b, strict=True))
+    return a.joined(b) if hasattr(a, "joined") else a + b
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True)
@@ -122,7 +198,7 @@ def surveyed(
     if widths is None and not unknown:
         unknown = list(blocks[:1])
     sources = [block.source for block in unknown]
-    found = cluster.gather(cluster.map(_survey, sources, common=[widths]))
+    found = cluster.gather([cluster.submit(_survey, source, widths) for source in sources])
     if widths is None:
         widths = found[0][1]
     sizes = {block.place.number: n for block, (n, _) in zip(unknown, found, strict=True)}

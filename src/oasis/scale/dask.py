@@ -1,9 +1,8 @@
 """Learning from and encoding data that do not fit one machine, on a Dask cluster.
 
-A chunk comes in blocks of rows. Everything with a row per sample or a column per feature is
-computed on the workers: the sums ``X'X`` and ``X'B``, the products ``X W'``, the Z, V and B steps,
-and a tree of QR factorisations for V. Sums are sent back, and the r x r, f x r and d x d algebra is
-done on the client.
+A chunk comes in blocks of rows. Everything with a column per feature is computed on the workers:
+the sums ``X'X`` and ``X'B``, and the products ``X W'``. Sums and codes are sent back, and the rest
+of a round is done on the client.
 
 What equals a round in one piece
     The draws are the same, row for row, for the same seed, however the chunk is cut. So the codes
@@ -20,31 +19,31 @@ Passes over the features
     known. A block that is not persisted is read again in each pass, by the task that uses it.
 
 Memory
-    Of a worker: for each of its threads one block, `oasis.scale.dask.blocks.TILE_ROWS` scaled rows
-    of it, and up to five d x d sums; for each row of its blocks what
-    `oasis.scale.dask.cluster_rows` says. Here: the state of the model, the labels and the packed
-    codes.
+    Of a worker: for each of its threads one block, `oasis.scale.dask_blocks.TILE_ROWS` scaled rows
+    of it, and up to five d x d sums. Here: the state of the model, the labels and the packed codes;
+    with `OASIS.paper` about eight float64 rows as long as a code for each sample.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from oasis.codes import Codes
-from oasis.errors import InputError
+from oasis.errors import FormatError, InputError, MissingExtraError
 from oasis.hashers.chunk import check_labels
 from oasis.hashers.protocol import Labels
-from oasis.model.base import Model, ModelState
-from oasis.scale.dask.blocks import blocks_of, surveyed, widths_of
-from oasis.scale.dask.cluster import Cluster
-from oasis.scale.dask.cluster_rows import ClusterRows, Reading, encoded
-from oasis.scale.dask.code_files import CodeFiles, Kept, checksum_of_ids
+from oasis.index.export import parquet_writer
+from oasis.model.base import HashFunction, Model, ModelState
+from oasis.scale.dask_blocks import Cluster, blocks_of, surveyed, widths_of
+from oasis.scale.dask_rows import ClusterRows, Reading, encoded
+from oasis.store import replacing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -231,3 +230,96 @@ def _adder(index: CodeTarget) -> Callable[[int, Codes, Any], None]:
             f"{type(index).__name__}"
         )
     return lambda _, codes, ids: index.add(codes, ids)
+
+
+_PREFIX, _SUFFIX, _MODEL, _IDS = "codes-", ".parquet", "hash_function", "ids"
+
+
+class Kept(NamedTuple):
+    """What a file that is there holds: so many rows, with ids of this checksum."""
+
+    n_rows: int
+    ids: str
+
+
+class CodeFiles:
+    """The files of one encoding, which an interrupted one is taken up from.
+
+    Parameters
+    ----------
+    folder : made where it is missing
+    hash_function : every file records what made its codes, by checksum
+    """
+
+    def __init__(self, folder: Path, n_bits: int, hash_function: HashFunction) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._n_bits = folder, n_bits
+        self._made_by = checksum_of(hash_function)
+
+    def done(self) -> dict[int, Kept]:
+        """Return the blocks that are there, by number; refuse files of another model."""
+        return {
+            int(path.name[len(_PREFIX) : -len(_SUFFIX)]): self._kept(path) for path in self._paths()
+        }
+
+    def write(self, number: int, codes: Codes, ids: Any) -> None:
+        """Write the codes of one block with their ids, durably, or leave nothing behind."""
+        write = parquet_writer(codes, ids, {_MODEL: self._made_by, _IDS: checksum_of_ids(ids)})
+        path = self._folder / f"{_PREFIX}{number:08d}{_SUFFIX}"
+        with replacing(path) as temporary, temporary.open("wb") as out:
+            write(out)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob(f"{_PREFIX}{'[0-9]' * 8}{_SUFFIX}"))
+
+    def _kept(self, path: Path) -> Kept:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            raise MissingExtraError("pyarrow", extra="parquet", what="reading Parquet") from error
+        try:
+            found = parquet.read_metadata(path)
+        except (OSError, pa.ArrowException) as error:
+            raise FormatError(f"{path} is no Parquet file, or is damaged: {error}") from error
+        metadata = found.metadata or {}
+        if metadata.get(b"n_bits") != str(self._n_bits).encode():
+            raise FormatError(
+                f"{path} does not hold codes of {self._n_bits} bits; encode into another directory"
+            )
+        if metadata.get(_MODEL.encode()) != self._made_by.encode():
+            raise FormatError(
+                f"{path} was written by another model, or by this one before it learned more; "
+                "encode into another directory"
+            )
+        return Kept(int(found.num_rows), metadata.get(_IDS.encode(), b"").decode())
+
+
+def checksum_of(hash_function: HashFunction) -> str:
+    """Return a checksum of all that decides a code.
+
+    >>> import numpy as np
+    >>> from oasis.model.hash_functions import LinearMap
+    >>> one, other = ({"image": np.full((8, 3), value)} for value in (1.0, 2.0))
+    >>> checksum_of(LinearMap(one)) == checksum_of(LinearMap(dict(one)))
+    True
+    >>> checksum_of(LinearMap(one)) == checksum_of(LinearMap(other))
+    False
+    """
+    digest = hashlib.sha256()
+    for name, array in hash_function.arrays():
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def checksum_of_ids(ids: Any) -> str:
+    """Return a checksum of ids, integers or strings, in order.
+
+    >>> checksum_of_ids(range(3)) == checksum_of_ids([0, 1, 2]) != checksum_of_ids([0, 2, 1])
+    True
+    """
+    digest = hashlib.sha256()
+    for each in ids:
+        digest.update(f"{each!s}\0".encode())
+    return digest.hexdigest()

@@ -1,7 +1,6 @@
 """The rows of a chunk on a Dask cluster: implements `oasis.model.round.ChunkRows`.
 
-Arrays with a row per sample, or with the features of a block, stay on the workers; sums are sent
-back.
+The features of a block stay on the workers; sums and codes are sent back.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,17 +17,29 @@ import scipy.sparse as sp
 
 from oasis.arrays import Array, Matrix, Rows, is_sparse, unit_rows
 from oasis.codes import Codes, pack, unpack
-from oasis.model.gram import GramSum, transposed_product
+from oasis.model.gram import GramSum, product, transposed_product
 from oasis.model.hash_functions import Mask
 from oasis.model.ridge import Ridge, RidgeFit, with_constant
-from oasis.model.round import Projector, Published, Targets, evenly_spaced
-from oasis.scale.dask.blocks import Block, Place, groups_of, read_queries, read_samples, tiles
-from oasis.scale.dask.cluster import Cluster
+from oasis.model.round import (
+    Projector,
+    Published,
+    SampleRowsInMemory,
+    Targets,
+    evenly_spaced,
+)
+from oasis.model.updates import Weights, b_step
+from oasis.scale.dask_blocks import (
+    Block,
+    Cluster,
+    Place,
+    groups_of,
+    read_queries,
+    read_samples,
+    tiles,
+)
 
 if TYPE_CHECKING:
     from distributed import Future
-
-    from oasis.scale.dask.sample_rows import ClusterSampleRows
 
 
 @dataclass(frozen=True)
@@ -51,15 +63,11 @@ class Part:
     Attributes
     ----------
     blocks : where their features are
-    chosen : which rows of each block are learned; None for all
-    sizes : how many rows of each block are learned
-    L : future of the labels (n, c), as 0 and 1, of all learned rows
+    chosen : which rows of each block are learned
     """
 
     blocks: list[Block]
-    chosen: list[Rows | None]
-    sizes: list[int]
-    L: Future
+    chosen: list[Rows]
 
     @property
     def sources(self) -> list[Any]:
@@ -67,13 +75,23 @@ class Part:
         return [block.source for block in self.blocks]
 
     @property
+    def in_chunk(self) -> Rows:
+        """The positions of the learned rows in the chunk."""
+        pairs = zip(self.blocks, self.chosen, strict=True)
+        return np.concatenate([block.place.first_row + rows for block, rows in pairs])
+
+    @property
     def rows(self) -> list[tuple[Place, Rows | None, slice]]:
-        """Of each block its place, the rows to learn, and where they stand in the part."""
-        ends = np.cumsum([0, *self.sizes])
-        where = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+        """Of each block its place, the rows to learn, and where they stand in the part.
+
+        None stands for all rows of a block.
+        """
+        ends = np.cumsum([0, *map(len, self.chosen)])
         return [
-            (block.place, rows, here)
-            for block, rows, here in zip(self.blocks, self.chosen, where, strict=True)
+            (block.place, None if len(rows) == block.place.n_rows else rows, slice(a, b))
+            for block, rows, (a, b) in zip(
+                self.blocks, self.chosen, pairwise(ends.tolist()), strict=True
+            )
         ]
 
 
@@ -106,8 +124,9 @@ class ClusterRows:
         L: sp.csr_array,
         others: Mapping[str, Targets],
     ) -> dict[str, Ridge]:
-        parts = self._parts(chosen, L)
-        labels = [part.L for part in parts]
+        parts = self._parts(chosen)
+        position = np.cumsum(chosen) - 1  # of a chosen row among the rows of L
+        labels = [L[position[part.in_chunk]] for part in parts]
         sums = feature_sums(
             self._cluster, parts, ridges, self._reading, labels, others, intercept=True
         )
@@ -125,25 +144,15 @@ class ClusterRows:
         return np.concatenate(found)
 
     def sample_rows(self, problem: Published, rng: np.random.Generator) -> ClusterSampleRows:
-        from oasis.scale.dask.sample_rows import ClusterSampleRows
-
-        parts = self._parts(np.ones(self._n, dtype=np.bool_), problem.L)
+        parts = self._parts(np.ones(self._n, dtype=np.bool_))
         return ClusterSampleRows(self._cluster, parts, self._reading, problem, rng)
 
-    def _parts(self, chosen: Mask, L: sp.csr_array) -> list[Part]:
-        """Return the blocks by the threads that work on them, with the labels of chosen rows."""
-        position = np.cumsum(chosen) - 1  # of a chosen row among the rows of L
+    def _parts(self, chosen: Mask) -> list[Part]:
+        """Return the blocks by the threads that work on them."""
         parts = []
         for blocks in groups_of(self._cluster, self._blocks):
             rows = [np.flatnonzero(chosen[block.place.rows]) for block in blocks]
-            places = zip(blocks, rows, strict=True)
-            in_chunk = [block.place.first_row + each for block, each in places]
-            whole = [
-                None if len(each) == block.place.n_rows else each
-                for block, each in zip(blocks, rows, strict=True)
-            ]
-            labels = self._cluster.constant(L[position[np.concatenate(in_chunk)]])
-            parts.append(Part(blocks, whole, [len(each) for each in rows], labels))
+            parts.append(Part(blocks, rows))
         return parts
 
 
@@ -176,7 +185,7 @@ def feature_sums(
     parts: Sequence[Part],
     ridges: Mapping[str, Ridge],
     reading: Reading,
-    targets: Sequence[Future],
+    targets: Sequence[sp.csr_array | Codes],
     others: Mapping[str, Targets] | None = None,
     *,
     intercept: bool = False,
@@ -193,10 +202,90 @@ def feature_sums(
     common = cluster.constant((reading, others or {}, intercept))
     deltas = {name: ridge.delta for name, ridge in ridges.items()}
     sums = [
-        cluster.submit(_summed, part.sources, part.rows, each, deltas, common)
+        cluster.submit(_summed, part.sources, part.rows, cluster.constant(each), deltas, common)
         for part, each in zip(parts, targets, strict=True)
     ]
-    return dict(zip(reading.widths, cluster.large_total(sums), strict=True))
+    return dict(zip(reading.widths, cluster.total(sums), strict=True))
+
+
+class ClusterSampleRows(SampleRowsInMemory):
+    """The rows of a chunk whose features are on the workers, for `oasis.model.round.iterations`.
+
+    Arrays with a row per sample, which are as long as a code or a class vector, are here; draws and
+    steps are those of `SampleRowsInMemory`. Features are read once an iteration: the first one
+    needs none, so its codes are there when the sums of features are made. From then on W is known
+    when V is, and one pass makes ``X W'``, the new codes and their X'B, from which the next W is
+    solved.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        parts: Sequence[Part],
+        reading: Reading,
+        problem: Published,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__({}, problem, rng)
+        self._cluster, self._parts, self._reading = cluster, parts, reading
+        self._ridges, self._fits = problem.ridges, dict[str, RidgeFit]()
+        self._XB: tuple[Array, ...] = ()
+        self._solutions: dict[str, Array] = {}
+
+    def predict(self) -> None:
+        # the features are multiplied by W where they are read next, in `code`
+        self._solutions = self._solved()
+
+    def code(self, GV: Array) -> None:
+        if not self._solutions:
+            super().code(GV)
+            return
+        common = self._cluster.constant((self._solutions, GV, self._weights, self._reading))
+        both = []
+        for part in self._parts:
+            rows = self._cluster.constant((self.G[part.in_chunk], self.V[part.in_chunk]))
+            both.append(self._cluster.submit(_coded, part.sources, part.rows, rows, common))
+        codes = [self._cluster.submit(itemgetter(0), each) for each in both]
+        self._XB = self._cluster.total([self._cluster.submit(itemgetter(1), e) for e in both])
+        for part, each in zip(self._parts, self._cluster.gather(codes), strict=True):
+            self.B[part.in_chunk] = signs(each)
+
+    def regressions(self) -> dict[str, Ridge]:
+        self._solved()
+        return {name: fit.finish() for name, fit in self._fits.items()}
+
+    def _solved(self) -> dict[str, Array]:
+        """Return W' (d, r) of each modality for the codes as they stand."""
+        if not self._fits:
+            codes = [pack(self.B[part.in_chunk]) for part in self._parts]
+            sums = feature_sums(self._cluster, self._parts, self._ridges, self._reading, codes)
+            self._fits = {name: each.fit(self._ridges[name]) for name, each in sums.items()}
+            self._XB = tuple(each.targets for each in sums.values())
+        fits = zip(self._fits.items(), self._XB, strict=True)
+        return {name: fit.solve(XB) for (name, fit), XB in fits}
+
+
+def _coded(
+    sources: list[Any],
+    rows: list[tuple[Place, Rows | None, slice]],
+    given: tuple[Array, Array],
+    common: tuple[Mapping[str, Array], Array, Weights, Reading],
+) -> tuple[Codes, tuple[Array, ...]]:
+    """Return the codes of the rows after a B step, and X'B of each modality for them."""
+    G, V = given
+    solutions, GV, weights, reading = common
+    codes = np.empty((len(V), V.shape[1] // 8), dtype=np.uint8)
+    XB = {name: np.zeros((d, V.shape[1])) for name, d in reading.widths.items()}
+    for where, tile in feature_tiles(sources, rows, reading):
+        XW = np.zeros_like(V[where])
+        for name, matrix in tile.items():
+            XW += product(matrix, solutions[name])
+        B = b_step(G[where], GV, V[where], XW, weights)
+        codes[where] = pack(B)
+        del matrix
+        for name in list(tile):
+            XB[name] += transposed_product(tile.pop(name), B)
+    return codes, tuple(XB.values())
 
 
 def _summed(
