@@ -226,7 +226,7 @@ def test_what_milvus_has_lost_is_seen_and_sent_again(folder, lite, caplog):
         # the same number, but not the same items
         code = c.index.codes_of(keys[:1])
         c.index.remove(keys[:1])
-        c.index.add(np.bitwise_not(code), keys[5:6], [()], [{}])
+        c.index.add(np.bitwise_not(code), keys[5:6])
         found = c.check()
         assert len(found) == 2
         assert "lacks 1 items" in found[0]

@@ -101,22 +101,6 @@ def test_large_values_that_no_code_agrees_with_widen_the_search_to_the_end(asked
     assert len(asked) == 9
 
 
-def test_ties_of_tied_codes_go_by_insertion_over_packed_codes():
-    rng = np.random.default_rng(38)
-    codes = np.concatenate([random_codes(rng, 5000, 64), tied_codes(rng, 3000, 64, 40)])
-    codes = codes[rng.permutation(len(codes))]
-    index = HammingIndex(64)
-    index.add(codes, np.arange(len(codes)))
-    index.remove(np.arange(0, 900, 3))
-    queries = np.concatenate([unpack(tied_codes(rng, 3, 64, 9)), rng.integers(-2, 3, (3, 64))])
-    scores = queries.astype(np.float64) @ unpack(codes).astype(np.float64).T
-    scores[:, np.arange(0, 900, 3)] = -np.inf
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :300]
-    assert (index.search_asymmetric(queries, 300).ids == order).all()
-    for query, expected in zip(queries, order, strict=True):
-        assert (index.search_asymmetric(query[None], 300).ids == expected).all()
-
-
 def test_single_queries_with_bits_of_weight_zero_tie_by_insertion():
     rng = np.random.default_rng(92)
     codes = np.repeat(random_codes(rng, 40, 64), 50, axis=0)

@@ -81,30 +81,6 @@ def test_index_passes(check, reopened, labelled, segments, folder, request):
     check(make, "insertion")
 
 
-@pytest.mark.parametrize(("n_queries", "n_threads"), [(1, 1), (2, 1), (400, 2)])
-def test_a_short_scan_takes_one_thread_and_leaves_the_number_as_it_was(
-    monkeypatch, n_queries, n_threads
-):
-    rng = np.random.default_rng(0)
-    index = HammingIndex(64)
-    index.add(random_codes(rng, 3000, 64), np.arange(3000))
-    used, real = [], faiss.knn_hamming
-
-    def note(*arguments, **options):
-        used.append(faiss.omp_get_max_threads())
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(faiss, "knn_hamming", note)
-    before = faiss.omp_get_max_threads()
-    try:
-        faiss.omp_set_num_threads(2)
-        index.search(random_codes(rng, n_queries, 64), 5)
-        assert used == [n_threads]
-        assert faiss.omp_get_max_threads() == 2
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
 def test_checks_have_a_mode_for_free_ties():
     class TiesById(HammingIndex):
         """Answers as an engine would that settles ties by id, the highest first at the k-th."""
@@ -331,19 +307,6 @@ def test_removed_codes_leave_the_file(folder, small_segments):
     assert [code.tobytes() in content for code in kept] == (~removed).tolist()
 
 
-def test_an_id_that_comes_again_is_the_newest(small_segments):
-    index, truth, rng = filled(HammingIndex, 16, n=90, seed=22)
-    for _ in range(30):
-        back = rng.permutation(list(truth.items))[:4]
-        codes = tied_codes(rng, 4, 16, 9)
-        for each in (index, truth):
-            each.remove(back)
-            each.add(codes, back)
-        assert (index.codes_of(back) == codes).all()
-        assert index.items()[1].tolist() == list(truth.items)
-    assert_search(index, truth, codes, 90, "insertion")
-
-
 def brute_answers(codes, queries, k):
     distances = np.bitwise_count(queries[:, None] ^ codes[None]).sum(axis=2)
     return np.argsort(distances, axis=1, kind="stable")[:, :k]
@@ -390,53 +353,6 @@ def test_searches_beside_an_adder_see_one_state(mapped, folder):
         thread.join()
     assert not wrong
     assert (index.search(queries, 40).ids == answers[4000]).all()
-
-
-def test_a_search_sees_the_state_at_its_beginning(monkeypatch, small_segments):
-    # the same as with threads, but the writer certainly comes between
-    index, truth, rng = filled(HammingIndex, 16, n=80, seed=14)
-    queries = tied_codes(rng, 4, 16, 10)
-    before = BruteForce(16)
-    before.items = dict(truth.items)
-    gone, more = list(truth.items)[:9], tied_codes(rng, 200, 16, 30)
-    scan, left = faiss.knn_hamming, [lambda: index.add(more, np.arange(1000, 1200))]
-    left.append(lambda: index.remove(gone))
-
-    def changing(*arguments, **options):
-        if left:
-            left.pop()()
-        return scan(*arguments, **options)
-
-    monkeypatch.setattr(faiss, "knn_hamming", changing)
-    assert_search(index, before, queries, 20, "insertion")
-    assert not left
-    truth.remove(gone)
-    truth.add(more, np.arange(1000, 1200))
-    assert_search(index, truth, queries, 20, "insertion")
-
-
-def test_a_wide_search_needs_all_engines():
-    # enough codes for several blocks of the product, and enough ties to overrun the tables
-    rng = np.random.default_rng(15)
-    codes = np.unique(random_codes(rng, 30_000, 24), axis=0)
-    codes = codes[rng.permutation(len(codes))]
-    index = HammingIndex(24)
-    for part in np.array_split(np.arange(len(codes)), 3):
-        index.add(codes[part], part)
-    signs = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float64) * 2 - 1
-    queries = projections(rng, 24)
-    queries = np.concatenate([queries, queries[:, ::-1]])
-    # sums in the order of a loop, rounded once
-    scores = np.zeros((len(queries), len(codes)))
-    for bit in range(24):
-        scores += queries[:, bit, None].astype(np.float64) * signs[None, :, bit]
-    scores = scores.astype(np.float32)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :50]
-    for batch in (queries, *(query[None] for query in queries)):
-        at = range(len(queries)) if len(batch) > 1 else [int((queries == batch).all(1).argmax())]
-        got = index.search_asymmetric(batch, 50)
-        assert (got.ids == order[list(at)]).all()
-        assert (got.scores == np.take_along_axis(scores, order, axis=1)[list(at)]).all()
 
 
 def test_filters_are_exact_when_they_mislead():

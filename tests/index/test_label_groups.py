@@ -68,40 +68,6 @@ def test_answers_are_exact_at_every_content_weight(weight, ranked, listed, monke
         assert_exact(index, codes, queries, k)
 
 
-def test_groups_leave_most_lists_out(monkeypatch):
-    lists = []
-    rng = np.random.default_rng(52)
-    codes, kinds = stream(rng, 20_000, 400, skew=0.5)
-    index = index_of(codes)
-    queries = queries_near(rng, kinds, 10, 0.05)
-    index.search_asymmetric(queries, 10)
-    import oasis.index.label_groups as groups
-
-    search = groups._search_lists
-
-    def noted(index, values, asked, *rest):
-        lists.append(len(asked))
-        return search(index, values, asked, *rest)
-
-    monkeypatch.setattr(groups, "_search_lists", noted)
-    assert_exact(index, codes, queries, 10)
-    assert 0 < np.mean(lists) < 40
-
-
-@pytest.mark.parametrize("guess", [-np.inf, -1e3, -3.0, 3.0, 1e3])
-def test_a_wrong_guess_changes_no_answer(guess, monkeypatch):
-    import oasis.index.label_groups as groups
-
-    good = groups._guess
-    monkeypatch.setattr(groups, "_guess", lambda *asked: good(*asked) + guess)
-    rng = np.random.default_rng(63)
-    codes, kinds = stream(rng, 5000, 400, skew=0.5)
-    index = index_of(codes)
-    for weight in (0.01, 0.1, 0.4):
-        for k in (1, 40):
-            assert_exact(index, codes, queries_near(rng, kinds, 8, weight), k)
-
-
 def test_labels_that_no_group_agrees_with_are_exact():
     # faiss returns no label half at all: all have the lowest sum
     rng = np.random.default_rng(68)
@@ -141,23 +107,6 @@ def test_signs_as_queries_are_exact():
     rng = np.random.default_rng(55)
     codes, _ = stream(rng, 9000, 30)
     assert_exact(index_of(codes), codes, unpack(codes[:6]).astype(np.float64), 50)
-
-
-def test_removed_items_and_filters_are_exact():
-    rng = np.random.default_rng(57)
-    codes, kinds = stream(rng, 500, 12)
-    index, truth = HammingIndex(128, 64), BruteForce(128)
-    for each in (index, truth):
-        each.add(codes[:300], np.arange(300))
-        each.add(codes[300:], np.arange(300, 500))
-        each.remove(np.arange(0, 120))
-    queries = queries_near(rng, kinds, 4, 0.05)
-    for k in (1, 25, 390):
-        assert_asymmetric(index, truth, queries, k)
-    assert_asymmetric(index, truth, queries, 9, allow=np.arange(100, 350, 3))
-    for each in (index, truth):
-        each.remove(np.arange(120, 260))
-    assert_asymmetric(index, truth, queries, 25)
 
 
 def test_files_keep_label_bits(folder):

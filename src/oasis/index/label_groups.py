@@ -56,7 +56,7 @@ _RANKED = 384
 _LEAST_CONTENT = 2.0**-60
 """faiss cannot divide by less; the largest value of a query is about 1."""
 
-_MOST_CONTENT = 8.0
+_MOST_CONTENT = 4.0
 """Where the reach of content is beyond so many deviations of label scores, all lists may matter."""
 
 _STEPS = 60_000
