@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 EPS32 = float(np.finfo(np.float32).eps)
 
-MARGIN = 5e-4
-"""A product is float32 while its rounding error is at most so many times the ridge; the errors of
-rounds add up."""
-
+# a product is float32 while its rounding error is at most so many times the ridge; the errors of
+# rounds add up
+_MARGIN = 5e-4
 _ROWS = 4096
 _COLUMNS = 256
-_TARGET_ROWS = 1024
 _LEAST_MAPPED = 1 << 22
 _PACKED_COLUMNS = 64  # 2 MB of a matrix of 4,096 columns
 # BLAS packs the (d, d) matrix before a solution with several columns, which takes about as long as
@@ -179,7 +177,7 @@ class GramSum:
             return
         for first in range(0, len(X), _ROWS):
             part = X[first : first + _ROWS]
-            if X.dtype == np.float32 and rounding(part) <= MARGIN * self._delta:
+            if X.dtype == np.float32 and rounding(part) <= _MARGIN * self._delta:
                 self._add_single(part)
             else:  # also where squares overflow: in float64 they are in range
                 wide = part.astype(np.float64, copy=False)
@@ -351,7 +349,7 @@ def _sparse_targets_product(X: Matrix, B: sp.csr_array) -> Array:
     total = np.zeros((B.shape[1], X.shape[1]))
     values = B.astype(X.dtype)
     # by blocks: the sum over a block is rounded in float32, sums over blocks are float64
-    for start in range(0, len(X), _TARGET_ROWS):
-        rows = slice(start, start + _TARGET_ROWS)
+    for start in range(0, len(X), _ROWS):
+        rows = slice(start, start + _ROWS)
         total += values[rows].T @ X[rows]
     return total.T

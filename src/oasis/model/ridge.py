@@ -252,13 +252,15 @@ class Ridge:
 
     def leverages(self, X: Matrix) -> Array:
         """Return ``x' (sum X'X + delta I)^-1 x`` (n,) of rows x."""
-        lowered = self.factor.lower(_dense(X).T)  # (d, n)
-        squares: Array = np.square(lowered).sum(axis=0)
-        if len(self.tail):
-            inner = np.eye(len(self.tail)) + self.half @ self.half.T
-            part = self.half @ lowered
-            squares -= np.vecdot(np.linalg.solve(inner, part).T, part.T)
-        return squares
+        rows = _dense(X)
+        leverages: Array = np.vecdot(rows, self.solved(self.factor.lower(rows.T)).T)
+        return leverages
+
+    def solved(self, lowered: Array) -> Array:
+        """Return ``A^-1 Y`` from ``L^-1 Y`` (d, m), with ``A = L L' + tail' tail``, by Woodbury."""
+        half = self.half
+        inner = np.eye(len(half)) + half @ half.T
+        return self.factor.upper(lowered - half.T @ np.linalg.solve(inner, half @ lowered))
 
     @property
     def may_be_chosen(self) -> bool:
@@ -447,20 +449,12 @@ class SmallRound:
     @one_thread()
     def start(cls, ridge: Ridge, X: Matrix) -> SmallRound | None:
         """Return the round, or None when the old factor is too coarse to be refined."""
-        from scipy.linalg import cho_factor, cho_solve
-
-        dense = _dense(X)
-        half, factor = ridge.half, ridge.factor
-        inner = cho_factor(np.eye(len(half)) + half @ half.T, lower=True)
-
-        def woodbury(lowered: Array) -> Array:  # A^-1 Y from L^-1 Y, with A = L L' + tail' tail
-            return factor.upper(lowered - half.T @ cho_solve(inner, half @ lowered))
-
-        lowered = factor.lower(dense.T)  # (d, n), L^-1 X'
-        E = woodbury(lowered)  # (d, n), A^-1 X'
+        dense, lower = _dense(X), ridge.factor.lower
+        lowered = lower(dense.T)  # (d, n), L^-1 X'
+        E = ridge.solved(lowered)  # (d, n), A^-1 X'
         if not ridge.single:
             return cls(ridge, dense, lowered, E)
-        refined = ridge.refine(E, dense.T, lambda target: woodbury(factor.lower(target)))
+        refined = ridge.refine(E, dense.T, lambda target: ridge.solved(lower(target)))
         return None if refined is None else cls(ridge, dense, lowered, refined)
 
     @one_thread()
