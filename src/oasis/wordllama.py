@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +67,7 @@ class WordVectors(NamedTuple):
         if not all(words) or "<" in whole:  # runs of spaces, and "<s>", have numbers of their own
             return list(_numbers(self.tokenizer, whole))
         # no subword reaches over a space
-        return list(chain.from_iterable(_numbers(self.tokenizer, word) for word in words))
+        return list(chain.from_iterable(map(_numbers, repeat(self.tokenizer), words)))
 
     def knows(self, word: str) -> bool:
         """Return whether a word is one of the subwords itself, as 48 % of those in captions are.
