@@ -6,7 +6,7 @@ those of at least 0.5, and x its features (its code where none are kept), centre
 small one, items that are alike have the same. One after another is drawn with a
 probability that grows with the square of the distance of its gradient from the nearest one that was
 drawn (k-means++; Ash et al., Deep batch active learning by diverse, uncertain gradient lower
-bounds, 2020). Before there are classes, x alone takes the place of g.
+bounds, 2020). Before there are classes, the items nearest to the centres of k clusters are taken.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ MOST = 4000
 
 SHOWN = 5
 """Classes that are told of an item."""
+
+_VALUES = 64
+"""Values into which features are projected before they are divided into clusters."""
 
 
 class _Candidates(NamedTuple):
@@ -75,12 +78,12 @@ def drawn(X: list[Matrix], chances: Array, k: int) -> list[int]:
     ``|g_i - g_j|^2 = |q_i|^2 |x_i|^2 + |q_j|^2 |x_j|^2 - 2 (q_i q_j') (x_i x_j')`` with q = p - y.
     """
     rng, n = np.random.default_rng(0), len(chances)
-    wrong = np.ones((n, 1))
-    if chances.shape[1]:
-        sure = chances >= 0.5
-        sure[np.arange(n), chances.argmax(axis=1)] = True
-        wrong = chances - sure
     rows = [unit_rows(matrix) for matrix in X]
+    if not chances.shape[1]:
+        return _central(rows, k)
+    sure = chances >= 0.5
+    sure[np.arange(n), chances.argmax(axis=1)] = True
+    wrong = chances - sure
     means = [np.asarray(matrix.mean(axis=0)).ravel() for matrix in rows]
     offsets = [np.asarray(m @ mean) - mean @ mean / 2 for m, mean in zip(rows, means, strict=True)]
 
@@ -107,6 +110,24 @@ def drawn(X: list[Matrix], chances: Array, k: int) -> list[int]:
         weights = apart if apart.sum() > 0 else ~np.isin(np.arange(n), chosen)
         chosen.append(int(rng.choice(n, p=weights / weights.sum())))
     return chosen
+
+
+def _central(rows: list[Matrix], k: int) -> list[int]:
+    """Return the row nearest to the centre of each of k clusters; more where these are fewer."""
+    from sklearn.cluster import KMeans
+
+    rng = np.random.default_rng(0)
+    # at random into few values, which keeps distances
+    values: Array = np.zeros((1, _VALUES))
+    for matrix in rows:
+        directions = rng.standard_normal((matrix.shape[1], _VALUES)) / _VALUES**0.5
+        values = values + np.asarray(matrix @ directions)
+    found = KMeans(min(k, len(np.unique(values, axis=0))), n_init=1, random_state=0).fit(values)
+    apart = np.linalg.norm(values - found.cluster_centers_[found.labels_], axis=1)
+    order = np.lexsort((apart, found.labels_))
+    chosen: list[int] = order[np.flatnonzero(np.diff(found.labels_[order], prepend=-1))].tolist()
+    rest = set(range(len(values))).difference(chosen)
+    return [*chosen, *sorted(rest)][:k]
 
 
 def _candidates(
