@@ -33,11 +33,12 @@ records        what is answered: `Hit`, `Stored`, `Stats` ...
 committed      `Follower`: one committed state in memory, loaded or followed
 query          the searches; lookups: without a query; class_names: classes named in a text
 ranking        hits by codes, words, meaning and fingerprints, by one formula
-changes        what a user calls; writing: the order of a change
-intake         what comes with a chunk, checked; relabelling: labels given later; quality
+writing        every change, and the order of one: checked, learned, written, committed, published
+intake         what comes with a chunk, checked; relabelling: labels given later
+quality        what a model says of a chunk: predicted labels, precision before it is learned
 filters        a filter as SQL, allow-lists, indexes; fields: which payloads have
 words          texts word for word, which items have a word (FTS5), spelling
-catalog        SQLite: connections, transactions; reads; rows: tables and checksums
+catalog        SQLite: connections, transactions, reads; rows: tables and checksums
 item_rows      items inserted, changed, deleted; class_members: which items have a class
 journal        small chunks learned since the model file; kept_features: what items taught
 setup          what a collection was made with
