@@ -220,7 +220,7 @@ class Collection:
                     make_directory(directory)
                     lock = WriterLock(directory / LOCK_NAME, timeout)
                     catalog = Catalog(directory, writable=True)
-                setup = prepare(directory, catalog, lock, n_bits, model, address, **choices)
+                setup = prepare(directory, catalog, lock, n_bits, model, address, choices)
                 return cls(directory, catalog, setup, lock, extractor, words, trust_embedders)
         except BaseException:
             if catalog is not None:

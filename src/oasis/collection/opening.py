@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +33,7 @@ def prepare(
     n_bits: int | None,
     model: AnyModel | None,
     address: str | None,
-    keep_text: bool | None,
-    keep_features: bool | None,
-    picture_meaning: bool | None,
+    choices: Mapping[str, bool | None],
 ) -> Setup:
     """Make a collection where there is none, clear up after a crash, and return what is recorded.
 
@@ -45,19 +44,15 @@ def prepare(
     if catalog.is_blank:
         files.recover(Head())
         model = check_model(model, n_bits)
-        looks = picture_meaning is not False
-        setup = Setup.of(model, keep_text is not False, keep_features, looks)
-        _create(catalog, files, setup, model)
+        _create(catalog, files, Setup.of(model, choices), model)
         model = None  # it is the one recorded now
     progress = read_progress(directory / LOCK_NAME)
     with catalog.reading() as connection:
         head = catalog.head(connection)
         setup = Setup.read(catalog, connection)
         recorded = recorded_address(catalog, connection)
-    if model is None or not _is_stored(model, head):
-        setup.check_same(model, n_bits, keep_text, keep_features, picture_meaning)
-    else:
-        setup.check_same(None, n_bits, keep_text, keep_features, picture_meaning)
+    is_stored = model is not None and _is_stored(model, head)
+    setup.check_same(None if is_stored else model, n_bits, choices)
     if lock is None:
         check_progress(directory, head.commits, progress)
         if address not in (None, recorded):

@@ -6,6 +6,7 @@ import copy
 import json
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,13 @@ from oasis.features.extractor import Extractor
 from oasis.labels import LabelSpace
 from oasis.model import OASIS, AnyModel
 
+CHOICES: dict[str, bool | None] = {
+    "keep_text": True,
+    "keep_features": None,
+    "picture_meaning": True,
+}
+"""What is chosen when a collection is begun, see `Collection.open`, and what holds if it is not."""
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -30,26 +38,16 @@ class Setup:
     parameters : constructor arguments of the model but ``labels``, as JSON has them
     labels : facts of the label space it starts with
     arrays : arrays of that label space
-    keep_text : whether texts of items are kept
-    keep_features : whether features of items are kept; None: those that were made of raw items
-    picture_meaning : whether pictures have a guessed meaning and the names that they look like
+    choices : what `CHOICES` names, as it was asked for when the collection was begun
     """
 
     parameters: dict[str, Any]
     labels: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
-    keep_text: bool = True
-    keep_features: bool | None = None
-    picture_meaning: bool = True
+    choices: Mapping[str, bool | None]
 
     @classmethod
-    def of(
-        cls,
-        model: AnyModel,
-        keep_text: bool = True,
-        keep_features: bool | None = None,
-        picture_meaning: bool = True,
-    ) -> Setup:
+    def of(cls, model: AnyModel, choices: Mapping[str, bool | None]) -> Setup:
         """Return what is recorded of a model; what it may have learned is saved apart."""
         parameters = {"kind": model.kind, **model.get_params(deep=False)}
         given = parameters.pop("labels")
@@ -65,11 +63,30 @@ class Setup:
         except (TypeError, ValueError) as error:
             raise InputError(f"the model's parameters cannot be recorded: {error}") from error
         facts, arrays = LabelSpace.of(given).state()
-        return cls(parameters, facts, dict(arrays), keep_text, keep_features, picture_meaning)
+        asked = {
+            name: default if choices.get(name) is None else choices[name]
+            for name, default in CHOICES.items()
+        }
+        return cls(parameters, facts, dict(arrays), asked)
 
     @property
     def n_bits(self) -> int:
         return int(self.parameters["n_bits"])
+
+    @property
+    def keep_text(self) -> bool:
+        """Whether texts of items are kept."""
+        return bool(self.choices["keep_text"])
+
+    @property
+    def keep_features(self) -> bool | None:
+        """Whether features of items are kept; None: those that were made of raw items."""
+        return self.choices["keep_features"]
+
+    @property
+    def picture_meaning(self) -> bool:
+        """Whether pictures have a guessed meaning and the names that they look like."""
+        return bool(self.choices["picture_meaning"])
 
     def model(self, words: Any = None, guess: tuple[str, str] | None = None) -> AnyModel:
         """Return the model, which has learned nothing.
@@ -93,9 +110,7 @@ class Setup:
         """Record it; inside a transaction of the catalog."""
         catalog.put_meta("parameters", json.dumps(self.parameters))
         catalog.put_meta("labels", json.dumps(self.labels))
-        catalog.put_meta("keep_text", json.dumps(self.keep_text))
-        catalog.put_meta("keep_features", json.dumps(self.keep_features))
-        catalog.put_meta("picture_meaning", json.dumps(self.picture_meaning))
+        catalog.put_meta("choices", json.dumps(self.choices))
         contiguous = {name: np.ascontiguousarray(array) for name, array in self.arrays.items()}
         catalog.put_meta("label_arrays", safetensors.numpy.save(contiguous))
 
@@ -106,10 +121,8 @@ class Setup:
         try:
             arrays = safetensors.numpy.load(catalog.meta(connection, "label_arrays"))
             labels = json.loads(catalog.meta(connection, "labels"))
-            keep_text = bool(json.loads(catalog.meta(connection, "keep_text")))
-            keep_features = json.loads(catalog.meta(connection, "keep_features"))
-            looks = bool(json.loads(catalog.meta(connection, "picture_meaning")))
-            setup = cls(json.loads(parameters), labels, arrays, keep_text, keep_features, looks)
+            choices = dict(json.loads(catalog.meta(connection, "choices")))
+            setup = cls(json.loads(parameters), labels, arrays, choices)
             check_n_bits(setup.n_bits)
         except (TypeError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise FormatError(f"{catalog.path} is damaged: its set-up is unreadable") from error
@@ -119,17 +132,11 @@ class Setup:
         self,
         model: AnyModel | None,
         n_bits: int | None,
-        keep_text: bool | None = None,
-        keep_features: bool | None = None,
-        picture_meaning: bool | None = None,
+        choices: Mapping[str, bool | None],
     ) -> None:
         """Refuse a model, a code length or another choice than the recorded one."""
-        for name, given, recorded in (
-            ("keep_text", keep_text, self.keep_text),
-            ("keep_features", keep_features, self.keep_features),
-            ("picture_meaning", picture_meaning, self.picture_meaning),
-        ):
-            if given is not None and given != recorded:
+        for name, given in choices.items():
+            if given is not None and given != (recorded := self.choices[name]):
                 raise InputError(
                     f"this collection was begun with {name}={recorded}, got {given}; leave it out"
                 )
@@ -145,7 +152,7 @@ class Setup:
                 "a model that has learned can start a new collection only; leave it out to go on "
                 "with the one that is stored"
             )
-        other = Setup.of(model)
+        other = Setup.of(model, {})
         for name, value in self.parameters.items():
             # the seed has no effect after the first chunk
             if name != "random_state" and other.parameters.get(name) != value:
