@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from oasis.arrays import checked_vector
 from oasis.errors import DataError, FormatError, InputError, UnknownWordError
 from oasis.labels.files import Vector, find_words, fingerprint, read_width
 from oasis.wordllama import N_FEATURES, word_vectors
@@ -50,18 +51,9 @@ def check_vector(vector: Any, name: str, width: int | None = None) -> Vector:
     A vector of zeros is accepted: a sample that has only this class gets a row of zeros.
     """
     try:
-        array = np.asarray(vector)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the vector of {name!r} is not an array of numbers: {error}") from error
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"the vector of {name!r} must hold real numbers, got {array.dtype}")
-    if array.ndim != 1 or len(array) == 0:
-        raise InputError(f"the vector of {name!r} must have shape (width,), got {array.shape}")
-    if width is not None and len(array) != width:
-        raise InputError(f"the vector of {name!r} has {len(array)} values, the others {width}")
-    values = array.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise InputError(f"the vector of {name!r} holds NaN or infinity, expected finite numbers")
+        values = checked_vector(vector, width).astype(np.float64)
+    except InputError as error:
+        raise InputError(f"the vector of {name!r} {error}") from error
     peak = float(np.abs(values).max())
     if peak and not _MIN_NORM <= peak <= _MAX_NORM:
         raise InputError(
