@@ -454,6 +454,25 @@ def test_arrays_that_do_not_fit_each_other_are_refused(saved, key, change):
         OASIS.load(saved)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.update(n_seen="many"),
+        lambda state: state.update(ridges=3),
+        lambda state: state["ridges"].update(sound=state["ridges"]["text"]),
+        lambda state: state["codebook"].pop("bits"),
+        lambda state: state["generator"].update(bit_generator="MT19937"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(saved, change):
+    metadata, arrays = read_arrays(saved, lambda _: None)
+    header = json.loads(metadata["model"])
+    change(header["state"])
+    write_arrays(saved, arrays, metadata | {"model": json.dumps(header)})
+    with pytest.raises(FormatError, match="damaged"):
+        OASIS.load(saved)
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
