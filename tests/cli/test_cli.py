@@ -279,3 +279,56 @@ def test_update_refuses_what_cannot_be(filled, oasis):
         assert said in " ".join(err.split())
     assert oasis("update", filled.with_name("none.oasis"), "a", "--no-labels")[0] == 1
     assert not filled.with_name("none.oasis").exists()
+
+
+@pytest.fixture
+def labels_csv(tmp_path):
+    rows = "id,labels,place\nitem-3,cat;pet,home\nitem-4,,\nnobody,cat,x\nitem-5,dog,street\n"
+    (tmp_path / "labels.csv").write_text(rows)
+    return tmp_path / "labels.csv"
+
+
+def test_update_from_a_table_changes_all_of_its_items(filled, labels_csv, oasis):
+    code, out, err = oasis("update", filled, "--from", labels_csv, "--keep", "place")
+    assert code == 0 and out.startswith("3 items changed, the model learned from 3; 1 row left out")
+    assert "row 3: no item has the id 'nobody'" in err
+    with Collection.open(filled, readonly=True) as opened:
+        assert opened.get("item-3").labels == ("cat", "pet")
+        assert opened.get("item-3").payload == {"place": "home"}
+        assert opened.get("item-4").labels == ()
+    labels_csv.write_text("id,labels\nitem-3,cat;pet\nitem-5,dog\nnobody,cat\n")
+    again = json.loads(oasis("update", filled, "--from", labels_csv, "--json")[1])
+    assert (again["changed"], len(again["rejected"])) == (0, 1)
+    for arguments in (("item-3", "--from", labels_csv), ("--from", labels_csv, "--no-labels")):
+        assert oasis("update", filled, *arguments)[0] == 2
+    assert "no file" in oasis("update", filled, "--from", "absent.csv")[2]
+
+
+def test_next_lists_what_to_label(filled, labels_csv, oasis):
+    assert oasis("next", filled)[1] == "every item has a label\n"
+    labels_csv.write_text("id,labels\nitem-4,\nitem-9,\n")
+    oasis("update", filled, "--from", labels_csv)
+    found = json.loads(oasis("next", filled, "-k", "5", "--json")[1])
+    assert {each["id"] for each in found} == {"item-4", "item-9"}
+    assert all(len(each["classes"]) == len(each["chances"]) > 0 for each in found)
+    out = oasis("next", filled)[1]
+    assert "item-9" in out and "predicted" in out
+
+
+def test_hits_are_explained(filled, oasis):
+    code, out, _ = oasis("search", filled, "boat anchor", "-k", "2", "--explain", "--json")
+    hits = json.loads(out)["results"][0]["hits"]
+    assert code == 0 and sum(share for *_, share in hits[0]["why"]["parts"]) == pytest.approx(1)
+    assert " % " in oasis("search", filled, "boat anchor", "--explain")[1]
+    assert oasis("search", filled, "--like", "item-3", "--explain")[0] == 2
+
+
+@pytest.mark.parametrize("name", ["map.png", "map.svg", "map.gif"])
+def test_info_draws_a_map(filled, tmp_path, oasis, name):
+    code, _, err = oasis("info", filled, "--map", tmp_path / name)
+    if name.endswith("gif"):
+        assert code == 1 and "drawn as .png or .svg" in err
+        return
+    content = (tmp_path / name).read_bytes()
+    assert code == 0 and content.startswith(b"\x89PNG" if name.endswith("png") else b"<svg")
+    assert len(content) > 2000

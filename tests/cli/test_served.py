@@ -159,6 +159,18 @@ def text_rows(n):
     ]
 
 
+def test_update_from_a_table_does_the_same_as_in_a_directory(both, tmp_path):
+    table = tmp_path / "facts.jsonl"
+    rows = [{"id": "item/1", "labels": ["cat", "sea"]}, {"id": 4, "labels": []}, {"id": "none"}]
+    table.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    for _ in range(2):
+        _, out, _ = both("update", "--from", table, "--json")
+        assert len(out["rejected"]) == 1
+    assert both("search", "--like", "item/1", "--json")[0] == 0
+    assert both("next", "--json")[0] == 0
+    assert both("search", "boat", "--explain", "--json")[0] == 0
+
+
 def test_ingest_keeps_to_the_limits_of_the_service_and_goes_on_where_it_was(
     folder, oasis, monkeypatch
 ):

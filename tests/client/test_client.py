@@ -156,6 +156,19 @@ def test_pictures_may_be_pil_images_and_arrays(pair):
         client.search_items([{"image": np.zeros((2, 2, 7), np.uint8)}])
 
 
+def test_help_with_labels_is_the_collections(pair):
+    why = same(pair, lambda c: c.explain("item/1", "boat wave"))
+    assert why.base + sum(each.log_odds for each in why.parts) == pytest.approx(why.log_odds)
+    scores = {hit.id: hit.score for hit in same(pair, lambda c: c.find("boat wave", k=48))}
+    assert why.score == pytest.approx(scores["item/1"])
+    assert same(pair, lambda c: c.explain("item/2", {"image": picture("cat", 5)})).parts
+    assert same(pair, lambda c: c.explain("none", "boat"))[0] is UnknownIdError
+    assert same(pair, lambda c: c.next_to_label(5)) == []  # all have labels
+    found = same(pair, lambda c: c.plane())
+    assert len(found.points) == found.n_items == len(pair[1])
+    assert len(same(pair, lambda c: c.plane(7, 3)).points) == 7
+
+
 def test_looks_are_the_collections(pair):
     client, collection = pair
     assert len(client) == len(collection)

@@ -47,7 +47,6 @@ def test_methods_of_one_side_alone_are_known():
     assert public(Client) - public(Collection) == {"fitting", "limits"}
     assert public(Collection) - public(Client) == {
         "codes_are_here",
-        "explain",
         "extractor",
         "fingerprints_are_here",
         "index",
@@ -56,9 +55,7 @@ def test_methods_of_one_side_alone_are_known():
         "items",
         "keep_text",
         "model",
-        "next_to_label",
         "open",
-        "plane",
         "repair",
         "search_items_with_evidence",
         "snippets",

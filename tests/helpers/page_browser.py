@@ -69,7 +69,7 @@ def visit(browser, server):
     yield open_page
     for context in contexts:
         context.close()
-    assert not complaints
+    assert not complaints, complaints
 
 
 def ready(page):

@@ -92,8 +92,8 @@ def test_labels_are_edited_in_the_open_item_and_predicted_ones_shown_as_such(vis
         for _ in shown:
             page.locator(".editor .chip").first.press("Enter")
         page.click("#detail >> text=Save")
-        # without labels it is as it was: some are predicted
-        page.wait_for_selector("#detail-labels h3 >> text=Predicted labels")
+        # that it has none was said: nothing is predicted over it
+        page.wait_for_selector("#detail >> text=Edit labels")
         assert running.json("GET", "/v1/item?id=bare")[1]["labels"] == []
         page.click("#detail >> text=Edit labels")
         page.fill("#edit-labels", "tabby")

@@ -21,7 +21,7 @@ from oasis.cli.evaluate_command import evaluate
 from oasis.cli.files_command import backup, check, export, restore
 from oasis.cli.info_command import info
 from oasis.cli.ingest_command import ingest
-from oasis.cli.items_command import delete, duplicates, relabel, update
+from oasis.cli.items_command import delete, duplicates, next_items, relabel, update
 from oasis.cli.reproduce_command import report, reproduce
 from oasis.cli.scenarios_command import scenarios
 from oasis.cli.search_command import search
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "relabel": relabel,
     "delete": delete,
     "duplicates": duplicates,
+    "next": next_items,
     "info": info,
     "export": export,
     "check": check,

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from oasis.cli.console import Column, file_size, people, print_json, table
+import typer
+
+from oasis.cli.console import Column, file_size, people, print_json, remark, table
 from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
+from oasis.errors import InputError, MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from oasis.collection.records import Plane
 
 _CLASS_COLUMNS: tuple[Column, ...] = (
     ("class", "left"),
@@ -21,6 +32,13 @@ _ROUND_COLUMNS: tuple[Column, ...] = (
     ("seconds", "right"),
     ("new classes", "line"),
 )
+_SIDE, _LEGEND = 960, 260
+_COLOURS = (
+    *("#0b6f7d", "#b3541e", "#5b4fb5", "#3d7a2a", "#b0306a", "#8a6d00"),
+    *("#2667b5", "#7a4a2b", "#0f7f5c", "#9a3bb0", "#c0392b", "#55606e"),
+)
+_OTHER = "#b9bcc4"
+
 _NAMES = 5
 """Names of new classes that are shown of a round."""
 
@@ -29,7 +47,17 @@ _CHARACTERS = 40
 
 
 def info(
-    collection: ExistingOrServed, token_file: TokenFile = None, as_json: AsJson = False
+    collection: ExistingOrServed,
+    map_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--map",
+            metavar="FILE",
+            help="Draw the items in the plane, in the colours of their classes: .png or .svg.",
+        ),
+    ] = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show classes, rounds with their quality, sizes and the norms of the model.
 
@@ -46,6 +74,8 @@ def info(
     with open_to_read(collection, token_file) as opened:
         stats, classes, rounds = opened.stats(), opened.classes(), opened.rounds()
         norms = opened.norms()
+        if map_file is not None:
+            _draw(opened.plane(), map_file)
     if as_json:
         print_json(
             {
@@ -97,6 +127,47 @@ def info(
             "rounds",
         )
     )
+
+
+def _draw(plane: Plane, path: Path) -> None:
+    """Draw a map into a file: SVG, or PNG with the names of the most frequent classes."""
+    from oasis import store
+    from oasis.collection.notebook import plane_svg
+
+    kind = path.suffix.lower()
+    if kind not in (".png", ".svg"):
+        raise InputError(f"a map is drawn as .png or .svg, got {path.name}")
+    try:
+        with store.replacing(path) as temporary:
+            if kind == ".svg":
+                temporary.write_text(plane_svg(plane, _SIDE), encoding="utf-8")
+            else:
+                _map_image(plane).save(temporary, "PNG")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    remark(f"map: {path}")
+
+
+def _map_image(plane: Plane) -> Image.Image:
+    try:
+        from PIL import Image, ImageDraw, ImageFont
+    except ImportError as error:
+        raise MissingExtraError("Pillow", extra="images", what="drawing a map") from error
+    counts = Counter(each.label for each in plane.points if each.label is not None)
+    colours = {name: colour for (name, _), colour in zip(counts.most_common(), _COLOURS)}  # noqa: B905
+    image = Image.new("RGB", (_SIDE + _LEGEND, _SIDE), "white")
+    draw = ImageDraw.Draw(image)
+    for each in plane.points:
+        x, y = 10 + each.x * (_SIDE - 20), 10 + (1 - each.y) * (_SIDE - 20)
+        colour = colours.get(each.label or "", _OTHER)
+        # predicted classes are rings
+        draw.ellipse((x - 4, y - 4, x + 4, y + 4), None if each.predicted else colour, colour)
+    font = ImageFont.load_default(18)
+    for row, (name, colour) in enumerate(colours.items()):
+        y = 20 + 30 * row
+        draw.ellipse((_SIDE + 10, y, _SIDE + 24, y + 14), colour)
+        draw.text((_SIDE + 34, y - 4), f"{name[:20]} ({counts[name]:,})", "black", font)
+    return image
 
 
 def _first_names(names: tuple[str, ...]) -> str:

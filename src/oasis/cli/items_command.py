@@ -1,17 +1,22 @@
-"""``oasis update``, ``relabel``, ``delete`` and ``duplicates``: what becomes of items."""
+"""``oasis update``, ``relabel``, ``delete``, ``duplicates`` and ``next``: what becomes of items."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from oasis.cli.console import (
+    Column,
     count,
     people,
+    print_json,
     progress_of,
+    remark,
+    table,
     tell,
 )
 from oasis.cli.opening import asked_ids, open_to_read, open_to_write
@@ -19,11 +24,29 @@ from oasis.cli.options import AsJson, ExistingOrServed, TokenFile
 from oasis.errors import InputError
 
 _SHOWN = 20
+_LISTED = 10
+_NEXT_COLUMNS: tuple[Column, ...] = (
+    ("", "right"),
+    ("id", "left"),
+    ("predicted", "line"),
+    ("text", "line"),
+)
 
 
 def update(
     collection: ExistingOrServed,
-    item: Annotated[str, typer.Argument(metavar="ID", help="The item to change.")],
+    item: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The item to change; or use --from.")
+    ] = None,
+    table_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A .csv, .tsv, .jsonl or .parquet file with a column id (or key, or file), and "
+            "labels, payload or both; a payload may be an object or columns named by --keep.",
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A new label of the item. May be repeated."),
@@ -35,16 +58,27 @@ def update(
         str | None,
         typer.Option(metavar="JSON", help="Its whole new payload, a JSON object."),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --from: a column of the new payload. Repeatable."),
+    ] = None,
+    labels_separator: Annotated[
+        str, typer.Option(help="What separates labels in one text, as in a CSV cell.")
+    ] = ";",
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the labels or the payload of an item; what is not given does not change.
+    """Change labels or payloads: of one item, or of all items that a table names.
 
-    Given labels replace all labels of the item, predicted ones too. Where its features are kept,
-    the model learns from them; where they are not, a line says so.
+    What is not given does not change; a table without a column of labels changes none, an empty
+    cell takes all labels away. Given labels replace all labels of an item, predicted ones too.
+    Where features are kept, the model learns from them; where they are not, a line says so. Rows
+    whose id no item has are left out and listed. The same command continues an interrupted one.
 
-    Example: oasis update photos.oasis a.jpg --label cat --label dog --payload '{"year": 2020}'
+    Example: oasis update photos.oasis --from labels.csv
     """
+    if (item is None) == (table_file is None):
+        raise typer.BadParameter("give an id or --from, one of them")
     facts: dict[str, Any] = {}
     if label or no_labels:
         facts["labels"] = label or []
@@ -52,10 +86,15 @@ def update(
         raise typer.BadParameter("give --label or --no-labels, not both")
     if payload is not None:
         facts["payload"] = _object(payload)
+    if table_file is not None:
+        if facts:
+            raise typer.BadParameter("--from takes labels and payloads from the table")
+        _update_from(collection, table_file, keep, labels_separator, token_file, as_json)
+        return
     if not facts:
         raise typer.BadParameter("give --label, --no-labels, --payload, or several of them")
     with open_to_write(collection, token_file) as opened:
-        (found,) = asked_ids(opened, [item])
+        (found,) = asked_ids(opened, [str(item)])
         opened.update(found, **facts)
         stored = opened.get(found)
     labels = ", ".join(stored.labels) or "no labels"
@@ -64,6 +103,34 @@ def update(
         f"{stored.id}: {labels}; {json.dumps(stored.payload, ensure_ascii=False)}",
         as_json=as_json,
     )
+
+
+def _update_from(
+    collection: str,
+    path: Path,
+    keep: list[str] | None,
+    separator: str,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    from oasis.collection.feeding import expected_items
+
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    how: dict[str, Any] = {"payload": tuple(keep)} if keep else {}
+    with (
+        open_to_write(collection, token_file) as opened,
+        progress_of("update", expected_items(path)) as advance,
+    ):
+        done, rejected = opened.update_table(path, separator=separator, progress=advance, **how)
+    for each in rejected[:_LISTED]:
+        remark(f"row {each.row + 1}: {each.reason}")
+    if len(rejected) > _LISTED:
+        remark(f"... and {len(rejected) - _LISTED:,} more rows that were left out")
+    line = f"{count(done.changed, 'item')} changed, the model learned from {done.learned:,}"
+    if rejected:
+        line += f"; {count(len(rejected), 'row')} left out"
+    tell({**asdict(done), "rejected": [asdict(each) for each in rejected]}, line, as_json=as_json)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -168,3 +235,39 @@ def _show(groups: list[list[str | int]]) -> None:
         people().print(f"... and {len(groups) - _SHOWN:,} more groups")
     n = sum(len(group) - 1 for group in groups)
     people().print(f"{len(groups):,} groups, {n:,} items beyond the first of each")
+
+
+def next_items(
+    collection: ExistingOrServed,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of items.")] = 20,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the unlabelled items whose labels would teach most, the most useful first.
+
+    They are uncertain, and differ from each other. The classes are predicted, each with its chance.
+    Labels are given by `oasis update`; the page of `oasis serve` shows the same items as pictures.
+
+    Example: oasis next photos.oasis -k 20
+    """
+    with open_to_read(collection, token_file) as opened:
+        found = opened.next_to_label(k)
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif not found:
+        people().print("every item has a label")
+    else:
+        rows = [
+            (
+                str(place),
+                str(each.id),
+                ", ".join(
+                    f"{name} {chance:.2f}"
+                    for name, chance in zip(each.classes, each.chances, strict=True)
+                ),
+                each.text or "",
+            )
+            for place, each in enumerate(found, 1)
+        ]
+        people().print(table(_NEXT_COLUMNS, rows))
+        people().print(f"next: oasis update {collection} ID --label NAME", markup=False)

@@ -17,9 +17,12 @@ from oasis.errors import InputError, UnknownIdError
 
 if TYPE_CHECKING:
     from oasis.collection import Hit, Stats
+    from oasis.collection.records import Explanation
 
 _LONGEST_TEXT = 1000
 """Characters of a text that are shown of a hit."""
+
+_LEAST_SHARE = 0.05
 
 _HIT_COLUMNS: tuple[Column, ...] = (
     ("", "right"),
@@ -88,6 +91,13 @@ def search(
             "item has is an error, and so is a text where a field holds numbers only.",
         ),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Tell of each hit of a text or picture which part of its score comes from what.",
+        ),
+    ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the hits as a contact sheet.")
     ] = None,
@@ -119,6 +129,8 @@ def search(
         )
     if not fuse and not kinds[0]:
         raise typer.BadParameter("--like and --word search by codes alone", param_hint="--no-fuse")
+    if explain and not raw:
+        raise typer.BadParameter("hits of --text and --image are explained", param_hint="--explain")
     condition = parse_where(where or [])
     named = dict(columns_of(each) for each in vector or [])
     vectors = {modality: read_vector(value) for modality, value in named.items()}
@@ -154,16 +166,21 @@ def search(
                 lists = opened.search({name: row[None] for name, row in vectors.items()}, **options)
         if save is not None:
             _save_hits(opened, queries, lists, save)
+        why: dict[Any, Explanation] = {}
+        if explain:
+            why = {hit.id: opened.explain(hit.id, item) for hit in lists[0]}
         meant = None
         if text is not None:
             meant = opened.suggest(text)
         width = people().width
         told: dict[Any, _Told] = {}
         if not as_json:
-            told = {hit.id: _told(opened, hit, width) for hits in lists for hit in hits}
+            told = {
+                hit.id: _told(opened, hit, width, why.get(hit.id)) for hits in lists for hit in hits
+            }
     if as_json:
         results = [
-            {"query": query, "hits": [asdict(hit) for hit in hits]}
+            {"query": query, "hits": [_document(hit, why.get(hit.id)) for hit in hits]}
             for query, hits in zip(queries, lists, strict=True)
         ]
         if meant is not None:
@@ -235,14 +252,38 @@ def _check_made(stats: Stats, field: str, is_needed: bool) -> None:
     )
 
 
-class _Told(NamedTuple):
-    """Text and payload of a hit, a line each; empty if it has none."""
+def _document(hit: Hit, why: Explanation | None) -> dict[str, Any]:
+    return asdict(hit) if why is None else {**asdict(hit), "why": asdict(why)}
 
+
+_SOURCES = {
+    "class": "class {}",
+    "words": "word {!r}",
+    "meaning": "meaning of the text",
+    "content": "content {}",
+    "same": "the same",
+}
+
+
+def _why(found: Explanation | None) -> str:
+    """Return an explanation in a line, parts below a twentieth left out."""
+    parts = sorted(found.parts, key=lambda each: -each.share) if found else []
+    return ", ".join(
+        f"{100 * each.share:.0f} % {_SOURCES[each.source].format(each.what).strip()}"
+        for each in parts
+        if each.share >= _LEAST_SHARE
+    )
+
+
+class _Told(NamedTuple):
+    """Why a hit was found, its text and its payload, a line each; empty if there is none."""
+
+    why: str
     text: str
     payload: str
 
 
-def _told(opened: Any, hit: Hit, n_characters: int) -> _Told:
+def _told(opened: Any, hit: Hit, n_characters: int, why: Explanation | None) -> _Told:
     """Return what is shown of a hit; a text that the payload repeats is left out.
 
     A text may have a mebibyte: it is cut in pipes, too.
@@ -253,7 +294,9 @@ def _told(opened: Any, hit: Hit, n_characters: int) -> _Told:
     if text in hit.payload.values():
         text = ""
     return _Told(
-        _cut(text, min(n_characters, _LONGEST_TEXT)), _cut(_line(hit.payload), n_characters)
+        _why(why),
+        _cut(text, min(n_characters, _LONGEST_TEXT)),
+        _cut(_line(hit.payload), n_characters),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import urlencode
@@ -22,15 +24,20 @@ from oasis.client.transport import (
 )
 from oasis.collection.records import (
     ClassInfo,
+    Explanation,
     FieldInfo,
     Hit,
     Id,
     Mode,
+    Part,
+    Plane,
+    Point,
     Rejected,
     Round,
     SearchOptions,
     Stats,
     Stored,
+    ToLabel,
     Updated,
     check_id,
     check_whole,
@@ -50,6 +57,7 @@ REQUEST_BYTES = 16 << 20
 
 _QUERY = ("text", "vectors")
 _ITEM = (*_QUERY, "id", "labels", "payload")
+_NOBODY = "no item has the id {!r}"
 _SPARE_BYTES = 1024  # for the syntax around an item and its picture
 
 
@@ -176,6 +184,30 @@ class Client:
         sent = form(_readable([image]), text=text, k=k, where=where, offset=offset)
         return self._service.ask("find", sent, read=lambda found: _hits_of(_list(found, "hits")))
 
+    def explain(self, id: Id, query: str | Mapping[str, Any]) -> Explanation:  # noqa: A002
+        """Return why an item has its score for a query: a text, or a raw item without vectors."""
+        raw = {"text": query} if isinstance(query, str) else query
+        if _field(raw, "vectors"):
+            raise InputError("a service explains hits of texts and pictures, not of vectors")
+        files = _readable([_field(raw, "image")])
+        sent = form(files, ids=[check_id(id)], text=_field(raw, "text"))
+        found: Explanation = self._service.ask(
+            "explain", sent, read=lambda got: _records(got, "explanations", Explanation)[0]
+        )
+        return replace(found, parts=tuple(Part(*each) for each in found.parts))
+
+    def next_to_label(self, k: int = 10) -> list[ToLabel]:
+        """Return the unlabelled items whose labels would teach most, at most 1,000."""
+        return self._all(f"next?k={check_whole('k', k, 1)}", ToLabel, "items")
+
+    def plane(self, most: int = 20_000, random_state: int = 0) -> Plane:
+        """Return the items as points in the plane, those of a class near each other."""
+        found: Plane = self._service.ask(
+            f"plane?{urlencode({'most': most, 'random_state': random_state})}",
+            read=lambda got: record(Plane, got),
+        )
+        return replace(found, points=tuple(Point(*each) for each in found.points))
+
     def duplicates(self, progress: Progress = None) -> list[list[Id]]:
         """Return groups of items that repeat each other, the oldest of each group first."""
         groups = self._service.ask("duplicates", read=value_of("groups", list))
@@ -217,7 +249,7 @@ class Client:
 
     def latest(self, k: int = 10) -> list[Stored]:
         """Return the newest items, at most 100, newest first; texts are cut to 1,000 characters."""
-        return self._records(f"latest?k={check_whole('k', k, 1)}", Stored, "items")
+        return self._all(f"latest?k={check_whole('k', k, 1)}", Stored, "items")
 
     def thumbnail(self, id: Id) -> bytes | None:  # noqa: A002
         """Return the picture that came with an item, or None."""
@@ -229,20 +261,18 @@ class Client:
 
     def classes(self) -> list[ClassInfo]:
         """Return the classes in order of arrival, with the number of items that have each."""
-        return self._records("classes", ClassInfo)
+        return self._all("classes", ClassInfo)
 
     def fields(self) -> list[FieldInfo]:
         """Return the fields of payloads with examples of their values, from a sample."""
-        return self._records("fields", FieldInfo)
+        return self._all("fields", FieldInfo)
 
     def rounds(self) -> list[Round]:
         """Return every chunk ingested, in order, with its quality."""
-        return self._records("rounds", Round)
+        return self._all("rounds", Round)
 
-    def _records(self, path: str, kind: Callable[..., Any], name: str = "") -> list[Any]:
-        return self._service.ask(
-            path, read=lambda found: [record(kind, each) for each in _list(found, name or path)]
-        )
+    def _all(self, path: str, kind: Callable[..., Any], name: str = "") -> list[Any]:
+        return self._service.ask(path, read=lambda found: _records(found, name or path, kind))
 
     def stats(self) -> Stats:
         """Return the collection in numbers."""
@@ -426,6 +456,59 @@ class Client:
             asked["labels"] = [_names(each) for each in sets]
         return self._updated("update", asked, progress)
 
+    def update_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002
+        labels: str | None = "labels",
+        payload: str | tuple[str, ...] | None = "payload",
+        separator: str = ";",
+        batch: int = 4096,
+        strict: bool = False,
+        progress: Progress = None,
+    ) -> tuple[Updated, list[Rejected]]:
+        """Change labels and payloads of items by the rows of a table or file, read here.
+
+        A commit has at most ``batch`` rows, and as many as one request takes.
+        """
+        from oasis.items import Fields, Item
+        from oasis.items.read import read_items, read_table, settled_fields
+
+        fields = Fields(id, labels=labels, payload=payload, facts_alone=True)
+        fields = settled_fields(table, fields)
+        read = read_items if isinstance(table, (str, PathLike)) else read_table
+        limits, done = self.limits(), Updated()
+        rejected: list[Rejected] = []
+        most = min(check_whole("batch", batch, 1), limits["batch"])
+        for is_trial in (True, False) if strict else (False,):
+            rows = read(table, fields, separator=separator, strict=strict)
+            for start, some in _in_batches(rows, most, limits):
+                known = self.known([each.id for each in some if isinstance(each, Item)])
+                found = [each for each in some if isinstance(each, Item) and each.id in known]
+                rejected += [
+                    Rejected(row, each.id, getattr(each, "reason", _NOBODY.format(each.id)))
+                    for row, each in enumerate(some, start)
+                    if not isinstance(each, Item) or each.id not in known
+                ]
+                if strict and rejected:
+                    raise InputError(
+                        f"row {rejected[0].row} cannot be used: {rejected[0].reason}; nothing was "
+                        "changed"
+                    )
+                if is_trial:
+                    continue
+                facts: dict[str, Any] = {}
+                if fields.labels is not None:
+                    facts["labels"] = [each.labels for each in found]
+                if fields.payload is not None:
+                    facts["payload"] = [each.payload for each in found]
+                if found:
+                    done = done.plus(self.update([each.id for each in found], **facts))
+                if progress is not None:
+                    progress(len(some))
+        return done, rejected
+
     def rename_label(self, old: str, new: str, progress: Progress = None) -> Updated:
         """Give all items of the class ``old`` the class ``new``, in one commit."""
         return self._updated("relabel", {"old": old, "new": new}, progress)
@@ -556,6 +639,23 @@ def _listed(values: Any, what: str) -> list[Any]:
     return list(values)
 
 
+def _in_batches(
+    rows: Iterable[Any], most: int, limits: Mapping[str, int]
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield rows in batches that a request takes, each with the position of its first."""
+    some: list[Any] = []
+    start = n_bytes = 0
+    for each in rows:
+        size = len(plain(item=_raw(each))[0]) + _SPARE_BYTES
+        if some and (len(some) >= most or n_bytes + size > limits["json_bytes"]):
+            yield start, some
+            start, some, n_bytes = start + len(some), [], 0
+        some.append(each)
+        n_bytes += size
+    if some:
+        yield start, some
+
+
 def _alone(value: Any) -> Any:
     return value if value is ... else [value]
 
@@ -569,6 +669,10 @@ def _addressed(path: str, key: Any) -> str:
 
 def _list(found: Any, name: str) -> list[Any]:
     return list(value_of(name, list)(found))
+
+
+def _records(found: Any, name: str, kind: Callable[..., Any]) -> list[Any]:
+    return [record(kind, each) for each in _list(found, name)]
 
 
 def _hits_of(found: list[Any]) -> list[Hit]:

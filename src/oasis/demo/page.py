@@ -25,6 +25,7 @@ GENERATOR = '<meta name="generator" content="oasis demo">'
 _STATIC = resources.files("oasis.service") / "static"
 _IMPORT = re.compile(r'(from|import) "\./([\w.]+)"')
 _N_HITS, _N_LABEL = 12, 48
+_NEED_A_SERVICE = ("add", "label", "map", "duplicates")
 
 
 def recorded_page(collection: Collection, searches: Sequence[str]) -> str:
@@ -55,7 +56,7 @@ def recorded_page(collection: Collection, searches: Sequence[str]) -> str:
             f'<script type="importmap">{_script({"imports": modules})}</script>'
             '<script type="module">import "oasis/main.js";</script>'
         ),
-        'data-view="add">Add': 'data-view="add" hidden>Add',
+        **{f'data-view="{view}">': f'data-view="{view}" hidden>' for view in _NEED_A_SERVICE},
         '<h1 id="title-search" class="sr">Search</h1>': (
             f'<h1 id="title-search" class="sr">Search</h1>{about}'
         ),

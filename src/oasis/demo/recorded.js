@@ -44,6 +44,7 @@
     if (name === "thumbnail" || name === "preview") return picture(id);
     if (name === "item") return byId.has(id) ? answer(shown(byId.get(id))) : unknown("There is no such icon.");
     if (name === "latest") return answer({ items: kept.items.slice(-Number(asked.get("k"))).reverse().map(shown) });
+    if (name === "explain") return answer({ explanations: JSON.parse(options.body).ids.map((each) => ({ id: each, parts: [] })) });
     if (name === "fields") return answer({ fields: [] });
     if (name === "suggest") return answer({ text: null });
     return answer(name === "stats" ? kept.stats : { [name]: kept[name] });

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from oasis.collection import Hit
-from oasis.collection.records import Id
+from oasis.collection.records import Explanation, Id, Plane, ToLabel
 from oasis.errors import InputError, TooLargeError
 from oasis.index import HammingIndex
 from oasis.service import shapes
@@ -31,6 +32,8 @@ from oasis.service.operations import (
 from oasis.service.problems import at_pointer, busy
 from oasis.service.work import PICTURE_COST, Asked, Call
 
+EXPLAINED_COST, SURVEY_COST = 10.0, 500.0  # an item, a look at thousands
+_MOST_EXPLAINED = 48
 QUERY_COST, HIT_COST, TEXT_COST = 1.0, 0.01, 1e-3  # a query, a hit of one, a byte of its text
 _SLICE_COST = 20.0
 _WORD_BYTES = 1000
@@ -96,6 +99,47 @@ async def find(request: Request, call: Asked) -> Response:
         return b'{"hits":' + encoded + b"}"
 
     return shapes.answer(await call.long(found))
+
+
+@post("/v1/explain", shapes.ExplainRequest, FORM, explanations=list[Explanation])
+async def explain(request: Request, call: Asked) -> Response:
+    """Tell why items have their scores for a query: which part comes from what."""
+    body = await read_body(request, call, shapes.ExplainRequest, call.limits.search_json_bytes)
+    asked = body.request
+    if len(asked.ids) > _MOST_EXPLAINED:
+        raise at_pointer("/ids", f"at most {_MOST_EXPLAINED} items are explained at once")
+    picture = body.pictures.get(0, asked.image)
+    cost = EXPLAINED_COST + _text_cost(call, asked.text, "/text") + PICTURE_COST * bool(picture)
+    call.charge(cost * len(asked.ids))
+    found = []
+    for each in asked.ids:  # each in a turn of its own
+        (query,) = call.service.untrusted([{"text": asked.text, "image": picture}])
+        found.append(await call.slice(partial(call.collection.explain, each, query)))
+    return shapes.answer({"explanations": [asdict(each) for each in found]})
+
+
+@get("/v1/next", items=list[ToLabel])
+async def next_to_label(
+    call: Asked,
+    k: Annotated[int, Query(ge=1, le=1000, description="How many items.")] = 10,
+) -> Response:
+    """Return the unlabelled items whose labels would teach most, the most useful first."""
+    call.charge(SURVEY_COST)
+    found = await call.slice(lambda: call.collection.next_to_label(k))
+    return shapes.answer({"items": [asdict(each) for each in found]})
+
+
+@get("/v1/plane", of=Plane)
+async def plane(
+    call: Asked,
+    most: Annotated[int, Query(ge=1, le=20_000, description="Beyond it, a sample.")] = 20_000,
+    random_state: Annotated[int, Query(ge=0, le=2**31, description="Seed of the sample.")] = 0,
+) -> Response:
+    """Return the items as points in the plane: id, x, y, label, and whether that is predicted."""
+    call.charge(SURVEY_COST)
+    return shapes.answer(
+        await call.slice(lambda: shapes.encoded(asdict(call.collection.plane(most, random_state))))
+    )
 
 
 @get("/v1/duplicates", groups=list[list[Id]])

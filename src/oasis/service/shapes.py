@@ -30,7 +30,18 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from oasis.collection import Hit
-from oasis.collection.records import ClassInfo, FieldInfo, Rejected, Round, Stats, Stored, Updated
+from oasis.collection.records import (
+    ClassInfo,
+    Explanation,
+    FieldInfo,
+    Plane,
+    Rejected,
+    Round,
+    Stats,
+    Stored,
+    ToLabel,
+    Updated,
+)
 from oasis.service.settings import Limits
 
 MAX_KEYS = 64
@@ -178,6 +189,14 @@ class FindRequest(_Request):
     where: dict[str, Any] | None = Field(None, description="A filter, as of a search.")
 
 
+class ExplainRequest(_Request):
+    """Items, and what they were searched with: words, a picture (also as image.0), or both."""
+
+    ids: Elements[Id] = Field(min_length=1, description="At most 48.")
+    text: StrictStr | None = Field(None, description="At most 64 KiB.")
+    image: Base64Bytes | None = Field(None, description="A picture file in base64.")
+
+
 class SuggestRequest(_Request):
     """A text query whose spelling may be wrong."""
 
@@ -287,6 +306,7 @@ def _check_one(request: BaseModel, *names: str) -> None:
 REQUESTS: tuple[type[BaseModel], ...] = (
     SearchRequest,
     FindRequest,
+    ExplainRequest,
     SuggestRequest,
     IngestRequest,
     UpdateRequest,
@@ -359,7 +379,20 @@ def described(record: type) -> dict[str, str]:
     return {name: " ".join(what.split()) for names, what in found for name in names.split(", ")}
 
 
-RECORDS = (ClassInfo, FieldInfo, Hit, Limits, Rejected, Round, Stats, Stored, Updated)
+RECORDS = (
+    ClassInfo,
+    Explanation,
+    FieldInfo,
+    Plane,
+    ToLabel,
+    Hit,
+    Limits,
+    Rejected,
+    Round,
+    Stats,
+    Stored,
+    Updated,
+)
 
 
 @dataclass(frozen=True)

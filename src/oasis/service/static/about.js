@@ -14,7 +14,9 @@ export function watch(call) {
 
 export async function refresh() {
   const [stats, classes, fields] = await Promise.all([api.stats(), api.classes(), api.fields()]);
-  Object.assign(about, { stats, classes, fields });
+  // a class whose last item is gone is not shown
+  const there = classes.filter((each) => each.n || each.n_predicted);
+  Object.assign(about, { stats, classes: there, fields });
   for (const call of watchers) call(about);
 }
 

@@ -5,9 +5,9 @@
 //   ?like=a.jpg            more like a stored item; ?like-number=7 where the id is a number
 //   &item=a.jpg            the item that is open; &item-number=7 likewise
 //   &picture=KEY           a picture to search with, which this browser keeps (see kept.js)
-//   ?view=stream, ?view=add
+//   ?view=label, ?view=map, ?view=duplicates, ?view=stream, ?view=add
 
-export const VIEWS = ["search", "stream", "add"];
+export const VIEWS = ["search", "label", "map", "duplicates", "stream", "add"];
 
 const ID_NAMES = ["like", "item"];
 

@@ -123,6 +123,11 @@ export const remove = (ids) => post("/v1/delete", { ids });
 const addressed = (id) =>
   new URLSearchParams({ id: String(id), kind: typeof id === "string" ? "text" : "number" });
 
+export const next = async (k) => (await json(`/v1/next?k=${Math.min(k, 1000)}`)).items;
+export const plane = () => json("/v1/plane");
+export const duplicates = async () => (await json("/v1/duplicates")).groups;
+export const explain = async (request, pictures) => (await post("/v1/explain", request, pictures)).explanations;
+
 export const latest = async (k) => (await json(`/v1/latest?k=${k}`)).items;
 
 export const item = (id) => json(`/v1/item?${addressed(id)}`);

@@ -43,7 +43,7 @@ function frame(label, top, numbers, format) {
 const named = (text) => svg("title", {}, text);
 
 // series: [{ name, kind, values }], a value of null is a gap.
-export function lines(label, numbers, series, top, format) {
+export function lines(label, numbers, series, top, format, unit = "round") {
   const { drawing, x, y } = frame(label, top, numbers, format);
   for (const { name, kind, values } of series) {
     const points = values
@@ -55,7 +55,7 @@ export function lines(label, numbers, series, top, format) {
     for (const { value, place } of points) {
       drawing.append(
         svg("circle", { class: `dot ${kind}`, cx: x(place), cy: y(value), r: 3.5 },
-          named(`round ${numbers[place]}, ${name}: ${value.toFixed(3)}`)),
+          named(`${unit} ${numbers[place]}, ${name}: ${value.toFixed(3)}`)),
       );
     }
   }

@@ -6,7 +6,7 @@ import * as api from "./api.js";
 import { $, el, replace, svg } from "./dom.js";
 import { deleteButton, labelEditor } from "./edit.js";
 import { pictureOf } from "./pictures.js";
-import { labelChips, textOf, titleOf } from "./results.js";
+import { breaking, fileOf, labelChips, textOf, titleOf } from "./results.js";
 import * as search from "./search.js";
 
 let open = null;
@@ -70,7 +70,7 @@ export async function show(state) {
   }
 }
 
-function head(title, id) {
+function head(title, id, file = "") {
   const hits = search.shownHits();
   const at = hits.findIndex((hit) => hit.id === id);
   const arrow = (by, name, sign) =>
@@ -78,7 +78,7 @@ function head(title, id) {
   return el(
     "div",
     { class: "detail-head" },
-    el("h2", { id: "detail-title" }, title),
+    el("div", {}, el("h2", { id: "detail-title" }, ...breaking(title)), file ? el("p", { class: "file" }, file) : null),
     el(
       "div",
       { class: "tools" },
@@ -96,7 +96,7 @@ function draw(found) {
   const labels = el("div", { class: "chips" }, chips.length ? chips : el("span", { class: "hint" }, "none"));
   replace(
     $("#detail-body"),
-    head(title, found.id),
+    head(title, found.id, fileOf(found)),
     el(
       "div",
       { class: "detail-columns" },
@@ -105,6 +105,7 @@ function draw(found) {
         "div",
         { class: "detail-facts" },
         text ? el("p", { class: "whole" }, text) : null,
+        found.looks?.length ? el("p", { class: "hint" }, `Looks like: ${found.looks.join(", ")}`) : null,
         el(
           "section",
           { id: "detail-labels" },

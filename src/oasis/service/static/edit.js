@@ -70,21 +70,20 @@ function labelForm(found, changed, rest) {
   return form;
 }
 
-// Two steps, as it cannot be undone.
-export function deleteButton(found, gone) {
+// A button whose action cannot be undone: a second one asks first.
+export function askFirst(name, sureName, act) {
   const place = el("span", { class: "line wrap" });
-  const button = el("button", { type: "button", class: "danger" }, "Delete");
+  const button = el("button", { type: "button", class: "danger" }, name);
   const rest = () => {
     replace(place, button);
     button.focus();
   };
   button.addEventListener("click", () => {
-    const sure = el("button", { type: "button", class: "danger sure" }, "Delete for ever");
+    const sure = el("button", { type: "button", class: "danger sure" }, sureName);
     sure.addEventListener("click", async () => {
       sure.disabled = true;
       try {
-        await api.remove([found.id]);
-        await gone(found.id);
+        await act();
       } catch (problem) {
         replace(place, el("span", { class: "hint", role: "alert" }, problem.detail || String(problem)));
       }
@@ -96,3 +95,8 @@ export function deleteButton(found, gone) {
   return place;
 }
 
+export const deleteButton = (found, gone) =>
+  askFirst("Delete", "Delete for ever", async () => {
+    await api.remove([found.id]);
+    await gone(found.id);
+  });

@@ -4,7 +4,10 @@ import { about, refresh, watch } from "./about.js";
 import * as add from "./add.js";
 import * as address from "./address.js";
 import * as detail from "./detail.js";
+import * as duplicates from "./duplicates.js";
 import { $, plural, showError } from "./dom.js";
+import * as label from "./label.js";
+import * as map from "./map.js";
 import * as search from "./search.js";
 import * as stream from "./stream.js";
 
@@ -19,8 +22,16 @@ function showFacts({ stats }) {
 
 let view = null;
 
+const SHOWN = {
+  label: () => label.show(),
+  map: () => map.show(),
+  duplicates: () => duplicates.show(),
+  stream: () => stream.show(search.actions),
+};
+
 function show(state) {
-  const moved = view !== state.view;
+  const was = view;
+  const moved = was !== state.view;
   view = state.view;
   for (const each of address.VIEWS) {
     $(`#view-${each}`).hidden = each !== view;
@@ -31,7 +42,8 @@ function show(state) {
   if (moved) showError(null);
   const title = view === "search" && state.q ? state.q : $(`#title-${view}`).textContent;
   document.title = `${title} – oasis`;
-  if (view === "stream" && moved) stream.show(search.actions);
+  if (moved && was === "label") label.leave();
+  if (moved && view in SHOWN) SHOWN[view]();
   if (view === "search") search.show(state);
   detail.show(state);
   const typing = matchMedia("(hover: hover)").matches;
@@ -49,6 +61,8 @@ async function start() {
   search.start();
   detail.start();
   add.start();
+  label.start();
+  map.start();
   for (const link of document.querySelectorAll("[data-view]")) {
     link.addEventListener("click", (event) => {
       // the search comes back as it was left

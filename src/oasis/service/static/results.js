@@ -3,18 +3,35 @@
 import * as address from "./address.js";
 import { el, labelChip, number, svg } from "./dom.js";
 import { pictureOf } from "./pictures.js";
+import { whyOf } from "./why.js";
 
 const TOGETHER = 3;
 const LABELS = 4;
+const HEADLINE = 120;
 const TITLES = ["title", "name", "caption", "headline"];
 const TEXTS = ["text", "caption", "description", "summary", "body"];
 
 const textual = (value) => typeof value === "string" && value.trim() !== "";
 
-export function titleOf(found) {
-  const name = TITLES.find((each) => textual(found.payload?.[each]));
-  return name ? found.payload[name] : String(found.id);
+const stem = (path) => path.slice(path.lastIndexOf("/") + 1).replace(/\.[^.]+$/, "");
+
+// The first line of a text, as a headline.
+function headline(text) {
+  const [line] = text.trim().split("\n");
+  return line.length <= HEADLINE ? line : `${line.slice(0, HEADLINE).replace(/\s+\S*$/, "")} …`;
 }
+
+// What an item is called: its title, else its caption; a file name is no title where there is a caption.
+export function titleOf(found) {
+  const named = TITLES.map((each) => found.payload?.[each]).find(textual);
+  const isFile = named !== undefined && /\.\w{2,5}$/.test(String(found.id)) && stem(named) === stem(String(found.id));
+  if (named !== undefined && !isFile) return named;
+  const caption = TEXTS.map((each) => (each === "text" ? found.text : found.payload?.[each])).find(textual);
+  return caption === undefined ? named ?? String(found.id) : headline(caption);
+}
+
+// The id, to be shown below a headline that says something else.
+export const fileOf = (found) => (stem(titleOf(found)) === stem(String(found.id)) ? "" : String(found.id));
 
 // What the item says beside its title: the text that is kept, or a field that is called like one,
 // without a first line that repeats the title.
@@ -28,6 +45,9 @@ export function textOf(found) {
   const texts = [found.text, ...TEXTS.map((each) => found.payload?.[each])];
   return texts.filter(textual).map(beside).find(textual) || "";
 }
+
+// A name that may break after the signs between its words, not within them.
+export const breaking = (name) => name.split(/(?<=[/_.-])/).flatMap((part, at) => (at ? [el("wbr"), part] : [part]));
 
 // Hits in order, in runs of equal scores; a run of few is left as it is.
 export function runsOf(hits) {
@@ -45,26 +65,19 @@ export const sameRun = (hit, others) => others.findIndex((each) => each.score !=
 
 export const runName = (n, more) => `${number(n)}${more ? "+" : ""} alike`;
 
-function nearness(hit, nBits) {
-  const near = Math.max(0, Math.min(1, 1 - hit.distance / nBits));
-  return [
+function scoreOf(hit, nBits) {
+  const told = `Score, from 0 to 1${hit.tied ? "; a neighbour has the same" : ""}. ${hit.distance} of ${nBits} bits differ`;
+  return el(
+    "div",
+    { class: "foot", title: told },
     svg(
       "svg",
       { class: "nearness", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("rect", { width: 100, height: 4, class: "track" }),
-      svg("rect", { width: (100 * near).toFixed(1), height: 4, class: "value" }),
+      svg("rect", { width: (100 * hit.score).toFixed(1), height: 4, class: "value" }),
     ),
-    el(
-      "p",
-      { class: "numbers" },
-      el("span", { title: `Hamming distance: ${hit.distance} of ${nBits} bits differ` }, `${hit.distance} of ${nBits} bits`),
-      el(
-        "span",
-        { title: hit.tied ? "Score, from 0 to 1; a neighbour has the same" : "Score, from 0 to 1" },
-        `${hit.tied ? "tied at " : ""}${hit.score.toFixed(2)}`,
-      ),
-    ),
-  ];
+    el("p", { class: "numbers" }, el("span", {}, hit.tied ? "tied at" : "score"), el("span", {}, hit.score.toFixed(2))),
+  );
 }
 
 export function labelChips(found, acts, most = Infinity) {
@@ -84,6 +97,7 @@ export function labelChips(found, acts, most = Infinity) {
 export function card(hit, nBits, acts, mark = "") {
   const title = titleOf(hit);
   const text = textOf(hit);
+  const file = fileOf(hit);
   const target = { ...acts.state(), item: hit.id };
   return el(
     "li",
@@ -96,11 +110,14 @@ export function card(hit, nBits, acts, mark = "") {
       el(
         "h3",
         { title: String(hit.id) },
-        el("a", { class: "open", href: address.write(target), onclick: (event) => address.follow(event, target) }, title),
+        el("a", { class: "open", href: address.write(target), onclick: (event) => address.follow(event, target) }, ...breaking(title)),
       ),
+      file ? el("p", { class: "file", title: file }, file) : null,
       text ? el("p", { class: "snippet" }, text) : null,
+      hit.looks?.length ? el("p", { class: "snippet" }, `looks like: ${hit.looks.join(", ")}`) : null,
       el("div", { class: "chips small" }, labelChips(hit, acts, LABELS)),
-      hit.score === undefined ? null : el("div", { class: "foot" }, nearness(hit, nBits)),
+      hit.score === undefined ? null : scoreOf(hit, nBits),
+      hit.score === undefined ? null : whyOf(hit),
       el(
         "button",
         { type: "button", class: "like", "aria-label": `More like ${title}`, onclick: () => acts.like(hit) },

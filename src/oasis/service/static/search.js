@@ -8,6 +8,7 @@ import * as filters from "./filters.js";
 import { keep, kept } from "./kept.js";
 import { pictureField } from "./picture.js";
 import { arrowKeys, card, runsOf, sameRun, stack, titleOf } from "./results.js";
+import * as why from "./why.js";
 
 const PAGE = 48;
 const MOST = 1000;
@@ -109,6 +110,7 @@ async function showLatest() {
     const items = await api.latest(LATEST);
     if (mine !== turn) return;
     hits = items;
+    why.about(null);
     replace($("#results"), el("li", { class: "heading" }, el("h2", {}, "The latest")), items.map((each) => card(each, about.stats.n_bits, actions)));
   } catch (problem) {
     if (mine === turn) showError(problem);
@@ -252,6 +254,7 @@ async function load(k) {
     const found = await api.search(asked, pictures);
     const spent = Math.max(1, Math.round(performance.now() - began));
     if (mine !== turn) return;
+    if (!before) why.about(asked.items ? { text: question.q, file } : null);
     hits = hits.concat(found);
     beyond = found.length < wanted ? { n: 0, more: false } : await countBeyond(question);
     if (mine !== turn) return;

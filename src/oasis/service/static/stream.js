@@ -6,10 +6,30 @@ import { $, el, labelChip, number, replace, showError } from "./dom.js";
 
 const ROWS = 200;
 const DRAWN = 400;
+const ENOUGH = 100;
 
 const share = (value) => (value === null ? "–" : value.toFixed(3));
 const seconds = (value) => String(Number(value.toPrecision(2)));
-const mean = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
+
+// Means weighted by labelled items, so that a round of one item does not draw 1.00: each is of the
+// rounds before it, too, back to ENOUGH items.
+function weighted(rounds, name) {
+  return rounds.map((each, at) => {
+    if (each[name] === null) return null;
+    let [sum, n] = [0, 0];
+    for (let back = at; back >= 0 && n < ENOUGH; back -= 1) {
+      if (rounds[back][name] === null) continue;
+      sum += rounds[back][name] * rounds[back].n_labelled;
+      n += rounds[back].n_labelled;
+    }
+    return sum / n;
+  });
+}
+
+function mean(rounds, name) {
+  const n = rounds.reduce((sum, each) => sum + each.n_labelled, 0);
+  return rounds.reduce((sum, each) => sum + each[name] * each.n_labelled, 0) / n;
+}
 
 export async function show(acts) {
   try {
@@ -18,7 +38,7 @@ export async function show(acts) {
     table(rounds);
     replace(
       $("#classes"),
-      classes.map((each) => labelChip(each.name, () => acts.label(each.name), `${number(each.n)}${each.round ? ` · round ${each.round}` : ""}`)),
+      classes.filter((each) => each.n || each.n_predicted).map((each) => labelChip(each.name, () => acts.label(each.name), `${number(each.n)}${each.round ? ` · round ${each.round}` : ""}`)),
     );
   } catch (problem) {
     showError(problem);
@@ -38,16 +58,16 @@ function draw(all) {
   const [classes, durations, items] = [counts.slice(first), rounds.map((each) => each.seconds), rounds.map((each) => each.n)];
   const judged = rounds.filter((each) => each.precision !== null);
   const summary = judged.length
-    ? `on average ${mean(judged.map((each) => each.precision)).toFixed(2)}, chance ${mean(judged.map((each) => each.chance)).toFixed(2)}`
+    ? `on average ${mean(judged, "precision").toFixed(2)}, chance ${mean(judged, "chance").toFixed(2)}`
     : "no round could be judged yet";
   const series = [
-    { name: "chance", kind: "chance", values: rounds.map((each) => each.chance) },
-    { name: "precision", kind: "own", values: rounds.map((each) => each.precision) },
+    { name: "chance", kind: "chance", values: weighted(rounds, "chance") },
+    { name: "precision", kind: "own", values: weighted(rounds, "precision") },
   ];
   replace(
     $("#charts"),
     figure(
-      "Precision among the first ten hits, before learning",
+      `Precision among the first ten hits, before learning, over the last ${ENOUGH} labelled items`,
       lines(`Precision among ten hits by round: ${summary}`, numbers, series, 1, (value) => value.toFixed(2)),
       el("span", { class: "key own" }, "precision@10"),
       el("span", { class: "key chance" }, "chance"),
