@@ -14,19 +14,16 @@ from typing import Annotated
 import typer
 
 import oasis
-from oasis.cli.beyond_command import beyond
 from oasis.cli.console import warnings_as_notes
 from oasis.cli.demo_command import demo
-from oasis.cli.evaluate_command import evaluate
 from oasis.cli.files_command import backup, check, export, restore
 from oasis.cli.info_command import info
 from oasis.cli.ingest_command import ingest
 from oasis.cli.items_command import delete, duplicates, next_items, relabel, update
-from oasis.cli.reproduce_command import report, reproduce
-from oasis.cli.scenarios_command import scenarios
+from oasis.cli.report_command import evaluate, report
 from oasis.cli.search_command import search
 from oasis.cli.serve_command import serve
-from oasis.cli.tune_command import tune
+from oasis.cli.study_command import beyond, reproduce, scenarios, tune
 from oasis.errors import OasisError
 
 COMMANDS: dict[str, Callable[..., None]] = {

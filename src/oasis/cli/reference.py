@@ -27,8 +27,8 @@ In brackets: what holds if an option is not given. Commands share these options:
 
 """
 
-SHARED_BY = 3
-"""An option that this many commands describe alike is described once, before all of them."""
+SHARED_BY = 2
+"""An option that so many commands describe alike is described once, before all of them."""
 
 Row = tuple[str, str]
 
