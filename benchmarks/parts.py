@@ -64,6 +64,7 @@ PARTS: dict[str, Part] = {
     "ridge: R² of each modality": constant(state, "MOST_EXPLAINED", 0.0),
     "code: learned codewords": function(codewords, "_learned", random_codewords),
     "code: earlier chunks in them": constant(codewords, "PAST", 0.0),
+    "code: sets of one class": constant(codewords, "ALONE", 0.0),
     "code: 400 steps (100)": constant(codewords, "N_STEPS", 100),
     "code: a codeword for no class": function(codewords, "no_class", no_background),
     "code: owned bits": function(state, "n_owned_for", lambda n_label, n_classes: 0),
@@ -79,7 +80,6 @@ PARTS: dict[str, Part] = {
     "readout: guesses in its sums": function(
         readout.Codebook, "stored", lambda self, guesses, n_guessed: self
     ),
-    "readout: ridge of guesses": constant(readout, "GUESS_RIDGE", 0.0),
     "query: a map for Hamming distance": function(
         query.QueryMap, "for_hamming", lambda self, projections: projections
     ),
@@ -89,6 +89,7 @@ PARTS: dict[str, Part] = {
     "confidence: all of it": function(
         query.QueryMap, "evidence", lambda self, parts: np.ones(len(parts.labels), np.float32)
     ),
+    "confidence: number of samples": constant(calibration, "ENOUGH", 0.0),
     "confidence: unlike the samples": function(
         query, "_least", lambda strange, has: np.zeros(len(next(iter(has.values()))), np.float32)
     ),

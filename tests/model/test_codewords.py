@@ -158,10 +158,11 @@ def test_what_came_before_weighs_as_its_samples_did_but_three_chunks_at_most():
         for row, weight in zip(sets.toarray().tolist(), weights, strict=True):
             found.setdefault(tuple(row), []).append(float(weight))
         past = scale * times
-        assert found == {
-            (0, 0, 1): pytest.approx([1.0]),
+        assert found == {  # a tenth of the samples of each class, alone
+            (0, 0, 1): pytest.approx([1.0, 0.3]),
+            (0, 1, 0): pytest.approx([0.1 * 2 * past]),
             (1, 0, 1): pytest.approx([2.0]),
-            (1, 0, 0): pytest.approx([4 * past]),
+            (1, 0, 0): pytest.approx([4 * past, 0.1 * (2 + 6 * past)]),
             (1, 1, 0): pytest.approx([2 * past]),
         }
 

@@ -14,7 +14,7 @@ from oasis.metrics import asymmetric_average_precision
 from oasis.model.calibration import SAMPLES, Calibration, Sureness
 from oasis.model.codewords import likely_codes
 from oasis.model.query import likeliest_weights
-from oasis.model.readout import GUESS_RIDGE, RIDGE, Codebook, CodeSums
+from oasis.model.readout import RIDGE, Codebook, CodeSums
 from oasis.store import read_arrays, write_arrays
 
 
@@ -43,11 +43,10 @@ def test_the_readout_is_a_regression_on_given_labels_and_as_many_guesses_as_are_
     x, y = (each - np.average(each, axis=0, weights=weights) for each in (rows, targets))
     covariance = (x * weights[:, None]).T @ x / n
     np.testing.assert_allclose(everything.bits.covariance(), covariance, atol=1e-12)
-    ridge = RIDGE + GUESS_RIDGE * n_guessed / n
     C = np.random.default_rng(0).standard_normal((c, r))
     D0 = C / np.abs(C).sum(axis=1, keepdims=True)
-    joint = (x * weights[:, None]).T @ y / n + ridge * D0.T
-    expected = np.linalg.solve(covariance + ridge * np.eye(r), joint).T
+    joint = (x * weights[:, None]).T @ y / n + RIDGE * D0.T
+    expected = np.linalg.solve(covariance + RIDGE * np.eye(r), joint).T
     np.testing.assert_allclose(book.readout(everything, C), expected, atol=1e-10)
 
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 SAMPLES = 256
 """Samples of a chunk, at most, that are predicted before they are learned."""
 
+ENOUGH = 100.0
+"""Samples predicted before they were learned by which evidence is half trusted."""
+
 MEMORY = 4096.0
 """Samples that the sums are worth at most; older ones fade."""
 
@@ -122,6 +125,12 @@ class Calibration:
         (hit, v_hit), (miss, v_miss) = moments
         variance = (v_hit + v_miss) / 2
         return max(hit - miss, 0.0) / variance, (hit + miss) / 2
+
+    @property
+    def told(self) -> float:
+        """How much the evidence is to be trusted, from 0 to 1: ``n / (n + ENOUGH)``, n samples."""
+        n = float(self.right[0])
+        return n / (n + ENOUGH)
 
     @property
     def share_right(self) -> float:

@@ -68,6 +68,9 @@ KEPT_BATCHES = 64
 DENSE_CLASSES = 128
 """Up to this number of classes, the label sets of a batch are a dense matrix."""
 
+ALONE = 0.1
+"""Weight of the label set that consists of one class alone, per sample with this class."""
+
 PAST = 3.0
 """Maximum weight of all earlier chunks together, as a multiple of the present chunk."""
 
@@ -318,9 +321,10 @@ def _owned(C: Array, counts: Array, L: sp.csr_array, n_joined: int) -> Array:
 
 
 def _label_sets(pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
-    """Return label sets (b, c) and weights: of the chunk and of earlier chunks.
+    """Return label sets (b, c) and weights: of the chunk, of earlier chunks, of single classes.
 
-    Earlier chunks weigh one per sample, but at most `PAST` times the chunk in total.
+    Earlier chunks weigh one per sample, but at most `PAST` times the chunk in total. The sets of
+    one class each separate classes that occur almost only together.
     """
     import scipy.sparse as sp
 
@@ -328,7 +332,13 @@ def _label_sets(pairs: sp.csr_array, L: sp.csr_array) -> LabelSets:
     before = pairs.sum()
     scale = min(1.0, PAST * weights.sum() / max(before, 1.0))
     past, times = _pair_sets(pairs, L.shape[1])
-    return sp.vstack([sets, past], format="csr"), np.concatenate([weights, scale * times])
+    sets = sp.vstack([sets, past], format="csr")
+    weights = np.concatenate([weights, scale * times])
+    single = sp.eye_array(L.shape[1], dtype=np.float32, format="csr")
+    return (
+        sp.vstack([sets, single], format="csr"),
+        np.concatenate([weights, ALONE * (weights @ sets)]),
+    )
 
 
 def _distinct(L: sp.csr_array) -> LabelSets:

@@ -3,7 +3,7 @@
 A projection has two parts, one for the label bits and one for the content bits. With weight w of
 content they are
 
-    ``[12 (1 - w) confidence D p / (p'a),  w c / sd(c)]``
+    ``[11 (1 - w) confidence D p / (p'a),  w c / sd(c)]``
 
 **Labels.** D is the readout (`oasis.model.readout`), so the inner product of ``D p`` with a stored
 code is the share of the query's predicted labels that the item has, where each can be read: a_c is
@@ -16,10 +16,10 @@ alone has the projection D p without a factor.
 inner products with stored codes, Cov being the covariance of content bits. Unless asked otherwise
 ``w = 0.009 sqrt(r_c)`` with r_c content bits: a content bit weighs the same however many there are.
 
-**Confidence** is ``r evidence / (1 + t²)``: the evidence is how sure the surest label is and r the
-share of samples of which that label is right (`oasis.model.calibration`): while few labels are
-known, content decides. t is how unlike the samples the query is. With rows x of unit
-length, m the direction of their mean and ``c = x'm``,
+**Confidence** is ``evidence n / (n + 100) / (1 + t²)``. The evidence is how sure the surest label
+is and n how many samples say so (`oasis.model.calibration`): while few labels are known, content
+decides. t is how unlike the samples the query is. With rows x of unit length, m the direction of
+their mean and ``c = x'm``,
 
     ``t = max(0, mean(c) - c) / sqrt(var(c) + 1 / n)``
 
@@ -60,11 +60,8 @@ query without information is predicted to have every class by its share."""
 LIKELIEST = 10
 """Predicted labels of a query that count, at most."""
 
-LABEL_WEIGHT = 12.0
+LABEL_WEIGHT = 11.0
 """Weight of a sure label that a query and an item share, in standard deviations of content."""
-
-LIKE_WEIGHT = 0.5
-"""Weight of content where the query is a stored code: that of labels is the same."""
 
 _LEAST_WEIGHT = 1e-20
 """Weight of all predicted labels of a query that is more than none."""
@@ -281,7 +278,7 @@ class QueryMap:
         if not parts.content.shape[1]:
             return self._read(weights)
         sure = self.evidence(parts) / (1 + np.square(parts.strange))
-        sure *= np.float32(self.sureness.together.share_right)
+        sure *= np.float32(self.sureness.together.told)
         w = min(BIT_WEIGHT * parts.content.shape[1] ** 0.5, 1.0) if weight is None else weight
         return self._both(weights, parts.content, w, sure)
 
@@ -322,7 +319,7 @@ class QueryMap:
         """Return the signs of stored codes, weighed as projections (n, r) of confidence 1."""
         signs = unpack(codes).astype(np.float32)
         n_label = signs.shape[1] - self.n_content
-        w = LIKE_WEIGHT if weight is None else weight
+        w = 0.5 if weight is None else weight
         kind, content = signs[:, :n_label], signs[:, n_label:]
         if not content.shape[1]:
             return kind

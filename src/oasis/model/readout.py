@@ -50,9 +50,6 @@ LEAST_RESPONSE = 0.02
 MOST_PAIRED = 64
 """Classes of a sample, at most, whose pairs are counted: 2,016 pairs."""
 
-GUESS_RIDGE = 0.05
-"""What is added to `RIDGE`, times the share of stored items that have no labels."""
-
 
 @dataclass(frozen=True)
 class ClassPairs:
@@ -276,8 +273,7 @@ class Codebook(CodeSums):
         everything : sums over items without labels too, see `stored`
         """
         D0 = C / np.maximum(np.abs(C).sum(axis=1, keepdims=True), 1e-12)
-        guessed = 1 - self.bits.n / max(everything.bits.n, 1)
-        return everything.directions(RIDGE + GUESS_RIDGE * guessed, D0)
+        return everything.directions(RIDGE, D0)
 
     def responses(self, C: Array) -> Single:
         """Return what is read of each class (c,) from its own code, beyond the mean code."""
