@@ -86,8 +86,9 @@ class Faulty:
                 "name": "code",
                 "type": pymilvus.DataType.BINARY_VECTOR,
                 "params": {"dim": 64},
-                "description": "",
+                "description": "64 bits, 1 copies",
             },
+            {"name": "bits0", "type": pymilvus.DataType.INT64},
         ]
         return {"fields": fields, "description": ""}
 

@@ -102,13 +102,12 @@ def test_ids_codes_and_items(make, monkeypatch):
     rng = np.random.default_rng(1)
     codes, ids = random_codes(rng, 250, N_BITS), rng.permutation(10**6)[:250]
     ix = make()
-    assert list(ix.ids()) == []
     assert [part.shape for part in ix.items()] == [(0, 8), (0,)]
     ix.add(codes, ids)
-    blocks = list(ix.ids())
-    assert [len(block) for block in blocks] == [100, 100, 50]
-    assert np.concatenate(blocks).tolist() == sorted(ids.tolist())
-    assert blocks[0].dtype == np.int64
+    blocks = list(ix.blocks())
+    assert [len(block) for block, _ in blocks] == [100, 100, 50]
+    assert np.concatenate([block for block, _ in blocks]).tolist() == sorted(ids.tolist())
+    assert blocks[0][0].dtype == np.int64
     again = np.concatenate([ids[::-1], ids[:3]])
     assert (ix.codes_of(again) == np.concatenate([codes[::-1], codes[:3]])).all()
     assert int(ids[0]) in ix and 10**7 not in ix and "a" not in ix

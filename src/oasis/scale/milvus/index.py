@@ -218,14 +218,9 @@ class MilvusIndex:
         (low,) = check_ids([first]).tolist()
         self._table.delete(f"id >= {low}")
 
-    def ids(self) -> Iterator[Ids]:
-        """Yield the ids of all items, ascending, in int64 blocks of up to 16,384."""
-        for ids, _ in self._table.pages():
-            yield ids
-
     def blocks(self) -> Iterator[tuple[Ids, Codes]]:
         """Yield ids and codes of all items, ascending by id, in blocks of up to 16,384."""
-        return self._table.pages(with_codes=True)
+        return self._table.pages()
 
     def codes_of(self, ids: Any) -> Codes:
         """Return the (n, n_bits / 8) codes of items by id; every id must exist."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -132,6 +132,7 @@ class Table:
     ) -> None:
         self._connection = connection
         self._n_bits = n_bits
+        self._words = [f"bits{number}" for number in range(-(-n_bits // 64))]
         self._kind = kind
         self._consistency = consistency
         self._place = f"the Milvus collection {connection.address.name!r} at {connection.address}"
@@ -152,10 +153,13 @@ class Table:
 
         def send(start: int) -> None:
             part = slice(start, start + n)
-            stored = repeated(codes[part], self.copies)
+            words = np.zeros((len(codes[part]), 8 * len(self._words)), dtype=np.uint8)
+            words[:, : codes.shape[1]] = codes[part]
+            columns = dict(zip(self._words, words.view(np.int64).T.tolist(), strict=True))
+            columns |= {ID: ids[part].tolist()}
+            columns |= {CODE: [code.tobytes() for code in repeated(codes[part], self.copies)]}
             rows = [
-                {ID: key, CODE: code.tobytes()}
-                for key, code in zip(ids[part].tolist(), stored, strict=True)
+                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
             ]
             self._call("upsert", rows)
 
@@ -181,9 +185,9 @@ class Table:
         The lowest ids come first; without ``with_codes`` there are no codes.
         """
         options = {} if limit is None else {"limit": limit}
-        found = self._query(expression, [ID, CODE] if with_codes else [ID], **options)
+        found = list(self._query(expression, [ID, *(self._words if with_codes else [])], **options))
         ids = np.array([row[ID] for row in found], dtype=np.int64)
-        codes = self._codes(row[CODE] for row in found) if with_codes else self._codes([])
+        codes = self._codes(found if with_codes else [])
         order = np.argsort(ids, kind="stable")
         return ids[order], codes[order] if with_codes else codes
 
@@ -196,11 +200,11 @@ class Table:
         keys = [np.empty(0, dtype=np.int64), *(part for part, _ in found)]
         return np.concatenate(keys), np.concatenate([self._codes([]), *(part for _, part in found)])
 
-    def pages(self, *, with_codes: bool = False) -> Iterator[tuple[Ids, Codes]]:
+    def pages(self) -> Iterator[tuple[Ids, Codes]]:
         """Yield ids and codes of all rows, by id, in pages."""
         low = 0
         while True:
-            ids, codes = self.rows(f"id >= {low}", MOST, with_codes=with_codes)
+            ids, codes = self.rows(f"id >= {low}", MOST, with_codes=True)
             if len(ids):
                 yield ids, codes
             if len(ids) < MOST:
@@ -221,8 +225,6 @@ class Table:
         Queries and distances include all copies, like stored vectors. Queries are sent in blocks to
         bound the size of an answer.
         """
-        # milvus-lite fails if a search has to return vectors
-        with_codes = with_codes and not self._connection.address.lite
         found = []
         block = max(1, min(_BLOCK_QUERIES, _BLOCK_ENTRIES // k))
         for start in range(0, len(queries), block):
@@ -231,7 +233,7 @@ class Table:
                 [code.tobytes() for code in queries[start : start + block]],
                 filter=expression,
                 limit=k,
-                output_fields=[CODE] if with_codes else None,
+                output_fields=self._words if with_codes else None,
                 search_params={
                     "metric_type": "HAMMING",
                     "params": _PROBES[self._kind] | (params or {}),
@@ -241,7 +243,7 @@ class Table:
             )
             codes = None
             if with_codes:
-                codes = self._codes(hit["entity"][CODE] for hits in answer for hit in hits)
+                codes = self._codes([hit["entity"] for hits in answer for hit in hits])
             counts = [len(hits.ids) for hits in answer]
             found.append(
                 Hits(
@@ -282,11 +284,11 @@ class Table:
         yield from self._halves(query, params, low, middle - 1)
         yield from self._halves(query, params, middle, high)
 
-    def _codes(self, cells: Iterable[Any]) -> Codes:
-        """Return codes without copies from the cells of rows: bytes, or a list that holds them."""
-        stored = b"".join(cell if isinstance(cell, bytes) else cell[0] for cell in cells)
-        width = self._n_bits // 8
-        return np.frombuffer(stored, np.uint8).reshape(-1, self.copies * width)[:, :width]
+    def _codes(self, rows: Sequence[Mapping[str, int]]) -> Codes:
+        """Return the codes of rows."""
+        words = [[row[name] for row in rows] for name in self._words]
+        stored = np.ascontiguousarray(np.array(words, dtype=np.int64).T).view(np.uint8)
+        return stored.reshape(len(rows), -1)[:, : self._n_bits // 8]
 
     def _query(self, expression: str, fields: list[str], **options: Any) -> Any:
         return self._call(
@@ -315,6 +317,8 @@ class Table:
             dim=self._n_bits * copies,
             description=f"{self._n_bits} bits, {copies} copies",
         )
+        for name in self._words:
+            schema.add_field(name, library.DataType.INT64)
         self._connection.call(
             "create_collection", schema=schema, num_shards=1, consistency_level="Strong"
         )
@@ -324,21 +328,22 @@ class Table:
         types = pymilvus().DataType
         fields = {each["name"]: each for each in found["fields"]}
         expected = {ID: types.INT64, CODE: types.BINARY_VECTOR}
+        held_types = {name: each["type"] for name, each in fields.items()}
         if (
-            {name: each["type"] for name, each in fields.items()} != expected
+            not expected.items() <= held_types.items()
             or not fields[ID].get("is_primary")
             or fields[ID].get("auto_id")
         ):
             held = ", ".join(f"{name} ({types(f['type']).name})" for name, f in fields.items())
             raise InputError(
                 f"{self._place} is not one of ours: it has the fields {held}; expected {ID} "
-                f"(INT64, primary) and {CODE} (BINARY_VECTOR); choose another name"
+                f"(INT64, primary), {CODE} (BINARY_VECTOR) and the bits; choose another name"
             )
         dim = int(fields[CODE]["params"]["dim"])
         told = _WIDTH.fullmatch(fields[CODE]["description"])
-        # a collection that was created by hand does not state the number of copies
-        n_bits, copies = (dim, 1) if told is None else (int(told[1]), int(told[2]))
-        if n_bits * copies != dim:
+        n_bits, copies = (0, 0) if told is None else (int(told[1]), int(told[2]))
+        words = sum(name.startswith("bits") for name in fields)
+        if n_bits * copies != dim or words != -(-n_bits // 64):
             raise InputError(
                 f"{self._place} says {fields[CODE]['description']!r} of vectors of {dim} bits; "
                 "choose another name"
