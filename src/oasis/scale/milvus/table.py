@@ -288,7 +288,7 @@ class Table:
         """Return the codes of rows."""
         words = [[row[name] for row in rows] for name in self._words]
         stored = np.ascontiguousarray(np.array(words, dtype=np.int64).T).view(np.uint8)
-        return stored.reshape(len(rows), -1)[:, : self._n_bits // 8]
+        return stored.reshape(len(rows), 8 * len(words))[:, : self._n_bits // 8]
 
     def _query(self, expression: str, fields: list[str], **options: Any) -> Any:
         return self._call(
