@@ -95,3 +95,20 @@ def test_vectors_of_ones_own_have_no_guessed_meaning(tmp_path):
     with Collection.open(tmp_path / "c") as c:
         c.ingest(X)
         assert c.model.guess is None
+
+
+def test_labels_given_before_content_is_settled_leave_pictures_found(tmp_path, pictures):
+    pairs = zip(pictures * 4, pictures[::-1] * 4, strict=True)
+    many = [*pictures, *(0.9 * x + 0.1 * y for x, y in pairs)]
+    with filled(tmp_path / "c", many[:250]) as c:
+        c.update(list(range(7, 41)), labels=["thing"])
+        assert c.model.state_.content.rows["meaning"] == 250
+        settled = c.model.state_.content.own["meaning"]
+        assert c.find("goldfish", k=1)[0].id == 0
+        c.ingest_items([{"id": n, "vectors": {"image": many[n]}} for n in range(250, 300)])
+        assert c.model.state_.content.own["meaning"] is not settled
+        X = {"image": np.array(many[:300]).astype(np.float16)}
+        stored = np.stack([np.frombuffer(c.get(n).code, np.uint8) for n in range(300)])
+        first = c.model.n_label_bits // 8
+        assert np.array_equal(c.model.encode(X)[:, first:], stored[:, first:])
+        assert not c.check()

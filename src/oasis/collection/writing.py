@@ -481,6 +481,7 @@ class Writer:
             change.head = old
         elif done.learned and change.model is not None:
             change.model = with_seen(change.model, old.n_seen)
+            self._code_anew(change)
             entry = change.taught[0] if len(change.taught) == 1 else None
             if entry is not None and _fits_journal(old, len(entry)):
                 change.head = append_entry(change.connection, change.head, entry)

@@ -211,9 +211,7 @@ class CodewordState(ModelState):
             return self
         if self.content.rows.get(guess[1], 0) >= ENOUGH_ROWS:
             return replace(self, guessed=np.zeros((0, 0)))
-        bare = np.flatnonzero(~has_row(X[guess[1]]) & has_row(X[guess[0]]))
-        features = np.asarray(with_constant(guessed_features(X[guess[0]][bare])), np.float64)
-        sums: Array = features.T @ features
+        sums = _guessed_sums(X, *guess)
         return replace(self, guessed=self.guessed + sums if len(self.guessed) else sums)
 
     def _without_target(self, name: str) -> CodewordState:
@@ -358,9 +356,13 @@ class CodewordState(ModelState):
             if len(labelled):
                 targets = np.hstack([T[labelled], L.toarray()])
                 ridges[name] = ridges[name].without(rows[labelled], targets)
+        guess, guessed = self.content.guess, self.guessed
+        if guess is not None and len(guessed) and set(guess) <= X.keys():
+            guessed = guessed - _guessed_sums(units, *guess)
         return replace(
             self,
             n_seen=self.n_seen - n,
+            guessed=guessed,
             ridges=ridges,
             everything=everything,
             codebook=book.less(sample_codes(L, self.codewords), L),
@@ -461,6 +463,14 @@ def n_owned_for(n_label: int, n_classes: int) -> int:
     if n_classes > 2 * n_label:
         return 0
     return n_label - 9 if n_label >= 88 else 7 * n_label // 10
+
+
+def _guessed_sums(X: Mapping[str, Matrix], present: str, missing: str) -> Array:
+    """Return the sums over guessed features, with a constant, of the rows that lack a modality."""
+    bare = np.flatnonzero(~has_row(X[missing]) & has_row(X[present]))
+    features = np.asarray(with_constant(guessed_features(X[present][bare])), np.float64)
+    sums: Array = features.T @ features
+    return sums
 
 
 def _with_intercept(name: str, W: Array) -> LinearMap:
