@@ -43,8 +43,8 @@ def update(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="A .csv, .tsv, .jsonl or .parquet file with a column id (or key, or file), and "
-            "labels, payload or both; a payload may be an object or columns named by --keep.",
+            help="A .csv, .tsv, .jsonl or .parquet file: ids, and labels, payloads, or both. The "
+            "payload is an object, or made of all columns that have no other use.",
         ),
     ] = None,
     label: Annotated[
@@ -60,7 +60,9 @@ def update(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="With --from: a column of the new payload. Repeatable."),
+        typer.Option(
+            metavar="NAME", help="With --from: make the payload of this column alone. Repeatable."
+        ),
     ] = None,
     labels_separator: Annotated[
         str, typer.Option(help="What separates labels in one text, as in a CSV cell.")
