@@ -312,7 +312,13 @@ class LabelSpace:
                 "such as LabelSpace('wordllama', axes=0.5)"
             )
         names = _checked(names)
-        known = self.represent([name] if name in self._index else () for name in names)
+        known = np.zeros((len(names), self.n_features))  # without SciPy: this is part of a search
+        for row, name in enumerate(names):
+            if (number := self._index.get(name)) is not None:
+                known[row, : self._rows.shape[1]] = self._rows[number]
+                if self.axes > 0:
+                    known[row, self._rows.shape[1] + number] = np.sqrt(self.axes)
+        known = _to_unit(known)
         others = [name for name in dict.fromkeys(names) if name not in self._index]
         if not others:
             return known
