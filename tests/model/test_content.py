@@ -345,7 +345,7 @@ def test_content_is_made_for_good_when_enough_rows_have_come(first):
     )
     learned.partial_fit(*items(300, 7))
     assert learned.content_since_ == first and learned.state_.content is made
-    assert learned.state_.stored.n == 600  # those of the provisional bits are gone
+    assert learned.state_.stored.n == first + 600
 
 
 def test_content_is_made_from_sums_where_rows_come_one_by_one():

@@ -7,8 +7,11 @@ import pytest
 import toy
 from hasher_checks import fingerprint
 
+from oasis.arrays import unit_rows
+from oasis.codes import unpack
 from oasis.errors import InputError
 from oasis.model import OASIS
+from oasis.model.ridge import with_constant
 
 
 def chunks(n_chunks, n=60, bare=0.2):
@@ -74,6 +77,35 @@ def test_unlabelled_samples_count_as_none_once_forgotten():
     before = copy.deepcopy(model)
     codes = model.partial_fit(X, [None] * 60).codes_
     same(model.forget(X, None, codes), before, first[0])
+
+
+@pytest.mark.parametrize("bare", [0.0, 0.3])
+def test_samples_from_before_content_was_settled_are_forgotten_once_coded_anew(bare):
+    first, second = toy.chunk(100, seed=0, bare=bare), toy.chunk(300, seed=1, bare=bare)
+    model = OASIS.for_search(128, random_state=0)
+    codes = model.partial_fit(*first).codes_
+    before = copy.copy(model)
+    own = model.partial_fit(*second).codes_
+    assert model.content_since_ == 100
+    new = model.recode(before, *first, codes)
+    labelled = [row for row, names in enumerate(first[1]) if names]
+    n = model.n_label_bits // 8
+    assert np.array_equal(new[labelled, :n], codes[labelled, :n])
+    assert np.array_equal(new[:, n:], model.encode(first[0])[:, n:])
+    model.forget(*first, new)
+    # the slow truth: the same functions of content, and sums over the second chunk alone
+    state, (X, y) = model.state_, second
+    units = {name: unit_rows(x) for name, x in X.items()}
+    chosen = {True: [row for row, names in enumerate(y) if names], False: range(len(y))}
+    for ridges, rows in ((state.ridges, chosen[True]), (state.everything, chosen[False])):
+        for name, ridge in ridges.items():
+            T = state.content.without(name).values(units)[rows]
+            x = with_constant(units[name])[rows]
+            assert np.allclose(ridge.BX[: T.shape[1]], T.T @ x, atol=1e-4)
+            A = x.T @ x + ridge.delta * np.eye(x.shape[1])
+            assert np.allclose(ridge.W[: T.shape[1]], np.linalg.solve(A, x.T @ T).T, atol=1e-4)
+    B = unpack(own).astype(float)
+    assert state.stored.n == 300 and np.array_equal(state.stored.BB, B.T @ B)
 
 
 def test_what_was_never_learned_is_refused_and_changes_nothing():

@@ -328,7 +328,7 @@ class Writer:
         self._fingerprints = fingerprints
 
     def _code_anew(self, change: Change) -> None:
-        """Give the first items other codes, once the functions of content bits are made for good.
+        """Give the first items other codes, and learn their content, once content bits are settled.
 
         Their features are kept until then.
         """
@@ -337,7 +337,6 @@ class Writer:
             return
         if model.content_since_ <= old.content_since_:
             return
-        n_label = model.n_label_bits // 8
         last, end = 0, change.head.next_key
         while block := items_between(change.connection, last, end, BLOCK):
             last = block[-1].key
@@ -346,18 +345,17 @@ class Writer:
             if not items:
                 continue
             X = unpacked_features([kept[item.born] for item in items], model.state_.widths)
-            codes = model.encode(X)
-            for row, item in enumerate(items):
-                if item.labels:  # the label bits are those of its labels
-                    codes[row, :n_label] = np.frombuffer(item.code, np.uint8)[:n_label]
+            labels = [item.label_names(change.classes) for item in items]
+            codes = np.array([np.frombuffer(item.code, np.uint8) for item in items])
             put_versions(
                 change,
                 items,
-                [item.label_names(change.classes) for item in items],
+                labels,
                 [item.predicted_names(change.classes) for item in items],
-                codes,
+                model.recode(old, X, labels, codes),
                 [item.payload for item in items],
             )
+            change.taught.append(None)
         if not self._keeps_features() and not model.state_.unsettled:
             delete_rows(change.connection, "features", "key > ?", [(0,)])
 

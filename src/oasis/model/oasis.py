@@ -25,7 +25,7 @@ from oasis.model.paper import PublishedOASIS
 from oasis.model.query import QueryMap, QueryParts
 from oasis.model.readout import BitSums, Codebook, CodeSums
 from oasis.model.ridge import Ridge, check_targets, check_width
-from oasis.model.round import ChunkRows, evenly_spaced
+from oasis.model.round import ChunkRows, RowsInMemory, evenly_spaced
 from oasis.model.state import CodewordState
 
 NEAR_COSINE = 0.35
@@ -169,7 +169,7 @@ class OASIS(Model[CodewordState]):
         """Samples seen before the content bits were made for good, or made at all.
 
         Codes of these first samples, at most `oasis.model.content.ENOUGH_ROWS` of each modality,
-        were computed with provisional content bits: `encode` gives them new ones.
+        were computed with provisional content bits: `recode` gives them new ones.
         """
         return self.learned.content_since
 
@@ -187,6 +187,9 @@ class OASIS(Model[CodewordState]):
             no sample had labels
         codes : (n, n_bits / 8) uint8, their stored codes
 
+        Samples that were learned before `content_since_` must have been given to `recode`: their
+        content was learned with provisional content bits, of which nothing remains.
+
         Everything is checked before anything is changed. Cost: one Cholesky factorisation in
         float64 for each modality.
         """
@@ -198,6 +201,36 @@ class OASIS(Model[CodewordState]):
         B = unpack(stored).astype(np.float64)
         self.state_ = state.without(chunk.X, chunk.labels, B)
         return self
+
+    def recode(self, before: Self, X: Mapping[str, Any], y: Labels | None, codes: Any) -> Codes:
+        """Return new codes of samples whose content bits were provisional, and learn their content.
+
+        To be called once, with the samples that were learned before `content_since_`: the
+        regressions that predict content of missing modalities know nothing of them until then.
+
+        Parameters
+        ----------
+        before : a copy of the model from before the chunk in which the content bits were made
+        X, y : features and labels with which the samples were learned, as in `partial_fit`
+        codes : (n, n_bits / 8) uint8, their stored codes
+
+        Label bits of samples with labels stay as they are. Everything is checked before anything is
+        changed. Cost: one Cholesky factorisation in float64 for each modality.
+        """
+        state = self.learned
+        stored = check_codes(codes, self.n_bits)
+        chunk = check_chunk(X, [None] * len(stored) if y is None else y, state.widths)
+        if len(stored) != chunk.n_samples:
+            raise InputError(f"got {len(stored)} codes for {chunk.n_samples} samples")
+        labelled = np.array([bool(names) for names in chunk.labels])
+        rows, label_bits = RowsInMemory(chunk.X, True), stored[:, : self.n_label_bits // 8]
+        state = state.with_content_of(chunk.X, labelled, before.learned.content)
+        made = self._codes(state, rows, labelled, label_bits[labelled])
+        if self.n_content_bits:
+            old, new = (BitSums.of(unpack(each).astype(np.float64)) for each in (stored, made))
+            state = replace(state, stored=state.stored.less(old).joined(new))
+        self.state_ = state
+        return made
 
     def hash_function(self) -> QueryMap:
         return self.learned.query_map
@@ -382,7 +415,7 @@ class OASIS(Model[CodewordState]):
             state = state.with_predictions(*predicted, L[seen][:, :n_known])
         if self.n_content_bits:
             state = self._with_content(state, rows, n, rng)
-        codes = np.zeros((n, self.n_bits // 8), dtype=np.uint8)
+        given = np.zeros((0, n_label // 8), dtype=np.uint8)
         before = state
         if labelled.any():
             state = replace(state, labels=labels).grown(L.shape[1]).with_codewords(L, rng)
@@ -390,7 +423,7 @@ class OASIS(Model[CodewordState]):
             B = sample_codes(L, state.codewords)  # (n_labelled, r_l)
             state = replace(state, ridges=ridges, codebook=state.codebook.plus(B, L))
             state = state.with_chosen_ridges(rows.sample(SAMPLES, labelled))
-            codes[labelled, : n_label // 8] = pack(B)
+            given = pack(B)
             if begins and state.codebook.bits.covariance().any():
                 state = state.with_left_out(rows.sample(SAMPLES, labelled), L[seen])
         if self.n_content_bits and (before.everything or not labelled.all()):
@@ -399,15 +432,27 @@ class OASIS(Model[CodewordState]):
             ridges = rows.regress(before.everything, everything, none, before.content_targets)
             state = replace(state, everything=ridges)
         state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
-        if n_label and len(state.codewords) and not labelled.all():
-            codes[~labelled, : n_label // 8] = rows.codes(state.label_coder, n_label, ~labelled)
+        codes = self._codes(state, rows, labelled, given)
         if self.n_content_bits:
-            codes[:, n_label // 8 :] = rows.codes(
-                state.content_map, self.n_content_bits, everything
-            )
             bits = BitSums.of(unpack(codes).astype(np.float64))
             state = replace(state, stored=state.stored.joined(bits))
         return state, codes
+
+    def _codes(
+        self, state: CodewordState, rows: ChunkRows, labelled: Mask, label_bits: Codes
+    ) -> Codes:
+        """Return the codes to be stored, given the label bits of the samples with labels."""
+        n, n_label = len(labelled), self.n_label_bits
+        codes = np.zeros((n, self.n_bits // 8), dtype=np.uint8)
+        codes[labelled, : n_label // 8] = label_bits
+        if n_label and len(state.codewords) and not labelled.all():
+            codes[~labelled, : n_label // 8] = rows.codes(state.label_coder, n_label, ~labelled)
+        if self.n_content_bits:
+            everything = np.ones(n, dtype=np.bool_)
+            codes[:, n_label // 8 :] = rows.codes(
+                state.content_map, self.n_content_bits, everything
+            )
+        return codes
 
     def _with_content(
         self, state: CodewordState, rows: ChunkRows, n: int, rng: np.random.Generator

@@ -144,10 +144,6 @@ class BitSums:
         """Return the sums without codes that are among them."""
         return BitSums(self.BB - other.BB, self.B1 - other.B1, self.n - other.n)
 
-    def cleared(self) -> BitSums:
-        """Return the sums over no codes of the same bits."""
-        return BitSums.zero(len(self.B1))
-
     def covariance(self, n_prior: int = 0) -> Array:
         """Return the covariance (r, r) of the bits, with codes of uncorrelated bits added.
 

@@ -250,6 +250,15 @@ class Ridge:
         base = blas.dsyrk(-1.0, rows.T, beta=1.0, c=base, lower=1, overwrite_c=1)
         return replace(self, BX=self.BX - targets.T @ rows)._solved(base)
 
+    def with_targets(self, X: Matrix, targets: Array) -> Ridge:
+        """Return the regression whose rows X (n, d) had these first targets (n, m), instead of 0.
+
+        The solution is computed anew in float64.
+        """
+        BX = self.BX.copy()
+        BX[: targets.shape[1]] += targets.T @ _dense(X)
+        return replace(self, BX=BX)._solved(np.asfortranarray(np.tril(self.gram())))
+
     def leverages(self, X: Matrix) -> Array:
         """Return ``x' (sum X'X + delta I)^-1 x`` (n,) of rows x."""
         rows = _dense(X)

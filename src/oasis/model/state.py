@@ -158,7 +158,6 @@ class CodewordState(ModelState):
         made = replace(
             self,
             content=replace(self.content, sizes=sizes, own={}, rows={}),
-            stored=self.stored.cleared(),
         )
         new = {name: np.full(made.n_others(name), -1) for name in self.ridges}
         ridges = {}
@@ -189,9 +188,7 @@ class CodewordState(ModelState):
                 made.append(name)
         if not made:
             return self.with_guessed(X)
-        again = any(name in self.content.own for name in made)
-        stored = self.stored.cleared() if again else self.stored
-        state = replace(self, content=content, stored=stored, content_since=self.n_seen)
+        state = replace(self, content=content, content_since=self.n_seen)
         for name in made:
             state = state._without_target(name)
         return state.with_guessed(X)
@@ -368,6 +365,29 @@ class CodewordState(ModelState):
             codebook=book.less(sample_codes(L, self.codewords), L),
             stored=self.stored.less(BitSums.of(B)) if self.n_content_bits else self.stored,
         )
+
+    def with_content_of(
+        self, X: Mapping[str, Matrix], labelled: Mask, before: Content
+    ) -> CodewordState:
+        """Return the state that learned the content of samples X, of which some are labelled (n,).
+
+        ``before`` has the functions with which they were learned; what did not change is known.
+        """
+        units = {name: unit_rows(matrix) for name, matrix in X.items()}
+        same = {name for name, map_ in self.content.own.items() if map_ is before.own.get(name)}
+        ridges, everything = dict(self.ridges), dict(self.everything)
+        for name, x in units.items():
+            others = self.content.without(name)
+            T = others.values(units).astype(np.float64)
+            for each in others.own.keys() & same:
+                T[:, others.place(each)] = 0
+            if not T.any():
+                continue
+            rows, chosen = with_constant(x), np.flatnonzero(labelled)
+            ridges[name] = ridges[name].with_targets(rows[chosen], T[chosen])
+            if everything:
+                everything[name] = everything[name].with_targets(rows, T)
+        return replace(self, ridges=ridges, everything=everything)
 
     def n_others(self, name: str) -> int:
         """Return how many targets of a modality's ridge are content values of the others."""
