@@ -259,8 +259,8 @@ def _document(hit: Hit, why: Explanation | None) -> dict[str, Any]:
 _SOURCES = {
     "class": "class {}",
     "words": "word {!r}",
-    "meaning": "meaning of the text",
-    "content": "content {}",
+    "meaning": "what it is about",
+    "content": "likeness to the {}",
     "same": "the same",
 }
 

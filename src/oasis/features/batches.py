@@ -42,7 +42,9 @@ def looks_at(
     """
     batches = [items[start : start + BATCH] for start in range(0, max(len(items), 1), BATCH)]
     embedders = [found for _, each in sources.values() if (found := _of_pictures(each))]
-    if shown is None and not embedders:
+    fields = {field for field, each in sources.values() if _of_pictures(each)}
+    fields |= set() if shown is None else {shown}
+    if not any(_optional(item, field) is not None for item in items for field in fields):
         yield from ((batch, [Look() for _ in batch]) for batch in batches)
         return
     most = min((each.n_threads for each in embedders if each.n_threads), default=os.cpu_count())

@@ -9,9 +9,9 @@ const LEAST = 0.05;
 const PARTS = {
   class: (what) => (what ? `the class “${what}”` : "its kind"),
   words: (what) => `the word “${what}”`,
-  meaning: () => "the meaning of its text",
+  meaning: () => "what it is about",
   same: () => "it is the same",
-  content: (what) => ({ image: "how the picture looks", text: "its words", meaning: "what it is about" })[what] || "its content",
+  content: (what) => ({ image: "likeness to the picture", text: "likeness to the text" })[what] || "its content",
 };
 
 let question = null; // { text, file, told }, or null where hits are not explained
