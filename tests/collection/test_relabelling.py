@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 from toy import chunk
 
 from oasis import OASIS, Collection
+from oasis.codes import unpack
 from oasis.collection.kept_features import halved, packed_features, unpacked_features
 from oasis.errors import DataError, DuplicateIdError, InputError, UnknownIdError
 
@@ -313,5 +314,11 @@ def test_first_items_are_coded_anew_once_content_bits_are_made_for_good(folder, 
         assert agree > 0.95
         assert c.check() == []
         assert [hits[0].id for hits in c.search(X, 1)[:n_first]] == list(range(n_first))
+        # the sums are those over the stored codes, and the first items can be forgotten
+        signs = unpack(stored).astype(float)
+        assert np.array_equal(c.model.state_.stored.BB, signs.T @ signs)
+        if keeps:
+            c.delete(range(n_first))
+            assert np.array_equal(c.model.state_.stored.BB, signs[n_first:].T @ signs[n_first:])
     with Collection.open(folder / "c", readonly=True) as reader:
         assert reader.check() == []

@@ -166,10 +166,14 @@ def row_crc(*values: Any) -> int:
     >>> row_crc(1, "a", b"") == row_crc(1, "b", b""), row_crc(1, b"") == row_crc(1, "")
     (False, False)
     """
-    blobs = [value for value in values if type(value) is bytes]
-    shown = [len(value) if type(value) is bytes else value for value in values]
-    crc = zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), len(blobs))
-    return zlib.crc32(b"".join(blobs), crc) - (1 << 31)
+    crc, shown = 0, []
+    for value in values:
+        if type(value) is bytes:  # the repr of a picture takes long
+            crc = zlib.crc32(value, crc + 1)
+            shown.append(len(value))
+        else:
+            shown.append(value)
+    return zlib.crc32(repr(shown).encode("utf-8", "surrogatepass"), crc) - (1 << 31)
 
 
 class ItemRow(NamedTuple):

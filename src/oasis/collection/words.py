@@ -130,6 +130,8 @@ def _change(
     counts: Counter[str] = Counter()
     rows, lines = [], []
     for key, text, payload, looks in items:
+        if not (text or payload or looks):
+            continue
         document = _Document.of(text, payload, looks)
         if document.words:
             rows.append((key, " ".join(document.words)))

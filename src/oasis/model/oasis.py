@@ -227,7 +227,7 @@ class OASIS(Model[CodewordState]):
         state = state.with_content_of(chunk.X, labelled, before.learned.content)
         made = self._codes(state, rows, labelled, label_bits[labelled])
         if self.n_content_bits:
-            old, new = (BitSums.of(unpack(each).astype(np.float64)) for each in (stored, made))
+            old, new = (BitSums.of(unpack(each)) for each in (stored, made))
             state = replace(state, stored=state.stored.less(old).joined(new))
         self.state_ = state
         return made
@@ -434,7 +434,7 @@ class OASIS(Model[CodewordState]):
         state = replace(state, n_seen=state.n_seen + n, generator=state_of(rng))
         codes = self._codes(state, rows, labelled, given)
         if self.n_content_bits:
-            bits = BitSums.of(unpack(codes).astype(np.float64))
+            bits = BitSums.of(unpack(codes))
             state = replace(state, stored=state.stored.joined(bits))
         return state, codes
 
