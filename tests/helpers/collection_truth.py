@@ -230,7 +230,7 @@ def assert_same_model(a, b):
     (left, left_arrays), (right, right_arrays) = a.described(), b.described()
     # a label space that was loaded records a source that was given in the same way
     for key in left.keys() | right.keys():
-        assert left[key] == right[key], key
+        assert json.dumps(left[key]) == json.dumps(right[key]), key
     assert left_arrays.keys() == right_arrays.keys()
     for name, array in left_arrays.items():
         if name != "codes":

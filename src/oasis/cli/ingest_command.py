@@ -107,8 +107,8 @@ def ingest(
     image_extractor: Annotated[
         str | None,
         typer.Option(
-            help="For a new collection: efficientnet (if not given; none if the first items have "
-            "no picture), gradients, none, or package.module:factory."
+            help="For a new collection: efficientnet (if not given), gradients, none, or "
+            "package.module:factory."
         ),
     ] = None,
     text_extractor: Annotated[
@@ -236,7 +236,6 @@ def ingest(
         "progress": progress,
         "summary": summary,
     }
-    note = None
     try:
         if is_address(collection):
             listed = rejects or Path(f"{source.resolve().name}.rejects.jsonl")
@@ -246,7 +245,7 @@ def ingest(
             path = Path(collection)
             listed = rejects or path.with_name(f"{path.name}.rejects.jsonl")
             listing = RejectsFile(listed)
-            note = _ingest_here(path, read, listing, begun, widths, first, strict, how)
+            _ingest_here(path, read, listing, begun, widths, strict, how)
     except KeyboardInterrupt:
         remark(
             f"interrupted: {summary.stored:,} items are stored; give the same command again "
@@ -276,8 +275,6 @@ def ingest(
         f"{done} in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
-    if note is not None and summary.ingested:
-        remark(f"note: {note}")
     if source.is_dir() and summary.ingested and not has_text:
         remark(
             "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
@@ -320,20 +317,17 @@ def _ingest_here(
     rejects: RejectsFile,
     begun: dict[str, Any],
     widths: dict[str, int] | None,
-    first: list[Item],
     strict: bool,
     how: dict[str, Any],
-) -> str | None:
-    """Ingest into a directory; return what to tell about its extractor, if anything."""
+) -> None:
     from oasis.cli.opening import extractor_to_fill, model_to_fill
     from oasis.collection.feeding import ingest_all
 
-    extractor, note = extractor_to_fill(
+    extractor = extractor_to_fill(
         path,
         begun["image_extractor"],
         begun["text_extractor"],
         widths,
-        first,
         trust_embedders=bool(begun["trust_embedders"]),
     )
     ingest_all(
@@ -350,7 +344,6 @@ def _ingest_here(
         strict=strict,
         **how,
     )
-    return note
 
 
 def _ingest_there(

@@ -7,7 +7,7 @@ such as a repair, requires one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from oasis.collection import Collection
     from oasis.collection.records import Id
     from oasis.features.extractor import Extractor
-    from oasis.items import Item
     from oasis.model import OASIS
 
 _ANSWER_SECONDS = 300.0
@@ -120,41 +119,26 @@ def extractor_to_fill(
     image: str | None,
     text: str | None,
     widths: Mapping[str, int] | None,
-    first: Sequence[Item],
     *,
     trust_embedders: bool = False,
-) -> tuple[Extractor, str | None]:
-    """Return the extractor for the items of an ingest, and what to tell about it, if anything.
+) -> Extractor:
+    """Return the extractor for the items of an ingest.
 
     It is the one recorded in the collection, with the embedders that the command names;
     `Collection.open` refuses one that differs from the record. ``widths`` has, by modality, the
-    number of values of vectors that come with the items. If none of the ``first`` items has a
-    picture, a new collection is begun without pictures, unless an embedder for them is named.
+    number of values of vectors that come with the items.
     """
     from oasis.collection.feeding import collection_exists
-    from oasis.features.extractor import NONE, Extractor, has_no_pictures
+    from oasis.features.extractor import Extractor
 
-    is_new = True
     if collection_exists(path):
         with open_directory(path) as opened:
-            stats = opened.stats()
-        is_new = stats.extractor is None and not stats.n_seen
-        if stats.extractor is not None:
-            recorded = Extractor.from_description(stats.extractor, trust_embedders=trust_embedders)
+            described = opened.stats().extractor
+        if described is not None:
+            recorded = Extractor.from_description(described, trust_embedders=trust_embedders)
             recorded.check_widths(widths or {})
-            extractor, note = recorded.with_named(image, text), None
-            if extractor.is_begun_without_pictures() and any(each.image for each in first):
-                note = (
-                    "this collection was begun without pictures: they are shown, but items are "
-                    "learned and found by their texts alone"
-                )
-            return extractor, note
-    if is_new and image is None and not widths and text != NONE and has_no_pictures(first):
-        return Extractor.of(NONE, text), (
-            f"the first {len(first)} items have no picture, so this collection was begun without "
-            "pictures; where they are to come later, begin it with --image-extractor efficientnet"
-        )
-    return Extractor.of(image, text, widths), None
+            return recorded.with_named(image, text)
+    return Extractor.of(image, text, widths)
 
 
 def asked_ids(opened: Collection | Client, texts: Iterable[str]) -> list[Id]:

@@ -239,8 +239,9 @@ def _check_made(stats: Stats, field: str, is_needed: bool) -> None:
 
     A text that is not needed for features is compared by its words, unless vectors have its field.
     """
-    recorded = stats.extractor or {}
-    modalities = recorded or stats.modalities
+    there = stats.modalities
+    recorded = {name: each for name, each in (stats.extractor or {}).items() if name in there}
+    modalities = recorded or there
     makes = {each["field"]: not each["embedder"].startswith("given-") for each in recorded.values()}
     if makes.get(field, bool(recorded) and not is_needed) or not modalities:
         return

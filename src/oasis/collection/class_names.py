@@ -159,8 +159,8 @@ def project_as_texts(model: OASIS, extractor: Extractor, names: Sequence[str]) -
     if not names:
         return np.empty((0, model.n_bits), dtype=np.float32)
     items = [dict.fromkeys(fields.values(), name) for name in names]
-    X = extract_queries(extractor, items, [bool(tokens_of(name)) for name in names])
-    return model.project({modality: X[modality] for modality in fields}, 1.0)
+    X = extract_queries(extractor, items, [bool(tokens_of(name)) for name in names], fields)
+    return model.project(X, 1.0)
 
 
 def means_of_given(

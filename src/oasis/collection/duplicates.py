@@ -170,12 +170,11 @@ class RepeatLookup:
         return known
 
     def _read(self, connection: sqlite3.Connection, known: _Known) -> _Known:
-        function = known.function
-        if function is None:
-            record = self._catalog.meta(connection, "fingerprints")
-            if record is None:
-                return known
-            function = Fingerprints.from_bytes(record)
+        record = self._catalog.meta(connection, "fingerprints")
+        if record is None:
+            return known
+        function = Fingerprints.from_bytes(record)  # it may have grown
+        if known.function is None or not function.names:
             known = _Known(function, np.empty((0, len(function.names)), dtype=np.uint64))
         if not function.names:
             return known
@@ -219,10 +218,10 @@ class Fingerprints:
     """The function from features to fingerprints, 64 bits in each modality, of a collection.
 
     Bit i is the sign of ``(x - m) h_i``, with x the features at unit length, m their mean over the
-    first chunk (0 for sparse ones), and h_i a random direction that depends on name and width of
-    the modality alone. Features at an angle a differ in ``64 a / pi`` bits on average. A code of
-    256 bits has about fifty for the content of a picture, which thousands of pictures may share;
-    so fingerprints identify it, and serve nothing else.
+    first chunk that has some (0 for sparse ones), and h_i a random direction that depends on name
+    and width of the modality alone. Features at an angle a differ in ``64 a / pi`` bits on average.
+    A code of 256 bits has about fifty for the content of a picture, which thousands of pictures may
+    share; so fingerprints identify it, and serve nothing else.
 
     Parameters
     ----------
@@ -246,6 +245,11 @@ class Fingerprints:
         return cls(
             {name: _mean(matrix) for name, matrix in X.items() if matrix.shape[1] >= LEAST_FEATURES}
         )
+
+    def grown(self, X: Mapping[str, Matrix]) -> Fingerprints:
+        """Return the function that has the means of modalities that no item had before X."""
+        new = Fingerprints.of_chunk(X)._means
+        return Fingerprints({name: new.get(name, mean) for name, mean in self._means.items()})
 
     @property
     def names(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -210,7 +210,7 @@ class Extracted(NamedTuple):
             *check_pictures(given, len(self.rows)),
             self.texts if keeps_text else nothing,
             nothing
-            if guess is None
+            if guess is None or not has_row(self.X[guess[0]]).any()
             else ["\n".join(each) or None for each in self._tags(guess[0])],
         )
 
@@ -286,11 +286,6 @@ def extract_items(
 def _check_content(extractor: Extractor, item: Any) -> None:
     """Refuse an item that there is nothing to learn from, or that has too many labels."""
     if not extractor.has_anything(item):
-        if extractor.is_begun_without_pictures() and _field(item, "image") is not None:
-            raise InputError(
-                "it has a picture and no text, and this collection was begun without pictures; "
-                "give it a text, or begin a collection with pictures"
-            )
         raise InputError(f"it has nothing to learn from; expected one of {extractor.fields}")
     labels = _field(item, "labels")
     if isinstance(labels, Sized) and len(labels) > MAX_LABELS:
@@ -319,22 +314,29 @@ def with_text(extractor: Extractor, item: Any, text: str) -> dict[str, Any]:
 
 
 def extract_queries(
-    extractor: Extractor, items: Sequence[Any], have_words: Sequence[bool]
+    extractor: Extractor,
+    items: Sequence[Any],
+    have_words: Sequence[bool],
+    modalities: Container[str],
 ) -> dict[str, Features]:
-    """Return the features of raw queries; one that has neither any nor words is refused."""
+    """Return the features of raw queries in modalities that items have.
+
+    A query that has neither any nor words is refused.
+    """
     X, failures = extractor.extract(items, dense=len(items) <= _FEW)
     if failures:
         first = failures[0]
         raise InputError(
             f"{query_name(first.row, len(items))} cannot be used: {first.modality}: {first.reason}"
         )
+    X = {name: matrix for name, matrix in X.items() if name in modalities}
     some = np.array(have_words, dtype=np.bool_)
     for matrix in () if all(have_words) else X.values():
         some |= has_row(matrix)
     if not some.all():
         raise InputError(
             f"{query_name(int(np.argmin(some)), len(items))} has nothing to search with; give it "
-            f"{' or '.join(extractor.fields)}"
+            f"{' or '.join(sorted({extractor.sources[name][0] for name in X}))}"
         )
     return X
 

@@ -88,7 +88,8 @@ class QualityMeter:
         n = min(N_QUERIES, len(labelled))
         rows = labelled[np.arange(n) * len(labelled) // n]
         with one_thread():  # more would spin for a while, beside the threads that write
-            codes = pack(snapshot.model.project({name: matrix[rows] for name, matrix in X.items()}))
+            asked = {name: X[name][rows] for name in snapshot.model.state_.widths}
+            codes = pack(snapshot.model.project(asked))
         numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
             {numbers[name] for name in labels[row] if name in numbers} for row in rows.tolist()

@@ -263,7 +263,8 @@ class Queries:
                 if better:
                     texts[row], items[row] = better, with_text(extractor, items[row], better)
         tokens = [tokens_of(text) if question.fuses else [] for text in texts]
-        X = extract_queries(extractor, items, [bool(each) for each in tokens])
+        widths = learned(snapshot).state_.widths
+        X = extract_queries(extractor, items, [bool(each) for each in tokens], widths)
         queries = self._of_features(snapshot, X, question)
         if not question.fuses:
             return queries

@@ -74,6 +74,11 @@ class Setup:
         return int(self.parameters["n_bits"])
 
     @property
+    def may_add(self) -> bool:
+        """Whether the model may take modalities later."""
+        return bool(OASIS.kinds[str(self.parameters["kind"])].may_add)
+
+    @property
     def keep_text(self) -> bool:
         """Whether texts of items are kept."""
         return bool(self.choices["keep_text"])

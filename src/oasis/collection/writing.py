@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from oasis.arrays import has_row
 from oasis.collection.catalog import Catalog, fault_of_doubt, translated
 from oasis.collection.checks import rebuild_copies
 from oasis.collection.committed import Change, Committed, Follower, learned
@@ -262,9 +263,28 @@ class Writer:
             intake = check_intake(chunk.n_samples, first_id, ids, payload, thumbnails, texts)
             self._ingest(before, chunk, intake, replaces=replaces)
 
-    def _ingest(self, before: Committed, chunk: Chunk, intake: Intake, *, replaces: bool) -> None:
-        """Learn a checked chunk and store its items; where it replaces, those with the ids go."""
+    def _ingest(
+        self,
+        before: Committed,
+        chunk: Chunk,
+        intake: Intake,
+        *,
+        replaces: bool,
+        later: Sequence[str] = (),
+    ) -> None:
+        """Learn a checked chunk and store its items; where it replaces, those with the ids go.
+
+        Modalities that may come ``later`` are learned from the first chunk on that has them.
+        """
         began, given, n = time.perf_counter(), chunk.X, chunk.n_samples
+        known = feature_widths(before.model) or {}
+        arrived = {
+            name: matrix
+            for name, matrix in given.items()
+            if name not in known and (name not in later or has_row(matrix).any())
+        }
+        learned_from = known.keys() | arrived.keys()
+        chunk = replace(chunk, X={name: x for name, x in given.items() if name in learned_from})
         check_classes(chunk.labels, before.classes)
         if replaces:
             self._check_there(intake.ids, "replaced")
@@ -272,8 +292,12 @@ class Writer:
             self._refuse_known(intake.ids)
         keeps = self._keeps_features()
         if keeps:  # it learns what is kept, so that this can be subtracted later
-            chunk = replace(chunk, X=halved(given))
-        fingerprints = self._fingerprints or Fingerprints.of_chunk(given)
+            chunk = replace(chunk, X=halved(chunk.X))
+        fingerprints = (
+            Fingerprints.of_chunk(given)
+            if self._fingerprints is None
+            else self._fingerprints.grown(arrived)
+        )
         threads = self._threads if n >= _LONG else None
         with self._change(before) as change:
             change.head = replace(
@@ -299,7 +323,7 @@ class Writer:
                     threads, lambda: self._meter.measure(before, given, chunk.labels, gone)
                 ) as wait_for_quality,
             ):
-                if self._fingerprints is None:
+                if self._fingerprints is None or arrived:
                     self._catalog.put_meta("fingerprints", fingerprints.to_bytes())
                 if replaced:
                     delete_items(change.connection, replaced, change.head.commits)
@@ -367,7 +391,8 @@ class Writer:
             # it shows the state before this chunk, which is all that memory has
             head = before.replica.checkpoint(self._catalog, self._files, head, before.head)
         X, labels = chunk.X, chunk.labels
-        if before.model is not None and not change.taught:
+        has_all = feature_widths(before.model) == feature_widths(model)
+        if before.model is not None and has_all and not change.taught:
             rows = np.flatnonzero(before.model.rows_used(labels))
             if not len(rows):
                 return head, None  # nothing was learned
@@ -589,12 +614,13 @@ class Writer:
         if extracted.rows:
             with self._turn() as before:
                 self._extractor.begin_with(extractor, feature_widths(before.model))
+                later = extractor.pictures if self._setup.may_add else []
                 widths = feature_widths(before.model)
-                chunk = check_chunk(extracted.X, extracted.labels, widths)
+                chunk = check_chunk(extracted.X, extracted.labels, widths, may_add=bool(later))
                 intake = extracted.intake(
                     pictures, keeps_text=self._setup.keep_text, guess=self._guess()
                 )
-                self._ingest(before, chunk, intake, replaces=replaces)
+                self._ingest(before, chunk, intake, replaces=replaces, later=later)
         return rejected
 
     def ingest_table(

@@ -30,11 +30,6 @@ __all__ = ["Extraction", "Extractor", "Failure", "Function"]
 
 NONE = "none"
 
-FEWEST_WITHOUT_PICTURES = 32
-"""From so many first items on, all without a picture, a collection is begun without pictures.
-
-Fewer tell little: who tries out a new collection may add a text first and a picture next."""
-
 _IMAGE_CHOICES: dict[str, dict[str, Callable[[], Embedder]]] = {
     "efficientnet": {"image": EfficientNetLite0},
     "gradients": {"image": Gradients},
@@ -181,23 +176,18 @@ class Extractor:
     def for_items(cls, items: Iterable[object]) -> Self:
         """Return the extractor for a new collection that starts with these items.
 
-        If some items bring vectors, these are the features. Otherwise it is the default extractor,
-        without pictures if `has_no_pictures`.
+        If some items bring vectors, these are the features. Otherwise it is the default extractor.
 
         >>> Extractor.for_items([{"vectors": {"clip": [0.1, 0.2, 0.3]}}]).name
         'clip<-clip:given-3'
-        >>> list(Extractor.for_items([{"text": "a boat"}] * 32).sources)
-        ['text', 'meaning']
         """
-        items = list(items)
         widths: dict[str, int] = {}
         for item in items:
             for modality, vector in vectors_of(item).items():
                 with suppress(ValueError):  # an invalid vector is refused later, when it is read
                     *_, width = np.shape(vector)
                     widths.setdefault(modality, width)
-        image = NONE if not widths and has_no_pictures(items) else None
-        return cls.of(image, vectors=widths)
+        return cls.of(vectors=widths)
 
     @property
     def name(self) -> str:
@@ -216,6 +206,11 @@ class Extractor:
     def fields(self) -> list[str]:
         """The fields of an item that are used, in order of name."""
         return sorted({source for source, _ in self.sources.values()})
+
+    @property
+    def pictures(self) -> list[str]:
+        """The modalities that are made of pictures."""
+        return [name for name, (_, embedder) in self.sources.items() if embedder.takes == "picture"]
 
     @property
     def guess(self) -> tuple[str, str] | None:
@@ -239,10 +234,6 @@ class Extractor:
         raws = [raw_of(item, source, embedder) for source, embedder in self.sources.values()]
         filled = [raw for raw in raws if not (isinstance(raw, str) and not raw.strip())]
         return bool(vectors_of(item)) or any(raw is not None for raw in filled)
-
-    def is_begun_without_pictures(self) -> bool:
-        """Return whether all features are computed from texts, so that pictures are only shown."""
-        return all(embedder.takes == "text" for _, embedder in self.sources.values())
 
     def extract(
         self,
@@ -269,7 +260,7 @@ class Extractor:
         The picture is in the field of the first modality that takes pictures, "image" if there is
         none. A thumbnail is None if the item has no picture that can be read.
         """
-        taking = [source for source, each in self.sources.values() if each.takes == "picture"]
+        taking = [self.sources[modality][0] for modality in self.pictures]
         return self._extract(items, progress, False, taking[0] if taking else "image")
 
     def _extract(
@@ -408,19 +399,6 @@ class Extractor:
                     f"features, but {recorded.get('embedder')!r} with "
                     f"{recorded.get('n_features')} is recorded; use that one"
                 )
-
-
-def has_no_pictures(items: Sequence[object]) -> bool:
-    """Return whether first items say that a collection will have no pictures.
-
-    They do if there are at least 32 of them and none has a picture.
-
-    >>> has_no_pictures([{"text": "a boat"}] * 32), has_no_pictures([{"text": "a boat"}])
-    (True, False)
-    """
-    if len(items) < FEWEST_WITHOUT_PICTURES:
-        return False
-    return all(raw_of(item, "image") is None for item in items)
 
 
 def _chosen(name: str, choices: Iterable[str], takes: str) -> Embedder:

@@ -20,12 +20,13 @@ export async function refresh() {
   for (const call of watchers) call(about);
 }
 
-const fieldsOf = (stats) => Object.values(stats.extractor || {}).map((entry) => entry.field);
+const entriesOf = (stats) => Object.entries(stats.extractor || {});
 
 // An empty collection takes texts and pictures: which of them it has is settled by the first chunk.
 const isFresh = (stats) => stats.extractor === null && stats.n_rounds === 0;
 
-export const takes = (field) => isFresh(about.stats) || fieldsOf(about.stats).includes(field);
-export const asks = (field) => fieldsOf(about.stats).includes(field);
+export const takes = (field) => isFresh(about.stats) || entriesOf(about.stats).some(([, entry]) => entry.field === field);
+// Of what nothing has come yet, nothing can be found.
+export const asks = (field) => entriesOf(about.stats).some(([name, entry]) => entry.field === field && name in about.stats.modalities);
 export const takesItems = () => takes("text") || takes("image");
 export const isEmpty = () => about.stats.n_items === 0;
