@@ -238,6 +238,7 @@ def extract_items(
     """
     ids = check_ids([_field(item, "id") for item in items])
     there, seen = known(ids), set[Id]()
+    text_fields = extractor.text_fields
     rejected: list[Rejected] = []
     kept: dict[int, tuple[str | None, str | None]] = {}  # by row, payload and text
     for row, (each, item) in enumerate(zip(ids, items, strict=True)):
@@ -250,7 +251,7 @@ def extract_items(
                 raise InputError(f"id {each!r} is given more than once")
             _check_content(extractor, item)
             payload = check_payload(_field(item, "payload"))
-            kept[row] = payload, item_text(extractor, item)
+            kept[row] = payload, item_text(text_fields, item)
             seen.add(each)
         except InputError as error:
             rejected.append(Rejected(row, each, str(error)))
@@ -292,13 +293,12 @@ def _check_content(extractor: Extractor, item: Any) -> None:
         raise InputError(f"it has {len(labels)} labels, at most {MAX_LABELS} are learned")
 
 
-def item_text(extractor: Extractor, item: Any) -> str | None:
+def item_text(fields: Iterable[str], item: Any) -> str | None:
     """Return the text of an item as it is kept: what it has in the fields that texts come from.
 
-    Where no modality is made of a text, that is the field "text". Several are joined by a new line.
+    Several are joined by a new line.
     """
-    fields = sorted({name for name, each in extractor.sources.values() if each.takes == "text"})
-    found = [_field(item, name) for name in fields or ["text"]]
+    found = (_field(item, name) for name in fields)
     texts = [value for value in found if isinstance(value, str)]
     return check_text("\n".join(texts), "the text") if texts else None
 

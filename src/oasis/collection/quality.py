@@ -89,7 +89,7 @@ class QualityMeter:
         rows = labelled[np.arange(n) * len(labelled) // n]
         with one_thread():  # more would spin for a while, beside the threads that write
             asked = {name: X[name][rows] for name in snapshot.model.state_.widths}
-            codes = pack(snapshot.model.project(asked))
+            codes = pack(snapshot.model.hash_function().project(asked))
         numbers = {name: number for number, name in enumerate(snapshot.classes)}
         wanted = [
             {numbers[name] for name in labels[row] if name in numbers} for row in rows.tolist()
@@ -103,11 +103,9 @@ class QualityMeter:
         n_judged = sum(map(len, judged))
         if not n_judged or not self._n_sampled:
             return None
-        right = sum(
-            not own.isdisjoint(names)
-            for own, hits in zip(wanted, judged, strict=True)
-            for names in hits
-        )
+        right = 0
+        for own, hits in zip(wanted, judged, strict=True):
+            right += len(hits) - sum(map(own.isdisjoint, hits))
         sharing = sum(self._n_sharing(own) for own in wanted)
         return Quality(right / n_judged, sharing / (n * self._n_sampled))
 

@@ -257,7 +257,8 @@ class Queries:
         """
         extractor = self._extractor.get()
         items = list(check_sequence(items, "queries"))
-        texts = [item_text(extractor, item) or "" for item in items]
+        fields = extractor.text_fields
+        texts = [item_text(fields, item) or "" for item in items]
         if question.fuses and any(texts):
             for row, better in enumerate(self._corrected(snapshot, texts)):
                 if better:

@@ -213,6 +213,12 @@ class Extractor:
         return [name for name, (_, embedder) in self.sources.items() if embedder.takes == "picture"]
 
     @property
+    def text_fields(self) -> list[str]:
+        """The fields of an item that texts come from, in order of name; "text" if none is used."""
+        used = {source for source, embedder in self.sources.values() if embedder.takes == "text"}
+        return sorted(used) or ["text"]
+
+    @property
     def guess(self) -> tuple[str, str] | None:
         """Modalities of pictures and meanings, if `picture_meaning` can guess the second.
 
