@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 from toy import chunk
 
 from oasis import OASIS, Collection
+from oasis.arrays import unit_rows
 from oasis.codes import unpack
 from oasis.collection.kept_features import halved, packed_features, unpacked_features
 from oasis.errors import DataError, DuplicateIdError, InputError, UnknownIdError
@@ -322,3 +323,24 @@ def test_first_items_are_coded_anew_once_content_bits_are_made_for_good(folder, 
             assert np.array_equal(c.model.state_.stored.BB, signs[n_first:].T @ signs[n_first:])
     with Collection.open(folder / "c", readonly=True) as reader:
         assert reader.check() == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("replaces", [True, False])
+def test_a_change_that_settles_content_bits_counts_every_item_once(folder, keeps, replaces):
+    rng = np.random.default_rng(0)
+    X = {name: rng.standard_normal((600, 20)).astype(np.float32) for name in ("image", "text")}
+    X["text"][10:300] = 0
+    y = [[f"class {row % 3}"] for row in range(600)]
+    with Collection.open(folder / "c", n_bits=128, keep_features=keeps) as c:
+        c.ingest({name: x[:300] for name, x in X.items()}, y[:300], range(300))
+        before = c.model.content_since_
+        write, ids = (c.replace, range(40, 300)) if replaces else (c.ingest, range(300, 560))
+        write({name: x[300:560] for name, x in X.items()}, y[300:560], ids)
+        assert c.model.content_since_ > before and c.check() == []
+        rows = [*range(40), *range(300, 560)] if replaces else [*range(560)]
+        state = c.model.state_
+        units = {k: unit_rows(halved(X)[k][rows] if keeps else X[k][rows]) for k in X}
+        T = state.content.without("image").values(units)
+        x = np.hstack([units["image"], np.ones((len(rows), 1))])
+        assert np.allclose(state.ridges["image"].BX[: T.shape[1]], T.T @ x, atol=1e-3)

@@ -310,6 +310,9 @@ class Writer:
                 change.model = self._setup.model(self._words, self._guess())
             replaced = items_with(change.connection, "id", intake.ids) if replaces else []
             forget_items(change, replaced)
+            if replaced:
+                delete_items(change.connection, replaced, change.head.commits)
+                change.gone += [item.key for item in replaced]
             change.model.learn(chunk)
             codes = change.model.codes_
             change.model = with_seen(change.model, change.head.n_seen)
@@ -325,9 +328,6 @@ class Writer:
             ):
                 if self._fingerprints is None or arrived:
                     self._catalog.put_meta("fingerprints", fingerprints.to_bytes())
-                if replaced:
-                    delete_items(change.connection, replaced, change.head.commits)
-                    change.gone += gone
                 # blocks of rows are inserted while threads compute those after them
                 prints = chain.from_iterable(
                     (map if threads is None else threads.map)(
@@ -354,14 +354,14 @@ class Writer:
     def _code_anew(self, change: Change) -> None:
         """Give the first items other codes, and learn their content, once content bits are settled.
 
-        Their features are kept until then.
+        Their features are kept until then. Items that this change has taught know their content.
         """
         model, old = change.model, change.before.model
         if not isinstance(model, OASIS) or not isinstance(old, OASIS):
             return
         if model.content_since_ <= old.content_since_:
             return
-        last, end = 0, change.head.next_key
+        last, end = 0, change.before.head.next_key
         while block := items_between(change.connection, last, end, BLOCK):
             last = block[-1].key
             kept = read_features(change.connection, [item.born for item in block])
