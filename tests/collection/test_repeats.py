@@ -45,6 +45,20 @@ def test_fingerprints_depend_on_directions_alone():
         Fingerprints.from_bytes(b"what")
 
 
+def test_a_function_from_one_sample_knows_a_changed_copy_of_it():
+    X = features(1)
+    prints = Fingerprints.of_chunk(X)
+    changed = X["image"] + 0.02 * np.random.default_rng(1).standard_normal((1, 40))
+    assert n_bits_apart(prints.of({"image": changed})[:, 0], prints.of(X)[:, 0]) <= 4
+
+
+def test_a_function_takes_the_mean_of_a_modality_that_comes_later():
+    X = features(60)
+    without = {**X, "image": np.zeros_like(X["image"])}
+    grown = Fingerprints.of_chunk(without).grown({"image": X["image"]})
+    assert (grown.of(X) == Fingerprints.of_chunk(X).of(X)).all()
+
+
 # -- look-up ---------------------------------------------------------------------------------------
 
 

@@ -366,7 +366,8 @@ def _mean(X: Matrix) -> Single:
     if is_sparse(X):
         return np.zeros(X.shape[1], dtype=np.float32)
     rows, scale = in_range(X)
-    n = max(int(np.count_nonzero(scale)), 1)
+    # one row more, of zeros: the mean of a single row would leave nothing of it
+    n = int(np.count_nonzero(scale)) + 1
     mean: Single = (np.asarray(scale @ rows) / n).astype(np.float32)
     return mean
 
