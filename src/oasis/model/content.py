@@ -14,8 +14,8 @@ share. Rare words weigh more, by the square root of ``log(n / df)``.
 most `SAMPLE_ROWS` rows of the chunk in which that happens and from the sums over earlier rows, and
 never change afterwards. Of earlier rows X only ``X'X`` is known: a random rotation of a root of it
 stands for them (`stand_ins`), rows with the same mean and the same covariance. Until then the
-functions are provisional, made from what has come, and the codes of these few items should be
-computed anew once (`OASIS.content_since_`).
+functions are provisional, made from what has come, and `OASIS.recode` computes the codes of these
+few items anew, once.
 
 A small sample is unreliable, so its statistics are shrunk: means and document frequencies towards a
 prior worth `PRIOR_ROWS` rows, variances by adding random rows in all directions.
