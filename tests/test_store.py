@@ -54,12 +54,12 @@ def test_replacing_leaves_the_mode_to_the_umask(tmp_path):
 def test_a_large_file_is_gone_at_once_and_no_descriptor_stays_open(tmp_path):
     target = tmp_path / "large"
     target.write_bytes(bytes(9 << 20))
+    before = set(threading.enumerate())
     disk.remove(target)
     disk.remove(target)
     assert not target.exists()
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread():
-            thread.join(5)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
     opened = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
     assert not [name for name in opened if name.startswith(str(target))]
 
