@@ -217,12 +217,14 @@ def test_vectors_begin_an_empty_collection_of_a_service(folder, oasis):
         code, out, _ = oasis("search", server.url, "--vector", "clip=[1, 1, 0.5]", "--json")
         assert json.loads(out)["results"][0]["hits"][0]["labels"] == ["sky"]
         code, out, err = oasis("ingest", server.url, source, "--feature", "other=clip")
-        assert (code, out) == (
+        told, ingested, skipped = out.splitlines()
+        assert (code, told) == (
             0,
-            "vectors.jsonl: labels from 'labels', ids from 'id', vectors of 'other' from 'clip'\n"
-            "0 items ingested in 0 rounds, 0.0 s (0 a second); 20 in the "
-            "collection\n20 skipped: their ids were there already; not changed\n",
+            "vectors.jsonl: labels from 'labels', ids from 'id', vectors of 'other' from 'clip'",
         )
+        assert ingested.startswith("0 items ingested in 0 rounds, ")
+        assert ingested.endswith("; 20 in the collection")
+        assert skipped == "20 skipped: their ids were there already; not changed"
 
 
 def test_strict_sends_nothing_when_an_item_is_refused(pair, oasis, tmp_path):

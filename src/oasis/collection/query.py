@@ -90,6 +90,9 @@ class Queries:
     def by_features(self, X: Mapping[str, Any], question: Question) -> list[list[Hit]]:
         """Return the hits of ready features; see `Collection.search`."""
         snapshot, question = self._follower.current(), question.checked()
+        if isinstance(X, Mapping):  # features of an extractor may lack what has not come yet
+            known = learned(snapshot).state_.widths
+            X = {k: x for k, x in X.items() if k in known or not _is_empty(x)}
         queries = self._of_features(snapshot, X, question)
         if question.fuses and queries:
             queries = self._with_repeats(snapshot, queries, X)
@@ -326,6 +329,11 @@ def _codes(model: AnyModel, projections: Single, question: Question) -> Codes:
     if question.mode == "hamming" and isinstance(model, OASIS):
         projections = model.for_hamming(projections)
     return pack(projections)
+
+
+def _is_empty(matrix: Any) -> bool:
+    """Return whether all rows of features lack."""
+    return getattr(matrix, "ndim", 0) == 2 and not has_row(matrix).any()
 
 
 def has_content(model: AnyModel) -> TypeGuard[OASIS]:

@@ -70,6 +70,10 @@ def put_together(
         The parts are not those of this type.
     """
     origin, inner = get_origin(kind), get_args(kind)
+    if (
+        alias := getattr(origin, "__value__", None)
+    ) is not None:  # `type X[T] = ...` of Python 3.12
+        return put_together(alias[inner], facts, arrays, path, known)
     if origin in (Union, UnionType):  # X | None
         if facts is None and path not in arrays:
             return None

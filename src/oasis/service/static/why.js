@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { el, replace } from "./dom.js";
 
 const AT_ONCE = 24;
+const AT_ONCE_WITH_PICTURE = 4; // the service looks at the picture for each
 const LEAST = 0.05;
 
 const PARTS = {
@@ -48,7 +49,7 @@ export function whyOf(hit) {
 }
 
 async function ask() {
-  const some = waiting.splice(0, AT_ONCE);
+  const some = waiting.splice(0, question?.file ? AT_ONCE_WITH_PICTURE : AT_ONCE);
   const mine = some.filter((line) => places.get(line).question === question && line.isConnected);
   if (mine.length) {
     const { text, file, told } = question;
