@@ -365,7 +365,7 @@ def as_json(record: Any) -> dict[str, Any]:
 
 # -- answers, as they are described ------------------------------------------------------------
 
-_ATTRIBUTE = re.compile(r"^    (\w+(?:, \w+)*) : (.+(?:\n {8}.+)*)", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*) : (.+(?:\n {4}.+)*)", re.MULTILINE)
 
 
 def described(record: type) -> dict[str, str]:
@@ -374,8 +374,7 @@ def described(record: type) -> dict[str, str]:
     >>> described(ClassInfo)["n"]
     'items that have it now'
     """
-    found = _ATTRIBUTE.findall(inspect.getdoc(record) or "")
-    found = found or _ATTRIBUTE.findall(record.__doc__ or "")
+    found = _ATTRIBUTE.findall(inspect.getdoc(record) or "")  # indented alike by every Python
     return {name: " ".join(what.split()) for names, what in found for name in names.split(", ")}
 
 
