@@ -228,7 +228,8 @@ def test_folder_without_labels_is_ingested_and_searched(tmp_path, oasis):
     assert (code, json.loads(out)["ingested"], json.loads(out)["skipped"]) == (0, 1, 12)
     with Collection.open(target, readonly=True) as opened:
         assert opened.get("sun/new.png").labels == ("sun",)
-    _, _, err = oasis("ingest", tmp_path / "plain.oasis", folder)
+    assert oasis("ingest", tmp_path / "shown.oasis", folder)[2] == ""
+    _, _, err = oasis("ingest", tmp_path / "plain.oasis", folder, "--no-picture-meaning")
     assert "note: no picture has a caption" in err and "--text-from-names" in err
     named = ("ingest", tmp_path / "named.oasis", folder, "--text-from-names")
     assert oasis(*named)[::2] == (0, "")

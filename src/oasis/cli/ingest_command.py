@@ -275,7 +275,7 @@ def ingest(
         f"{done} in {count(summary.rounds, 'round')}, "
         f"{summary.seconds:.1f} s ({rate:,.0f} a second); {summary.items:,} in the collection"
     )
-    if source.is_dir() and summary.ingested and not has_text:
+    if source.is_dir() and summary.ingested and not has_text and picture_meaning is False:
         remark(
             "note: no picture has a caption (a .txt file of the same name); with --text-from-names "
             "the words of file names are taken instead"
